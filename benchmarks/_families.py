@@ -19,8 +19,8 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Phase
-from strobe.studies.doctor import one_treatment
-from strobe.studies.doctor.one_treatment import GUIDANCE, Attempt
+from strobe.studies.doctor import treatments
+from strobe.studies.doctor.treatments import GUIDANCE, Attempt
 from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
@@ -138,14 +138,14 @@ def exact(subject: PolicySubject) -> list[Spec]:
 def treated(kind: str, spec: Spec) -> str:
     """Return '' where a policy acts the same under an exact treatment, else what differs; '-' where it is refused."""
     try:
-        return one_treatment.tried(Attempt(kind, (spec,)), "cpu").broken
+        return treatments.tried(Attempt(kind, (spec,)), "cpu").broken
     except UserError:
         return "-"
 
 
 def guided(kind: str) -> str:
     """Return how far Real-Time Chunking works: 'guided', and whether its guidance has a closed form here."""
-    subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=one_treatment.IMAGE))
+    subject = load_subject(PolicyOptions(type=kind, size="tiny"), InputOptions(image_size=treatments.IMAGE))
     plain = subject.chunk(0)
     undo = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2).apply(subject)
     chunk = subject.chunk(0)
@@ -153,7 +153,7 @@ def guided(kind: str) -> str:
     if torch.equal(plain, chunk) or not bool(chunk.isfinite().all()):
         return "changes nothing" if torch.equal(plain, chunk) else "not finite"
     try:
-        found = one_treatment.tried(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
+        found = treatments.tried(Attempt(kind, (GUIDANCE,), rtc=True), "cpu")
     except UserError:
         return "guided"
     return found.broken or "guided, closed form"
@@ -163,7 +163,7 @@ def captured(kind: str) -> str:
     """Return the longest stretch that a graph holds on the emulated device, with the number of graphs; '-' for none."""
     for what in GRAPHS:
         try:
-            found = one_treatment.tried(Attempt(kind, ({"graph": what},), played=True), "cpu")
+            found = treatments.tried(Attempt(kind, ({"graph": what},), played=True), "cpu")
         except UserError:
             continue
         if not found.broken:

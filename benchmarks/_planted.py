@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
 
@@ -29,9 +29,6 @@ class Planted(Treatment):
     effect: Effect
     plant: Plant
     kept: dict[str, Any] = field(default_factory=dict)  # what it remembers from one call to the next
-
-    def facts(self) -> Facts:
-        return {"planted": self.name}
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()

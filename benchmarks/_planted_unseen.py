@@ -20,7 +20,7 @@ from strobe.policies.loading import load_model
 from strobe.policies.model_subject import ModelSubject
 from strobe.policies.options import ModelOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.sameness.check import Sameness
 from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
@@ -115,9 +115,6 @@ class _Jumps(Treatment):
     effect: Effect = "exact"
     more: float = 0.0
     kept: dict[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()

@@ -44,7 +44,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.lerobot.quiet import quiet
-from strobe.simulators.scripted_metaworld import MetaWorld, open_metaworld, record_metaworld
+from strobe.simulators.scripted_metaworld import MetaWorld, Scene, open_metaworld, record_metaworld
 
 TASK, IMAGE, HELD_OUT = "reach-v3", 96, 2
 WAYS = ("sampled", "expanded", "packed")
@@ -211,7 +211,7 @@ def main() -> None:
         root = arguments.root or folder / "reach"
         start = time.perf_counter()
         if not (root / "meta" / "info.json").exists():
-            record_metaworld(root, arguments.episodes, arguments.frames, task=TASK, image=IMAGE)
+            record_metaworld(root, arguments.episodes, arguments.frames, scene=Scene(TASK), image=IMAGE)
         recording = time.perf_counter() - start
         with quiet():
             meta = LeRobotDatasetMetadata(f"local/{root.name}", root=root)

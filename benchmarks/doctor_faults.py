@@ -36,8 +36,6 @@ from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of, 
 
 class KeptMask(Treatment):
     effect, key = "exact", "kept_mask"
-    def facts(self):
-        return {}
     def apply(self, subject):
         model, kept = policy_of(subject).policy.model, {}
         embed, step = model.embed_prefix, model.denoise_step

@@ -31,7 +31,8 @@ from _shared import finish
 
 from strobe.errors import UserError
 from strobe.policies.lerobot_policies import known_types
-from strobe.studies.doctor import apart
+from strobe.processes import isolate
+from strobe.studies.doctor.doctor import PRELOADED
 from strobe.treatments import catalogue
 
 UNSEEN, OTHER = 0.01, 0.05
@@ -81,8 +82,8 @@ HEADS = [
 def asked(row: Row, what: str, call: Any, *arguments: Any, limit_s: float = LIMIT_S) -> Any:
     """Return an answer of a process of its own; None where there is none, which is written down as wrong."""
     try:
-        return apart.run(call, *arguments, limit_s=limit_s)
-    except (UserError, apart.Died) as error:
+        return isolate.run(call, *arguments, limit_s=limit_s)
+    except (UserError, isolate.Failed) as error:
         row.wrong.append(f"{what}: {error}")
         return None
 
@@ -115,14 +116,14 @@ def measured(kind: str, quick: bool) -> Row:
 def full_size(row: Row) -> None:
     """Add the full size: a chunk, or the line that says how much memory it takes."""
     try:
-        row.full = apart.run(look, row.kind, "full", limit_s=FULL_S)
+        row.full = isolate.run(look, row.kind, "full", limit_s=FULL_S)
     except UserError as error:
         said = str(error)
         row.memory = said.partition(": ")[2].partition(";")[0] or said
         if "GiB" not in said:
             row.wrong.append(f"full size: {said}")
         return
-    except apart.Died as error:
+    except isolate.Failed as error:
         row.memory = str(error)
         if "no answer" not in row.memory:  # a slow machine is not the policy's fault
             row.wrong.append(f"full size: {error}")
@@ -161,7 +162,7 @@ def main() -> None:
     told = parser.parse_args()
     own = [kind for kind in known_types() if kind not in ("act_relative_rtc",)]  # ours, a plug-in
     kinds = [kind for kind in told.types.split(",") if kind] or own
-    apart.warm_up()
+    isolate.start_server(PRELOADED)
     rows: list[Row] = []
     try:
         for kind in kinds:

@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.measure.verdicts import paired_verdict
+from strobe.processes.command import Limits
+from strobe.processes.fork_server import Server
 from strobe.runs import store
-from strobe.sweeps.execute import Job, Limits, execute
-from strobe.sweeps.server import Server
+from strobe.sweeps.execute import Job, execute
 
 SAME = 0.05
 Figures = dict[str, float]

@@ -50,7 +50,7 @@ from strobe.policies import inputs, lerobot_policies
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
 from strobe.simulators.environments import choose_opengl
 from strobe.studies.episodes import CandidateFailed, Episodes
@@ -210,7 +210,7 @@ def loaded(policy: Path, dataset: Path) -> PolicySubject:
 def variants(subject: PolicySubject, sigma: Tensor, dimension: int) -> list[Variant]:
     """All changes, from nothing to a lot, kind by kind."""
     dimension = dimension if sigma[dimension] > 0 else int(sigma.argmax())
-    steps = int(subject.facts("inference", 1)["denoising steps"] or 0)
+    steps = subject.traits("inference", 1).denoising_steps or 0
     written = {"bf16": "precision=bf16", "int8 weights": "int8=weights"}
     written |= {f"{n} step{'s' * (n > 1)}": f"policy.num_inference_steps={n}" for n in (5, 3, 2, 1) if n < steps}
     found = [Variant("untouched"), Variant("other noise", (OtherNoise(),))]
@@ -226,9 +226,6 @@ class OtherNoise(Treatment):
     """Another draw of the noise from which denoising starts."""
 
     effect = "lossy"
-
-    def facts(self) -> Facts:
-        return {"noise": "another draw"}
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
@@ -248,9 +245,6 @@ class FewerBits(Treatment):
 
     bits: int
     effect = "lossy"
-
-    def facts(self) -> Facts:
-        return {"bits": self.bits}
 
     @torch.no_grad()
     def apply(self, subject: Subject) -> Undo:
@@ -283,9 +277,6 @@ class Disturbed(Treatment):
     stays: bool = False
     generator: torch.Generator = field(default_factory=torch.Generator, repr=False)
     effect = "lossy"
-
-    def facts(self) -> Facts:
-        return {"added": "offset" if self.stays else "white noise"}
 
     def apply(self, subject: Subject) -> Undo:
         owner = policy_of(subject).loaded

@@ -32,7 +32,7 @@ from rich.table import Table
 from strobe.errors import UserError
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.policies.families import pi
-from strobe.studies.doctor import apart
+from strobe.processes import isolate
 from strobe.treatments.treatment import Spec
 
 LIMIT_S, QUICK_S = 2400.0, 600.0
@@ -183,10 +183,10 @@ def main() -> None:
             continue
         limit_s = QUICK_S if arguments.quick else LIMIT_S
         try:
-            seen, machine = apart.run(
+            seen, machine = isolate.run(
                 look, case, arguments.quick, 3 if arguments.quick else arguments.iterations, limit_s=limit_s
             )
-        except (UserError, apart.Died) as error:
+        except (UserError, isolate.Failed) as error:
             console.print(f"{case.name}: {error}", markup=False)
             found[case.name] = {"failed": str(error), "holds": False}
             continue

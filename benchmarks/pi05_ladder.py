@@ -67,7 +67,7 @@ def main() -> None:
         InputOptions(cameras=2),
     )
     mask = subject.loaded.preprocessor(subject.observation(0))["observation.language.attention_mask"]
-    steps = int(subject.facts("inference", 1)["denoising steps"] or 0)
+    steps = subject.traits("inference", 1).denoising_steps or 0
     told = f"{int(mask.sum())} of {mask.shape[1]} tokens of the prompt in use, {steps} steps, {arguments.device}"
     # Rungs share their treatments, so that a converted copy of the weights is there once: they must fit into memory.
     made: dict[str, Treatment] = {}

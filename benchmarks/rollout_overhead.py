@@ -31,7 +31,7 @@ def built(folder: Path) -> tuple[Any, Any]:
     sys.path[:0] = [str(TESTS), str(TESTS / "support" / "robot")]
     from support.checkpoints import tiny_checkpoint  # type: ignore[import-not-found]
 
-    from strobe.lerobot.flags import lent
+    from strobe.lerobot.flags import patched_arguments
     from strobe.loops import rollout
     from strobe.loops.rollout_config import rollout_config
 
@@ -39,7 +39,7 @@ def built(folder: Path) -> tuple[Any, Any]:
     given = ["--robot.type=dummy", "--robot.id=test", f"--robot.calibration_dir={folder}", "--device=cpu"]
     given += [f"--policy.path={folder / 'act'}", "--task=push", "--play_sounds=false"]
     config = rollout_config(given)
-    with lent(given, "lerobot-rollout"):
+    with patched_arguments(given, "lerobot-rollout"):
         context = rollout.loop.build_rollout_context(config, Event())
     strategy = rollout.loop.create_strategy(config.strategy)
     strategy.setup(context)
@@ -66,7 +66,7 @@ def main() -> None:
 
     from strobe.loops.event_log import Log
     from strobe.loops.robot_header import header_of
-    from strobe.loops.rollout import Watch
+    from strobe.loops.rollout import RolloutWatch
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -77,7 +77,7 @@ def main() -> None:
         took: dict[bool, list[float]] = {True: [], False: []}
         for block in range(2 * blocks):
             on = block % 2 == (block // 2) % 2  # off on, on off, …
-            watch = Watch(log)
+            watch = RolloutWatch(log)
             if on:
                 watch.attach(context)
             for number in range(FIRST + BLOCK):

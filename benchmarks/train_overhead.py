@@ -106,9 +106,9 @@ def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dic
 
 def alternating() -> Any:
     """A watch whose probes are on for every other step."""
-    from strobe.loops.training import Watch
+    from strobe.loops.training import TrainingWatch
 
-    class Alternating(Watch):
+    class Alternating(TrainingWatch):
         def __post_init__(self) -> None:
             super().__post_init__()
             self.took: dict[bool, list[float]] = {True: [], False: []}
@@ -126,7 +126,7 @@ def alternating() -> Any:
                 self.every_loss.append(found[0].metrics["loss"].val)
                 return found
 
-            self._replace(loop(), "update_policy", noting, self._probes)
+            self._wrap(loop(), "update_policy", noting, self._probes)
 
         def _next_step(self) -> None:
             self._end_step()
@@ -151,9 +151,9 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.loops.train_config import lent
+    from strobe.loops.train_config import patched_arguments
 
-    with lent(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+    with patched_arguments(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()
 
 

@@ -24,6 +24,8 @@ from support.made_up_simulator import example as evaluated
 from strobe import kinds
 from strobe.findings import Thresholds
 from strobe.findings.rules import rule_for
+from strobe.loops.reader import read_course
+from strobe.loops.recorded_run import recorded_run
 from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
@@ -36,10 +38,8 @@ from strobe.studies.diff import diff
 from strobe.studies.history import history
 from strobe.studies.kept_runs import Run
 from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.recorded import recorded
 from strobe.studies.replay.replay import Options, replayed
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 
 def trained() -> TrainResult:
@@ -51,11 +51,11 @@ def trained() -> TrainResult:
 
 
 def rolled_out() -> RolloutResult:
-    return answer_of(header(), course_of(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    return answer_of(header(), read_course(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
 
 
 def played_again() -> ReplayResult:
-    found = recorded(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3))
+    found = recorded_run(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3))
     return replayed(found, "run", Changes(lerobot={"fps": "20"}), Options(draws=2))
 
 

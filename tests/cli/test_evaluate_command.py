@@ -143,7 +143,7 @@ def test_a_policy_without_denoising_steps_says_so_before_anything_is_played(tmp_
 def test_a_run_to_go_on_with_must_be_there_and_have_asked_the_same(tmp_path, capsys):
     argv = ["evaluate", *PLAYS, f"--output_dir={tmp_path}", "--episodes=1"]
     assert main([*argv, f"--resume={tmp_path / 'none'}"]) == 2
-    assert "no evaluation to go on with at" in capsys.readouterr().err
+    assert "no evaluation to resume at" in capsys.readouterr().err
 
 
 def test_without_ray_it_says_what_to_install(tmp_path, capsys, monkeypatch):

@@ -26,7 +26,7 @@ SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The package is installed, and its encoder takes 4 ms a step, its velocity 1 ms."""
     monkeypatch.syspath_prepend(str(FOREIGN))
-    for cached in (lerobot_policies._register_plugins, registry._offered, catalogue._brought):
+    for cached in (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries):
         cached.cache_clear()
     lerobot_policies.known_types()
     from lerobot_policy_small_flow import modeling_small_flow as modeling
@@ -54,7 +54,7 @@ def test_its_parts_have_the_names_of_its_record(clock: Clock, tmp_path: Path) ->
     result = store.load(run)
     assert result.subject.anatomy == "small flow"
     inference, training = result.measurements
-    assert inference.facts["denoising steps"] == 8
+    assert inference.traits.denoising_steps == 8
     parts = {"/".join(part.path): part for part in inference.components}
     assert parts["policy/denoise step/context"].summary.median == pytest.approx(32, rel=0.1)
     assert parts["policy/denoise step/velocity"].summary.median == pytest.approx(8, rel=0.1)

@@ -80,7 +80,7 @@ def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
     assert comparison.verdict.pairs == len(result.measurements[0].samples.values)
     assert comparison.agreement.cosine < 1
     guided = result.measurement("with RTC")
-    assert guided.facts["rtc.execution_horizon"] == 8
+    assert guided.traits.rtc.execution_horizon == 8
     assert {"RTC step", "autograd correction", "prefix weights"} <= {c.name for c in guided.components}
     assert "RTC step" not in {c.name for c in result.measurement("without RTC").components}
     for words in ("without RTC", "with RTC", "p95", "chunks/s", comparison.verdict.sentence.split(" ")[-1]):

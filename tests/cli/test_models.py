@@ -38,8 +38,8 @@ def test_breakdown_of_a_backbone(tmp_path, capsys):
     inside = [c for c in measurement.components if c.path[:2] == encoder.path and c.depth == 3]
     for index, whole in enumerate(encoder.values):
         assert sum(c.values[index] for c in inside) == pytest.approx(whole, abs=1e-3)
-    assert measurement.facts["batch size"] == 2
-    assert measurement.facts["tokens"] == 72
+    assert measurement.traits.batch_size == 2
+    assert measurement.traits.backbone.tokens == 72
     assert result.config["model"]["size"] == "tiny"
     assert {"attention", "MLP"} <= {c.name for c in measurement.components}
     for words in ("The 6 blocks in encoder take", "clips/s", "frames/s", "Average", "Spread", "patch embedding"):

@@ -58,7 +58,7 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     assert result.ladder.guard == "cosine>=-1"
     assert result.ladder.tries[0].part == "denoise step"
     first, last = result.measurements
-    assert last.facts["policy.num_steps"] == 2
+    assert last.traits.setting("num_steps") == 2
     assert first.memory.peak_activations
     assert last.memory.weights
     assert {"vision tower", "prefix KV cache", "denoise step"} <= set(result.ladder.rungs[1].parts)
@@ -89,7 +89,7 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
     (tried,) = {one.treatment: one for one in result.ladder.tries}.values()
     assert (tried.treatment, tried.part) == ("guidance=closed form", "RTC step")
     assert tried.agreement.largest_error == 0
-    assert all(m.facts["rtc.enabled"] for m in result.measurements)
+    assert all(m.traits.rtc for m in result.measurements)
 
 
 def test_a_backbone_climbs_too(tmp_path):

@@ -23,7 +23,7 @@ def test_precisions_side_by_side(tmp_path, capsys):
     result = only(tmp_path)
     assert [m.name for m in result.measurements] == ["fp32", "bf16"]
     full, half = result.measurements
-    assert (full.facts["precision"], half.facts["precision"]) == ("fp32", "bf16")
+    assert [m.traits.treatment("precision").value for m in (full, half)] == ["fp32", "bf16"]
     assert half.memory.weights * 2 == full.memory.weights
     assert 0.999 < result.comparisons[0].agreement.cosine < 1
     assert {"float32", "bfloat16"} <= set(result.machine.ceiling.gflops)
@@ -38,9 +38,9 @@ def test_parts_of_it(tmp_path):
     assert main([*TINY, "--skip_counting", *variants, f"--output_dir={tmp_path}"]) == 0
     result = only(tmp_path)
     assert [m.name for m in result.measurements] == ["as it is", "half vision", "two formats"]
-    assert result.measurements[1].facts["precision.part"] == "model.backbone"
-    assert result.measurements[2].facts["precision"] == "bf16, fp16"
-    assert result.measurements[2].facts["precision.part"] == "model.backbone, model.encoder"
+    assert result.measurements[1].traits.labelled()["precision.part"] == "model.backbone"
+    assert result.measurements[2].traits.labelled()["precision"] == "bf16, fp16"
+    assert result.measurements[2].traits.labelled()["precision.part"] == "model.backbone, model.encoder"
     assert all(comparison.agreement.cosine > 0.999 for comparison in result.comparisons)
 
 

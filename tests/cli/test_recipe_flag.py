@@ -36,8 +36,9 @@ def answer(tmp_path: Path, *argv: str) -> Result:
 
 def test_breakdown_runs_with_it_and_says_so(fast: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = answer(tmp_path, "breakdown", "--policy.type=act", f"--recipe={fast}")
-    facts = result.measurement("inference").facts
-    assert (facts["recipe"], facts["precision"], facts["channels_last"]) == ("fast.yaml", "bf16", True)
+    traits = result.measurement("inference").traits
+    assert traits.recipe == "fast.yaml"
+    assert [(one.key, one.value) for one in traits.treatments] == [("precision", "bf16"), ("channels_last", True)]
     assert result.measurement("inference").memory.weights == pytest.approx(result.subject.weight_bytes / 2, rel=0.01)
     said = "recipe fast.yaml: channels_last=true; precision=bf16"
     assert said in result.notes
@@ -50,8 +51,8 @@ def test_by_itself_it_is_compared_with_the_policy_as_it_is(fast: str, tmp_path: 
     result = answer(tmp_path, "compare", "--policy.type=act", f"--recipe={fast}")
     assert [measurement.name for measurement in result.measurements] == ["as it is", "recipe"]
     as_it_is, treated = result.measurements
-    assert "recipe" not in as_it_is.facts
-    assert treated.facts["recipe"] == "fast.yaml"
+    assert as_it_is.traits.recipe == ""
+    assert treated.traits.recipe == "fast.yaml"
     (comparison,) = result.comparisons
     assert comparison.agreement is not None
     assert 0.99 < comparison.agreement.cosine < 1
@@ -73,9 +74,13 @@ def test_every_variant_carries_it(fast: str, tmp_path: Path) -> None:
         f"both: recipe={other}",
     )
     assert [measurement.name for measurement in result.measurements] == ["recipe", "half", "both"]
-    assert [measurement.facts["channels_last"] for measurement in result.measurements] == [True] * 3
-    assert [measurement.facts["precision"] for measurement in result.measurements] == ["bf16", "fp16", "bf16"]
-    assert result.measurement("both").facts["policy.n_action_steps"] == 5
+    assert all(measurement.traits.treatment("channels_last") for measurement in result.measurements)
+    assert [measurement.traits.treatment("precision").value for measurement in result.measurements] == [
+        "bf16",
+        "fp16",
+        "bf16",
+    ]
+    assert result.measurement("both").traits.setting("n_action_steps") == 5
     assert "recipe other.yaml: policy.n_action_steps=5" in result.notes
 
 
@@ -85,7 +90,7 @@ def test_with_rtc_both_variants_carry_it(tmp_path: Path) -> None:
     argv = ["compare", "--policy.type=smolvla", f"--recipe={path}", "--rtc.execution_horizon=6"]
     result = answer(tmp_path, *argv)
     assert [measurement.name for measurement in result.measurements] == ["without RTC", "with RTC"]
-    assert [measurement.facts["recipe"] for measurement in result.measurements] == ["flow.yaml"] * 2
+    assert [measurement.traits.recipe for measurement in result.measurements] == ["flow.yaml"] * 2
     parts = [part.name for part in result.measurement("with RTC").components]
     assert parts.count("RTC step") == 1
     assert "autograd correction" not in parts

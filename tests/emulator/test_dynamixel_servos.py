@@ -6,6 +6,7 @@ import pytest
 
 from strobe.emulator import arms, faults
 from strobe.emulator.bus import Bus, bus_of
+from strobe.emulator.calibration import Joint
 from strobe.emulator.dynamixel import registers as r
 from strobe.emulator.dynamixel.packets import STATUS, Packet, Parser, build
 from strobe.emulator.dynamixel.x_series import ACCESS_ERROR, X_SERIES
@@ -71,7 +72,7 @@ def test_the_eeprom_is_refused_while_torque_is_on_and_measurements_always() -> N
 
 @pytest.mark.parametrize("drive_mode", [0, r.REVERSED])
 def test_the_host_sees_the_offset_added_and_may_see_the_other_direction(drive_mode: int) -> None:
-    servo = Servo(X_SERIES["xl330-m288"], 1, present=500, offset=0, drive_mode=drive_mode)
+    servo = Servo(X_SERIES["xl330-m288"], Joint(1, drive_mode), present=500)
     assert servo.get(r.PRESENT_POSITION) == 500
     servo.write(r.HOMING_OFFSET.address, r.HOMING_OFFSET.encode(-700))
     assert servo.get(r.PRESENT_POSITION) == -200, "without torque positions count on past a turn"
@@ -86,7 +87,7 @@ def test_the_host_sees_the_offset_added_and_may_see_the_other_direction(drive_mo
 
 @pytest.mark.parametrize(("mode", "there"), [(r.POSITION, 3120), (r.EXTENDED, 9000), (r.CURRENT_POSITION, 9000)])
 def test_limits_hold_in_position_mode_alone(mode: int, there: int) -> None:
-    servo = Servo(X_SERIES["xl430-w250"], 1, low=890, high=3120)
+    servo = Servo(X_SERIES["xl430-w250"], Joint(1, range_min=890, range_max=3120))
     servo.write(r.MODE.address, bytes([mode]))
     servo.write(r.TORQUE_ENABLE.address, b"\1")
     servo.write(r.GOAL_POSITION.address, r.GOAL_POSITION.encode(9000))

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from strobe.emulator.calibration import Joint
 from strobe.emulator.feetech import registers as r
 from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.register import Register
+from strobe.emulator.register import TURN, Register
 from strobe.emulator.servo import Motion, Servo
 
 
-def held(**told: int) -> Servo:
-    servo = Servo(STS3215, 1, **told)
+def held(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:
+    servo = Servo(STS3215, Joint(1, range_min=low, range_max=high), present=present)
     servo.write(r.TORQUE_ENABLE.address, b"\1")
     return servo
 
@@ -56,7 +57,7 @@ def test_where_the_shaft_is_does_not_depend_on_how_often_one_looks(to: int, step
 
 
 def test_without_torque_nothing_moves_and_torque_holds_where_it_is() -> None:
-    servo = Servo(STS3215, 1, present=1000)
+    servo = Servo(STS3215, Joint(1), present=1000)
     goal(servo, 3000)
     servo.advance(5.0)
     assert servo.get(r.PRESENT_POSITION) == 1000
@@ -73,7 +74,7 @@ def test_the_servo_keeps_to_its_limits_whatever_the_goal() -> None:
 
 
 def test_the_host_sees_the_shaft_less_the_offset_within_one_turn() -> None:
-    servo = Servo(STS3215, 1, offset=-100, present=50)
+    servo = Servo(STS3215, Joint(1, homing_offset=-100), present=50)
     assert servo.get(r.PRESENT_POSITION) == 50
     servo.write(r.HOMING_OFFSET.address, r.HOMING_OFFSET.encode(100))
     assert servo.get(r.PRESENT_POSITION) == 50 - 100 - 100 + r.TURN
@@ -82,7 +83,7 @@ def test_the_host_sees_the_shaft_less_the_offset_within_one_turn() -> None:
 
 
 def test_measured_registers_cannot_be_written() -> None:
-    servo = Servo(STS3215, 1, present=1000)
+    servo = Servo(STS3215, Joint(1), present=1000)
     servo.write(r.MODEL.address, b"\1\1")
     servo.write(r.PRESENT_POSITION.address, b"\0\0")
     assert (servo.get(r.MODEL), servo.get(r.PRESENT_POSITION)) == (r.MODEL_NUMBER, 1000)
@@ -113,4 +114,4 @@ def test_work_shows_as_load_current_voltage_and_heat() -> None:
 
 
 def test_reading_past_the_last_register_gives_zeros() -> None:
-    assert Servo(STS3215, 1).read(250, 20)[6:] == bytes(14)
+    assert Servo(STS3215, Joint(1)).read(250, 20)[6:] == bytes(14)

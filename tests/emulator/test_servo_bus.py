@@ -190,7 +190,7 @@ def test_an_unplugged_adapter_ends_the_bus() -> None:
 
 @pytest.mark.parametrize("fault", [kind() for kind in faults.FAULTS.values()], ids=list(faults.FAULTS))
 def test_a_fault_can_be_written_down(fault: faults.Fault) -> None:
-    assert faults.of(faults.content_of(fault)) == fault
+    assert faults.from_content(faults.content_of(fault)) == fault
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_fault_can_be_written_down(fault: faults.Fault) -> None:
 )
 def test_a_fault_that_cannot_be_says_why(content: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        faults.of(content)
+        faults.from_content(content)
 
 
 def test_a_fault_of_a_servo_that_is_not_there_says_so() -> None:

@@ -10,11 +10,11 @@ import pytest
 from support.made_up_rollout import MS, header, rtc
 
 from strobe.kinds import advise, document
-from strobe.loops import camera_probe
-from strobe.loops.camera_probe import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
+from strobe.loops import device_probes
+from strobe.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
+from strobe.loops.reader import read_course
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 Seen = Callable[[int], tuple[int, float]]  # by the tick's number: fresh, and age in ms
 
@@ -27,7 +27,7 @@ def answered(seen: Seen, *more: Any) -> RolloutResult:
             fresh, age = seen(number)
             event, number = (*event[:3], fresh, round(age * MS)), number + 1
         events.append(event)
-    return answer_of(header(), course_of(header(), [*more[:1], *events, *more[1:]]))
+    return answer_of(header(), read_course(header(), [*more[:1], *events, *more[1:]]))
 
 
 def rules(result: RolloutResult) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_read_says_whether_frame_and_picture_are_new_and_how_old_it_is(monkeyp
     second[1::2] += 1
     stamped = first.view(type("Stamped", (np.ndarray,), {"captured_s": 4.9}))
     camera, events, clock = Camera([first, first, first.copy(), second, stamped, None]), list[Any](), [0]
-    monkeypatch.setattr(camera_probe, "host_ns", lambda: clock[0])
+    monkeypatch.setattr(device_probes, "host_ns", lambda: clock[0])
     read = CameraProbe("front", "camera front", camera, events.append).reading(camera.read_latest)
     for tick in range(1, 7):
         clock[0] = tick * 1_000_000_000 + 20 * MS

@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.findings_results import compared, measured, result, rules
+from support.findings_results import compared, measured, put_on, result, rules, treated
 
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval
 from strobe.results.measurement import Measurement
+from strobe.results.traits import DelayTraining, PolicyTraits, Traits
 
 PARTS = {"forward": 40.0, "forward/backbone": 26.0, "forward/encoder": 10.0, "backward": 55.0}
 
 
-def way(name: str, training: str, **facts: Any) -> Measurement:
-    base = {"delay_training": "sampled", "prefix_attention": "one_way", "delays": 11}
-    changed = {} if training == "sampled" else {"policy.delay_training": training}
-    return measured(PARTS, name=name, phase="training step", facts={**base, **changed, **facts})
+def way(name: str, training: str, attention: str = "one_way", **settings: Any) -> Measurement:
+    trained = DelayTraining(way="sampled", prefix_attention=attention, delays=11)
+    settings |= {} if training == "sampled" else {"delay_training": training}
+    treatments = [put_on("policy", None, settings=settings)] if settings else []
+    traits = treated(*treatments, policy=PolicyTraits(delay_training=trained))
+    return measured(PARTS, name=name, phase="training step", traits=traits)
 
 
 def against(candidate: str, ratio: float, kind: Any = "slower", margin: float = 0.02) -> Comparison:
@@ -47,8 +50,10 @@ def test_expanding_that_is_dear_points_to_packing():
 
 
 def test_unlike_attention_is_said():
-    ways = way("as it is", "sampled", prefix_attention="two_way"), way("packed", "packed", **{
-        "prefix_attention": "two_way", "policy.prefix_attention": "one_way"})  # fmt: skip
+    ways = (
+        way("as it is", "sampled", "two_way"),
+        way("packed", "packed", "two_way", prefix_attention="one_way"),
+    )
     found = rules(result(*ways, of=CompareResult, comparisons=[against("packed", 1.1)]))["delays-packed"]
     assert "differ in prefix_attention" in found.seen
 
@@ -66,9 +71,8 @@ def test_nothing_is_said_of_policies_without_delays():
 
 
 def test_the_breakdown_counts_the_policy_s_own_delays_and_names_the_comparison():
-    forward = measured(
-        {"forward": 100.0, "forward/backbone": 65.0}, phase="training forward", name="t", facts={"delays": 6}
-    )
+    traits = Traits(policy=PolicyTraits(delay_training=DelayTraining(delays=6)))
+    forward = measured({"forward": 100.0, "forward/backbone": 65.0}, phase="training forward", name="t", traits=traits)
     found = rules(result(forward))["backbone-undecided"]
     assert found.evidence["delays"] == 6
     assert "strobe compare" in found.do

@@ -8,10 +8,10 @@ import pytest
 from support.made_up_rollout import MS, header, rtc
 
 from strobe.kinds import advise
+from strobe.loops.reader import read_course
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 PERIOD = round(1e9 / 30)
 
@@ -36,7 +36,7 @@ def answered(reads: list[Any], *turns: Any) -> RolloutResult:
     ended = [("turns", 10_000 * MS, *turns[1])] if turns else []
     facts = header()
     *events, end = [first, *began, *reads, *events]
-    return answer_of(facts, course_of(facts, [*events, *ended, end]))
+    return answer_of(facts, read_course(facts, [*events, *ended, end]))
 
 
 def rules(result: RolloutResult) -> list[str]:
@@ -131,5 +131,5 @@ def test_ticks_that_a_lost_answer_made_late_are_told_once() -> None:
     ]
     first, *rest, end = events
     facts = header()
-    assert rules(answer_of(facts, course_of(facts, [first, *reads, *rest, end]))) == ["lost-answers"]
-    assert "slow-loop" in rules(answer_of(facts, course_of(facts, events)))
+    assert rules(answer_of(facts, read_course(facts, [first, *reads, *rest, end]))) == ["lost-answers"]
+    assert "slow-loop" in rules(answer_of(facts, read_course(facts, events)))

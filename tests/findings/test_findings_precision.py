@@ -1,10 +1,13 @@
+from collections.abc import Sequence
+
 import pytest
-from support.findings_results import N, measured, result, rules
+from support.findings_results import N, measured, put_on, result, rules, treated
 
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval
+from strobe.results.traits import Traits, TreatmentTraits
 
 
 def run(
@@ -17,14 +20,20 @@ def run(
     cosine: float = 1.0,
     note: str = "",
     fast: float = 400.0,
-    facts: dict | None = None,
+    part: str = "",
+    others: Sequence[TreatmentTraits] = (),
 ) -> CompareResult:
     interval = Interval(low=ratio - width, high=ratio + width, level=0.99)
     same = Agreement(cosine=cosine, largest_error=0.5, mean_error=0.1, observations=N, note=note)
     verdict = Verdict(kind=kind, ratio=ratio, interval=interval, pairs=N, sentence="")  # type: ignore[arg-type]
     made = result(
-        measured({"policy": 100.0}, name=baseline, facts={"precision": baseline}),
-        measured({"policy": 100.0 * ratio}, name=name, whole=100.0 * ratio, facts={"precision": name, **(facts or {})}),
+        measured({"policy": 100.0}, name=baseline, traits=treated(put_on("precision", baseline))),
+        measured(
+            {"policy": 100.0 * ratio},
+            name=name,
+            whole=100.0 * ratio,
+            traits=treated(put_on("precision", name, part=part), *others),
+        ),
         of=CompareResult,
         gflops={"float32": 100.0, "bfloat16": fast, "float16": fast},
     )
@@ -69,17 +78,17 @@ def test_the_reason_is_the_machine_where_its_product_is_no_faster():
     assert "The arithmetic is not the limit" in bound.why
     assert "4 × as fast" in bound.why
     assert "66.7 ms" in bound.gain
-    part = rules(run(1.0, facts={"precision.part": "model.backbone"}))["precision-bf16-slow"]
+    part = rules(run(1.0, part="model.backbone"))["precision-bf16-slow"]
     assert "Only 'model.backbone'" in part.why
 
 
 def test_only_lower_precisions_are_judged_and_only_alone():
     assert not [r for r in rules(run(0.3, name="fp32", baseline="bf16")) if r.startswith("precision")]
     assert not [r for r in rules(run(0.3, name="fp16", baseline="bf16")) if r.startswith("precision")]
-    assert not [r for r in rules(run(0.3, facts={"compiled": True})) if r.startswith("precision")]
+    assert not [r for r in rules(run(0.3, others=[put_on("compile", "default")])) if r.startswith("precision")]
     assert "precision-tf32-fast" in rules(run(0.3, name="tf32"))
     as_it_is = run(0.3)
-    as_it_is.measurements[0].facts = {}
+    as_it_is.measurements[0].traits = Traits()
     assert "precision-bf16-fast" in rules(as_it_is)
     as_it_is.subject.dtypes = {"bfloat16": 2, "float32": 1}
     assert not [r for r in rules(as_it_is) if r.startswith("precision")]

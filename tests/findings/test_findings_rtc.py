@@ -1,20 +1,23 @@
 from typing import Any
 
 import pytest
-from support.findings_results import compared, measured, result, rules
+from support.findings_results import compared, measured, put_on, result, rules, treated
 
 from strobe.findings import Thresholds
 from strobe.results.answer import CompareResult
 from strobe.results.measurement import Measurement
+from strobe.results.traits import PolicyTraits, RealTimeChunking
 
 
 def plain(base: float = 80.0, **fields: Any) -> Measurement:
-    return measured({"policy": 98.0, "policy/denoise step": base}, name="without RTC", facts={"rtc.enabled": False})
+    return measured(
+        {"policy": 98.0, "policy/denoise step": base}, name="without RTC", traits=treated(put_on("rtc", False))
+    )
 
 
 def guided(
     base: float = 80.0,
-    guidance: float = 16.0,
+    correction: float = 16.0,
     autograd: float = 8.0,
     *,
     whole: float = 120.0,
@@ -25,24 +28,20 @@ def guided(
     step = "policy/RTC step"
     parts = {
         "policy": whole - 2,
-        step: base + guidance,
+        step: base + correction,
         f"{step}/denoise step": base,
         f"{step}/autograd correction": autograd,
     }
-    facts: dict[str, Any] = {
-        "rtc.enabled": True,
-        "rtc.execution_horizon": horizon,
-        "rtc.inference_delay": delay,
-    }
-    return measured(
-        parts, name="with RTC", whole=whole, facts=facts | ({"tensors requiring grad": grad} if grad else {})
-    )
+    guidance = RealTimeChunking(execution_horizon=horizon, inference_delay=delay)
+    policy = PolicyTraits(trainable_tensors=grad) if grad else None
+    traits = treated(put_on("rtc", rtc=guidance), policy=policy)
+    return measured(parts, name="with RTC", whole=whole, traits=traits)
 
 
 def pair(rtc: Measurement, baseline: Measurement | None = None, **fields: Any) -> CompareResult:
     baseline = baseline or plain()
-    if "tensors requiring grad" in rtc.facts:
-        baseline.facts["tensors requiring grad"] = rtc.facts["tensors requiring grad"]
+    if rtc.traits.policy is not None:
+        baseline.traits.policy = rtc.traits.policy
     return result(baseline, rtc, of=CompareResult, compilable=fields.pop("compilable", True), **fields)
 
 
@@ -67,12 +66,13 @@ def test_overhead_needs_no_measurement_without_rtc():
 
 def test_a_variant_that_differs_in_more_than_rtc_is_no_baseline():
     other = plain(40.0)
-    other.facts["denoising steps"] = 5
+    other.traits.policy = PolicyTraits(denoising_steps=5)
     assert rules(pair(guided(), other))["rtc-overhead"].evidence["base_growth"] is None
 
 
 def test_compiled_variants_without_parts_say_nothing_of_overhead():
-    compiled = measured({"policy": 90.0}, name="with RTC, compiled", facts={"rtc.enabled": True, "compiled": True})
+    traits = treated(put_on("rtc", rtc=RealTimeChunking()), put_on("compile", "default", builds="compiled"))
+    compiled = measured({"policy": 90.0}, name="with RTC, compiled", traits=traits)
     assert "rtc-overhead" not in rules(result(plain(), compiled, of=CompareResult))
 
 
@@ -118,8 +118,9 @@ def test_compilation_is_proposed_where_rtc_is_slower_and_the_policy_supports_it(
 
 
 def test_compilation_is_not_proposed_where_it_was_tried():
+    compiled = treated(put_on("compile", "default", builds="compiled"))
     tried = pair(guided(), comparisons=[compared("slower")])
-    tried.measurements.append(measured({}, name="with RTC, compiled", facts={"compiled": True}))
+    tried.measurements.append(measured({}, name="with RTC, compiled", traits=compiled))
     assert "rtc-not-compiled" not in rules(tried)
 
 

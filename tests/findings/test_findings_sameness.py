@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from support.any_result import with_checks
 from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
-from support.findings_results import compared, measured, result, rules
+from support.findings_results import compared, measured, put_on, result, rules, treated
 
 from strobe.findings import sameness
 from strobe.findings.rules import run
@@ -186,7 +186,8 @@ def test_what_a_ladders_guard_refused_is_told_in_spreads():
 def test_a_precision_is_judged_by_spreads_where_there_are_some():
     def precise(agreement: Agreement) -> CompareResult:
         made = variant(agreement)
-        made.measurements[0].facts, made.measurements[1].facts = {"precision": "fp32"}, {"precision": "bf16"}
+        for measurement, name in zip(made.measurements, ("fp32", "bf16"), strict=True):
+            measurement.traits = treated(put_on("precision", name))
         return made
 
     rule = "precision-bf16-inaccurate"

@@ -17,10 +17,10 @@ HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward"
            "optimizer": 9.0, "logging": 1.0, "other": 1.0}  # fmt: skip
 
 
-def trained(parts: dict[str, float] | None = None, facts: dict[str, Any] | None = None, **more: Any) -> TrainResult:
+def trained(parts: dict[str, float] | None = None, share: float = 1.0, **more: Any) -> TrainResult:
     """100 ms a step, two workers that decode, unless said otherwise."""
     step = measured(HEALTHY | (parts or {}), name="training step", phase="training step")
-    step.facts = {"trained share": 1.0} | (facts or {})
+    step.traits.trained_share = share
     figures: dict[str, Any] = {
         "batch_size": 8, "workers": 2, "steps": 20, "run_steps": 20, "planned_steps": 100_000, "samples_per_s": 80.0,
         "planned_hours": 2.8, "bound": "compute", "sentence": "", "data_share": 0.02, "overhead": 0.0,
@@ -94,7 +94,7 @@ def test_a_worker_that_others_hold_up_now_and_then_is_not_the_cause():
 
 def test_a_part_that_is_frozen_may_take_longer_forward():
     planted = PLANTED["slow-forward"]
-    assert advise(trained(**planted, facts={"trained share": 0.3})) == []
+    assert advise(trained(**planted, share=0.3)) == []
 
 
 def test_the_slow_rank_is_named_with_the_part_that_differs():

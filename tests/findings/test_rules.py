@@ -7,7 +7,7 @@ import draccus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.findings_results import compared, measured, result, summary
+from support.findings_results import compared, measured, put_on, result, summary, treated
 
 from strobe.cli.evaluate import JudgeConfig
 from strobe.cli.parse import parse
@@ -19,6 +19,7 @@ from strobe.results.comparison import Verdict
 from strobe.results.data import Samples
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement
+from strobe.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
 
 
 def test_a_healthy_result_has_no_warnings():
@@ -106,18 +107,21 @@ def components(draw: Any, n: int) -> Component:
 @st.composite
 def measurements(draw: Any) -> Measurement:
     values = draw(st.lists(numbers, max_size=3))
-    fact = st.sampled_from(
-        ["rtc.enabled", "rtc.execution_horizon", "rtc.inference_delay", "compiled", "tensors requiring grad"]
-    )
-    value = st.none() | st.booleans() | st.integers() | st.integers(0, 50) | numbers | st.text(max_size=3)
+    whole = st.none() | st.integers() | st.integers(0, 50)
+    guidance = st.builds(RealTimeChunking, execution_horizon=whole, inference_delay=whole)
+    treatments = [
+        *draw(st.lists(st.builds(TreatmentTraits, key=st.just("rtc"), value=st.just(True), rtc=guidance), max_size=1)),
+        *draw(st.lists(st.sampled_from([put_on("precision", "fp32"), put_on("precision", "fp16")]), max_size=1)),
+        *draw(st.lists(st.just(put_on("compile", builds="compiled")), max_size=1)),
+    ]
+    policy = draw(st.none() | st.builds(PolicyTraits, trainable_tensors=whole, denoising_steps=whole))
     return Measurement(
         name=draw(st.sampled_from(["without RTC", "with RTC", "inference"])),
         phase=draw(st.sampled_from(["inference", "training forward", "training step"])),
         clock=draw(st.sampled_from(["host", "device"])),
         samples=Samples(values=values, summary=draw(summaries), notes=draw(st.lists(words, max_size=2))),
         components=draw(st.lists(components(len(values)), max_size=8)),
-        facts=draw(st.dictionaries(fact, value))
-        | draw(st.sampled_from([{}, {"rtc.enabled": True}, {"precision": "fp32"}, {"precision": "fp16"}])),
+        traits=treated(*treatments, policy=policy, batch_size=draw(whole)),
         unseen=draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)),
     )
 

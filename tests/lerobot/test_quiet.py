@@ -14,7 +14,7 @@ LEROBOT = logging.getLogger("lerobot.utils.import_utils")
 
 
 def test_lerobots_warning_of_torchcodec_is_a_line_and_others_stay(caplog, monkeypatch):
-    monkeypatch.setattr("strobe.lerobot.quiet._DECODER._told", False)
+    monkeypatch.setattr("strobe.lerobot.quiet._DECODER._passed", False)
     shorten_warnings()
     shorten_warnings()
     for _ in range(2):

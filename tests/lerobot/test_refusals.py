@@ -140,7 +140,7 @@ def test_a_package_that_a_plug_in_asks_for_is_named_as_it_is_installed() -> None
 
 @pytest.mark.usefixtures("plug_in")
 def test_a_plug_in_without_all_its_modules_is_not_told_to_be_of_another_version() -> None:
-    said = "the plug-in lerobot_policy_halved 1.2 is not whole: it has no 'lerobot_policy_halved.processor_halved'"
+    said = "the plug-in lerobot_policy_halved 1.2 is incomplete: it has no 'lerobot_policy_halved.processor_halved'"
     with pytest.raises(UserError, match=said), in_a_line("halved"):
         importlib.import_module("lerobot_policy_halved.processor_halved")
 

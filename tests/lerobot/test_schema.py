@@ -97,19 +97,19 @@ def test_written_defaults_are_lerobot_s() -> None:
 def test_a_value_of_the_wrong_kind_is_refused_in_the_same_words(where: str, given: dict[str, str]) -> None:
     plain = shapes.nested(given)
     with pytest.raises(Exception) as real:  # noqa: PT011  # draccus has many
-        shapes.real(shapes.Asked(where, plain, ("x",)))
+        shapes.build_real(shapes.Request(where, plain, ("x",)))
     with pytest.raises(type(real.value)) as read:
-        shapes.made(where, plain, ("x",))
+        shapes.build(where, plain, ("x",))
     assert str(read.value) == str(real.value)
 
 
 def test_what_was_asked_for_becomes_lerobot_s_own() -> None:
     given = shapes.nested({"type": "pusht", "fps": "5", "observation_height": "96"})
-    shape = shapes.made(registries.ENVIRONMENT, given)
+    shape = shapes.build(registries.ENVIRONMENT, given)
     assert (shape.type, shape.fps, shape.observation_height, shape.task) == ("pusht", 5, 96, "PushT-v0")
-    asked = shapes.asked(shape)
+    asked = shapes.request_of(shape)
     assert asked is not None
-    env = shapes.real(asked)
+    env = shapes.build_real(asked)
     assert isinstance(env, EnvConfig)
     assert (env.type, env.fps) == ("pusht", 5)
 
@@ -164,15 +164,15 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
 
     from strobe.policies import backbones as vision_backbones
 
-    assert backbones.known() == set(CONFIG_MAPPING_NAMES)
-    assert backbones.known() <= set(CONFIG_MAPPING)
-    assert list(backbones.seeing()) == vision_backbones.known_kinds()
+    assert backbones.all_types() == set(CONFIG_MAPPING_NAMES)
+    assert backbones.all_types() <= set(CONFIG_MAPPING)
+    assert list(backbones.vision_types()) == vision_backbones.known_kinds()
     read = 0
-    for kind in backbones.seeing():
+    for kind in backbones.vision_types():
         with contextlib.suppress(Unreadable):
             assert backbones.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
             read += 1
-    assert read >= 0.9 * len(backbones.seeing())
+    assert read >= 0.9 * len(backbones.vision_types())
 
 
 def test_an_import_that_goes_in_a_circle_ends() -> None:

@@ -34,7 +34,7 @@ def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeyp
     with pytest.raises(UserError, match=r"'act' has no Real-Time Chunking \(LeRobot [\d.]+ guides .*\bpi05\b.*smolvla"):
         require(subject)
     monkeypatch.setattr(ACTPolicy, "supports_rtc", lambda self: True)
-    assert "act" in versions.guided()
+    assert "act" in versions.types_with_rtc()
     require(subject)
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from support.made_up_rollout import header
 
 from strobe.loops.event_log import Log, read
 from strobe.loops.instrument import _sent
 from strobe.loops.rollout import _got
 
-HEADER = {"fps": 30, "subject": {}}
+HEADER = header()
 ACTION = torch.tensor([1.0, 2.5])
 
 

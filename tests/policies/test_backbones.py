@@ -115,13 +115,13 @@ def test_the_predictor_runs_where_it_is_asked_for(subject):
         load_model(ModelOptions(type="vit", size="tiny", predictor=True))
 
 
-def test_facts_tell_frames_from_clips_and_count_tokens(subject):
+def test_traits_tell_frames_from_clips_and_count_tokens(subject):
     assert len(subject.call("inference", 2)(0)) == 2
-    facts = subject.facts("inference", 2)
-    assert facts["batch size"] == 2
-    assert facts["frames per clip"] == 4
-    assert facts["img size"] == 96
-    assert facts["tokens"] == (4 // 2) * (96 // 16) ** 2
+    traits = subject.traits("inference", 2)
+    assert traits.batch_size == 2
+    assert traits.backbone.frames_per_clip == 4
+    assert traits.backbone.image_size == 96
+    assert traits.backbone.tokens == (4 // 2) * (96 // 16) ** 2
 
 
 def test_preprocessing_is_the_one_of_transformers(subject):
@@ -147,8 +147,8 @@ def test_any_backbone_is_cut_down_to_its_blocks(kind):
     own = {"img_size": 2 * config.patch_size, "num_frames": 6 if hasattr(config, "num_frames") else 2}
     again = load_model(ModelOptions(type=kind, size="tiny", **own))
     again.call("inference")(0)
-    facts = again.facts("inference", 1)
-    assert (facts["img size"], facts["frames per clip"]) == (own["img_size"], own["num_frames"])
+    sizes = again.traits("inference", 1).backbone
+    assert (sizes.image_size, sizes.frames_per_clip) == (own["img_size"], own["num_frames"])
 
 
 def test_stages_that_differ_by_design_are_not_blocks():
@@ -198,7 +198,7 @@ def test_a_video_is_decoded_inside_the_iteration(video):
     ("name", "content", "words"),
     [
         ("none.mp4", None, "no video file"),
-        ("text.mp4", b"not a video at all", "no video that can be read"),
+        ("text.mp4", b"not a video at all", "not a readable video"),
     ],
 )
 def test_what_is_no_video_is_refused(name, content, words, tmp_path):

@@ -21,7 +21,7 @@ def both(kind: str, above: int, *overrides: str):
     if hasattr(config, "pretrained_backbone_weights"):
         config.pretrained_backbone_weights = None
     tiny.shrink(config)
-    lerobot_policies._fit(config, inputs.synthetic(config, tiny=True), {}, [])
+    lerobot_policies._fit_features(config, inputs.synthetic(config, tiny=True), {}, [])
     choice = get_policy_class(kind)
     with standins.stand_ins(kind, random_weights=True, tiny=True), building(config, True):
         torch.manual_seed(0)

@@ -64,7 +64,7 @@ def save(loaded, folder: Path) -> None:
     ("kind", "facts"), [("act", (False, False)), ("smolvla", (True, False)), ("pi05", (True, True))]
 )
 def test_the_facts_that_advice_asks_for_are_written(kind: str, facts: tuple[bool, bool]) -> None:
-    found = lerobot_policies.known(lerobot_policies.config_from_type(kind))
+    found = lerobot_policies.facts_of_type(lerobot_policies.config_from_type(kind))
     assert (found["compilable"], found["mps_known"]) == facts
 
 

@@ -33,7 +33,7 @@ def test_its_parts_are_the_prefix_and_each_token(subject: PolicySubject) -> None
     require_parts(subject, "inference", once | {"prefix KV cache", "token", "token head"})
     found = parts_of(subject, "inference")
     assert [found.count(name) for name in ("prefix KV cache", "token", "token head")] == [1, TOKENS - 1, TOKENS]
-    assert subject.facts("inference", 1)["tokens at most"] == TOKENS
+    assert subject.traits("inference", 1).policy.max_tokens == TOKENS
     require_parts(subject, "training step", {"vision tower", "language embedding", "language model", "token head"})
 
 

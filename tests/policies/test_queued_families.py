@@ -115,7 +115,7 @@ def test_each_objective_of_the_dit_has_its_own_number_of_steps() -> None:
     flow = ["--device=cpu", "--objective=flow_matching", "--use_separate_rgb_encoder_per_camera=true"]
     flowing = load_subject(PolicyOptions(type="multi_task_dit", size="tiny", overrides=flow))
     for subject, name, built in ((made, "num_inference_steps", 10), (flowing, "num_integration_steps", 100)):
-        assert subject.facts("inference", 1)["denoising steps"] == built
+        assert subject.traits("inference", 1).denoising_steps == built
         undo = make({f"policy.{name}": 3}).apply(subject)
         assert parts_of(subject, "inference").count("denoise step") == 3
         undo()

@@ -54,7 +54,7 @@ def test_fewer_steps_are_fewer_parts(kind):
     finally:
         undo()
     assert parts_of(owner, "inference").count("denoise step") == 4
-    assert owner.facts("inference", 1)["denoising steps"] == 4
+    assert owner.traits("inference", 1).denoising_steps == 4
 
 
 def test_groot_is_guided_in_its_own_way_and_left_as_it_was():

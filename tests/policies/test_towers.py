@@ -43,7 +43,7 @@ def test_a_tower_shows_its_parts_and_takes_images(kind: str) -> None:
         features = subject.call("inference", 1)(0)
     assert parts <= {section.path[-1] for section in timeline.sections()}
     assert features.isfinite().all()
-    assert subject.facts("inference", 1)["tokens"] == 2 * tokens
+    assert subject.traits("inference", 1).backbone.tokens == 2 * tokens
     accounting = Accounting()
     with Attached(subject.hooks("inference", 1)):
         accounting.run(lambda: subject.call("inference", 1)(0))

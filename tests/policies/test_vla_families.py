@@ -13,7 +13,7 @@ from strobe.policies import lerobot_policies
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.treatment import Treatment, Undo, Variant
 
 # policy type → parts that inference and the training forward pass must show at the default depth
@@ -57,16 +57,13 @@ def test_each_denoising_step_is_seen(subject: PolicySubject) -> None:
     steps = STEPS[subject.policy.config.type]
     assert parts_of(subject, "inference").count("denoise step") == steps
     if subject.family.steps:
-        assert subject.facts("inference", 1)["denoising steps"] == steps
+        assert subject.traits("inference", 1).denoising_steps == steps
 
 
 class Doubled(Treatment):
     """Twice the shift, scale and gate of the action expert's first block."""
 
     effect = "lossy"
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         weight = subject.module.get_parameter("model.model.action_expert.blocks.0.modulation.linear.weight")

@@ -26,9 +26,7 @@ def test_its_parts(subject: PolicySubject) -> None:
     assert subject.chunk(0).shape == (1, 32, 6)
     parts = {"image resize", "vision tower", "projector", "language encoder", "denoise step"}
     require_parts(subject, "inference", parts)
-    assert (
-        parts_of(subject, "inference").count("denoise step") == subject.facts("inference", 1)["denoising steps"] == 10
-    )
+    assert parts_of(subject, "inference").count("denoise step") == subject.traits("inference", 1).denoising_steps == 10
     require_parts(subject, "training forward", parts)
 
 

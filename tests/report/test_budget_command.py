@@ -10,6 +10,7 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.measure.statistics import summarise
 from strobe.results.budget import Budget
+from strobe.results.traits import PolicyTraits
 from strobe.runs import store
 from strobe.studies.budget import budget
 
@@ -107,7 +108,7 @@ def chunks(tmp_path, times, steps=10):
     """A run of a policy of ``steps`` denoising steps, whose chunks took ``times``, ms."""
     result = act()
     chunk = result.measurements[0]
-    chunk.phase, chunk.facts["denoising steps"] = "inference", steps
+    chunk.phase, chunk.traits.policy = "inference", PolicyTraits(denoising_steps=steps)
     chunk.samples.values, chunk.samples.summary = list(times), summarise(times)
     store.save(result, tmp_path / f"run-{steps}")
     return tmp_path / f"run-{steps}"
@@ -148,7 +149,7 @@ def test_a_share_that_is_none_is_one_line(table, capsys):
 def test_a_run_tells_its_parts_and_its_steps(tmp_path):
     result = act()
     chunk = result.measurements[0]
-    chunk.phase, chunk.facts["denoising steps"] = "inference", 10
+    chunk.phase, chunk.traits.policy = "inference", PolicyTraits(denoising_steps=10)
     store.save(result, tmp_path / "run")
     found = budget([tmp_path / "run"], 1000.0, 30.0)
     (latency,) = found.latencies

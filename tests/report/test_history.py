@@ -14,6 +14,7 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results.answer import Result
 from strobe.results.history import History, Point
+from strobe.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.runs import store
 from strobe.studies.gates import Gated
 from strobe.studies.history import gate, history
@@ -85,16 +86,16 @@ def test_the_same_thing_again_and_again_shows_no_change():
         {"dtypes": {"bfloat16": 51_597_190}},
         {"source": "another/checkpoint"},
         {"parameters": 7},
-        {"facts": {"precision": "bf16"}},
-        {"facts": {"denoising steps": 5}},
+        {"traits": Traits(treatments=[TreatmentTraits(key="precision", value="bf16")])},
+        {"traits": Traits(policy=PolicyTraits(denoising_steps=5))},
     ],
     ids=lambda other: next(iter(other)),
 )
 def test_runs_that_are_not_alike_are_another_trend_and_the_newest_is_not_judged_by_them(other):
     first, last = at(1, 148), at(10, 300)
     for name, value in other.items():
-        if name == "facts":
-            last.measurements[0].facts = value
+        if name == "traits":
+            last.measurements[0].traits = value
         else:
             owner = "machine" if hasattr(last.machine, name) else "subject"
             setattr(last, owner, getattr(last, owner).model_copy(update={name: value}))
@@ -126,7 +127,8 @@ def test_another_version_is_named_and_parts_no_trend():
 def test_what_builds_found_parts_no_trend():
     results = days(148, 148, 148)
     for seconds, result in enumerate(results):
-        result.measurements[0].facts = {"build s": seconds, "engine from cache": seconds > 0}
+        engine = TreatmentTraits(key="engine", value="openvino", build_s=seconds, from_cache=seconds > 0)
+        result.measurements[0].traits = Traits(treatments=[engine], build_s=seconds)
     assert len(history(named(*results), "runs").trends) == 1
 
 

@@ -14,10 +14,10 @@ from support.matrix import matrix
 from support.shown import drawn, poisoned, root, without_policy
 
 from strobe import kinds
+from strobe.loops.reader import read_course
 from strobe.results.answer import Result
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():
@@ -57,7 +57,7 @@ def test_a_difference_draws_both_runs(browse: Browse):
 @pytest.mark.matrix
 def test_a_rollout_draws_its_course(browse: Browse):
     facts = header()
-    result = answer_of(facts, course_of(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    result = answer_of(facts, read_course(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())
@@ -81,6 +81,8 @@ def test_a_browser_that_cannot_inflate_is_told(browse: Browse):
 
 
 def poison(result: Result) -> Result:
+    for measurement in result.measurements:
+        measurement.traits.notes = {"said by": "another package"}
     return type(result).model_validate(poisoned(json.loads(result.model_dump_json())))
 
 

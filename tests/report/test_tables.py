@@ -16,6 +16,7 @@ from strobe.report.breakdown import biggest
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component
+from strobe.results.traits import BackboneTraits, Traits
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
@@ -201,7 +202,7 @@ def test_markdown_tables_have_equal_columns():
 def test_a_backbone_s_rate_is_told_end_to_end_and_part_by_part(frames: int, said: str):
     result = runs.act()
     (m,) = result.measurements = result.measurements[:1]
-    m.facts = {"batch size": 1, "frames per clip": frames}
+    m.traits = Traits(batch_size=1, backbone=BackboneTraits(frames_per_clip=frames))
     m.samples.summary = runs.summary([200.0])
     m.components = [part(path, 0.2) for path in ("decode", "preprocessing", "model", "model/encoder")]
     for one, took in zip(m.components, (50.0, 25.0, 125.0, 124.0), strict=True):

@@ -14,7 +14,7 @@ from strobe.measure.guard import Guards
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.sameness.check import CallFailed, Sameness, affordable
 from strobe.sameness.visits import plan
 from strobe.treatments.flow.padding import TrimmedPadding
@@ -32,9 +32,6 @@ class Fault(Treatment):
     change: Callable[[torch.Tensor, dict[str, Any]], torch.Tensor]
     effect: Effect = "rounding"
     kept: dict[str, Any] = field(default_factory=dict)
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         loaded, patches = policy_of(subject).loaded, Patches()
@@ -77,7 +74,7 @@ def test_observations_differ_in_prompt_cameras_and_state() -> None:
         assert one.keys() == near.keys()
         assert one["task"] == near["task"]
         assert not torch.equal(one["observation.state"], near["observation.state"])
-    assert checks.alike == [0, 4, 6]
+    assert checks.same_shape == [0, 4, 6]
 
 
 def test_a_policy_without_words_keeps_its_prompt_and_its_cameras() -> None:

@@ -86,10 +86,12 @@ def test_the_users_own_config_stays(made_up, tmp_path, monkeypatch):
 
 
 def test_what_is_missing_is_a_line(made_up, tmp_path, monkeypatch):
-    with pytest.raises(UserError, match="LIBERO's assets are not there, nor to be had from the Hub: STROBE_LIBERO_"):
+    with pytest.raises(
+        UserError, match="LIBERO's assets are missing and cannot be fetched from the Hub: set STROBE_LIBERO_"
+    ):
         libero.prepare()
     monkeypatch.setenv(libero.ASSETS, str(tmp_path))
-    with pytest.raises(UserError, match="is no folder of LIBERO's assets: it has no scenes/"):
+    with pytest.raises(UserError, match="is not a folder of LIBERO's assets: it has no scenes/"):
         libero.prepare()
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match="not installed: `make libero` makes an environment"):

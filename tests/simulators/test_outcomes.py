@@ -44,5 +44,5 @@ def test_what_another_name_says_counts(simulator, value, monkeypatch):
 
 def test_a_simulator_that_does_not_say_is_not_taken_for_success(simulator, monkeypatch):
     monkeypatch.setattr(Renamed, "name", "score")
-    with pytest.raises(UserError, match=r"does not say whether an episode succeeded: no 'is_success' .*score"):
+    with pytest.raises(UserError, match=r"does not report whether an episode succeeded: no 'is_success' .*score"):
         simulator.play("pusht", 0)

@@ -112,7 +112,7 @@ def test_its_images_are_what_lerobots_environment_shows() -> None:
 )
 def test_a_mistake_in_metaworld_is_one_clear_line(options, message: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=message) as caught:
-        scripted_metaworld.record_metaworld(tmp_path / "new", **options)
+        scripted_metaworld.record_metaworld(tmp_path / "new", scene=scripted_metaworld.Scene(**options))
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

@@ -63,7 +63,7 @@ def test_an_episode_ends_alike_with_the_images_that_are_looked_at(name):
 def test_metaworld_ends_alike_too(monkeypatch):
     pytest.importorskip("metaworld")
     monkeypatch.setattr(inputs, "COUNT", 1)  # of observations that a policy is loaded with
-    monkeypatch.setattr(inputs, "APART", 1)
+    monkeypatch.setattr(inputs, "STRIDE", 1)
     env = make_env_config("metaworld", task="button-press-topdown-v3")
     always, needed, _ = both(env, "diffusion", DIFFUSION, 6)
     assert always.start == needed.start
@@ -84,15 +84,15 @@ class Queued:
 
 
 def test_a_policy_that_nobody_read_sees_every_image():
-    assert Looks(Queued(), []).due()
+    assert Looks(Queued(), []).looks_next()
 
 
 def test_a_processor_of_somebody_else_sees_every_image():
     subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     policy: Any = subject.policy
     policy._action_queue.extend(range(4))
-    assert not Looks(subject.policy, subject.loaded.preprocessor.steps).due()
-    assert Looks(subject.policy, [*subject.loaded.preprocessor.steps, Queued()]).due()
+    assert not Looks(subject.policy, subject.loaded.preprocessor.steps).looks_next()
+    assert Looks(subject.policy, [*subject.loaded.preprocessor.steps, Queued()]).looks_next()
 
 
 def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
@@ -109,9 +109,9 @@ def test_a_video_and_a_simulator_that_nobody_knows_are_drawn():
     def played(module: str) -> tuple[int, int]:
         env = type("Env", (Counting,), {"__module__": module})()
         vector = SimpleNamespace(envs=[env], step=env.step)
-        looks: Any = SimpleNamespace(due=lambda: False)
+        looks: Any = SimpleNamespace(looks_next=lambda: False)
         seldom = SeldomRendered(looks)
-        with Attached(seldom.hooks(vector), seldom.around):
+        with Attached(seldom.hooks(vector), seldom.wrap):
             env.render()
             in_ticks = [vector.step() for _ in range(3)]
             video = env.render()

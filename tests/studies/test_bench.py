@@ -14,12 +14,12 @@ from support.made_up_rollout import MS, header, rtc
 from support.sleeper import Clock
 
 from strobe.kinds import advise, document, figures, page
+from strobe.loops.reader import read_course
 from strobe.measure.call_times import beside, call_times
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
-from strobe.studies.rollout.watched import Watched
+from strobe.studies.rollout.watched import WatchedRollout
 from strobe.timeline.clock import ThreadUse, cpu_ns, waited_ns
 
 
@@ -28,7 +28,7 @@ def use(wall: float, cpu: float, waited: float | None = 0.0) -> ThreadUse:
     return ThreadUse(round(wall * MS), round(cpu * MS), None if waited is None else round(waited * MS))
 
 
-def watched(call: ThreadUse, *, seconds: float = 12.0) -> Watched:
+def watched(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
     """A run at 30 Hz with calls of 90 ms every 667 ms; each of them used its thread as ``call``."""
     events = []
     for event in rtc(lambda _: 90.0, seconds=seconds):
@@ -36,8 +36,8 @@ def watched(call: ThreadUse, *, seconds: float = 12.0) -> Watched:
             events.append(("used", 0, call.wall, call.cpu, -1 if call.waited is None else call.waited))
         events.append(event)
     facts = header()
-    course = course_of(facts, events)
-    return Watched(answer_of(facts, course), course=course)
+    course = read_course(facts, events)
+    return WatchedRollout(answer_of(facts, course), course=course)
 
 
 class Calls:
@@ -67,7 +67,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return wound
 
 
-def benched(clock: Clock, robot: ThreadUse, call: ThreadUse, colder_ms: float = 0.0, **more: Any) -> Watched:
+def benched(clock: Clock, robot: ThreadUse, call: ThreadUse, colder_ms: float = 0.0, **more: Any) -> WatchedRollout:
     found = watched(robot, **more)
     calls: Any = Calls(clock, call, colder_ms)
     found.calls = calls
@@ -75,7 +75,7 @@ def benched(clock: Clock, robot: ThreadUse, call: ThreadUse, colder_ms: float = 
     return found
 
 
-def slower(found: Watched) -> Any:
+def slower(found: WatchedRollout) -> Any:
     rules = [one for one in advise(found.result) if one.rule == "robot-slower"]
     assert len(rules) <= 1
     return rules[0] if rules else None
@@ -143,7 +143,7 @@ def test_a_bench_takes_about_ten_seconds_and_leaves_out_what_does_not_fit(clock)
     bench = slow.result.rollout.bench
     assert bench is not None
     assert [one.place for one in bench.times] == ["bench", "robot"]
-    assert any("too far apart to be repeated" in note for note in slow.result.notes)
+    assert any("does not fit in" in note for note in slow.result.notes)
     slower_still = benched(clock, use(3000, 3000), use(3000, 3000))
     bench = slower_still.result.rollout.bench
     assert bench is not None
@@ -194,7 +194,7 @@ def test_a_bench_that_is_cut_short_shows_what_it_has(clock):
 
 def test_too_few_calls_are_not_set_beside_the_bench(clock):
     found = benched(clock, use(41, 25), use(25, 25), seconds=3.0)
-    assert found.result.notes == ["not set beside the bench: of the policy's calls 6 after the first are needed"]
+    assert found.result.notes == ["no bench comparison: it needs at least 6 policy calls after the first"]
     assert found.result.rollout.bench is None
     assert "bench" not in {section.key for section in document(found.result).sections}
 

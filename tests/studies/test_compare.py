@@ -102,9 +102,6 @@ class Zeros(Treatment):
     effect = "exact"
     key = "zeros"
 
-    def facts(self):
-        return {}
-
     def apply(self, subject):
         loaded = subject.loaded
         made = loaded.postprocessor

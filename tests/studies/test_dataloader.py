@@ -20,18 +20,18 @@ from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
 from strobe.loops.train_config import train_config
 from strobe.measure.sampling import SamplingBudget
+from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.machine import Machine
 from strobe.studies.dataloader import encodings, needs, process, search
 from strobe.studies.dataloader.bench import Bench
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, started_by_fork
+from strobe.studies.dataloader.chosen import changes, what_ifs
 from strobe.studies.dataloader.dataset import facts_of
 from strobe.studies.dataloader.encodings import ImageFormat
 from strobe.studies.dataloader.needs import StepNeeds
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.studies.dataloader.what_ifs import changes, what_ifs
 from strobe.studies.measuring import Silent
-from strobe.subjects import shared_memory
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
@@ -160,7 +160,7 @@ def ended(process: psutil.Process) -> bool:
 def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
-        worker = psutil.Process(process._workers[0])
+        worker = psutil.Process(process.worker_pids[0])
         process.sample(0.01)
         assert halted(worker), "it waits without taking time"
         worker.kill()
@@ -168,9 +168,9 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
             process.sample(5)
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
-        worker = psutil.Process(process._workers[0])
-        process._patience_s = 0.5
-        process._workers = []  # nobody wakes it
+        worker = psutil.Process(process.worker_pids[0])
+        process.patience_s = 0.5
+        process.worker_pids = []  # nobody wakes it
         worker.suspend()
         with pytest.raises(LoaderFailed, match=r"hung: no batch for 0\.5 s"):
             process.sample(0.1)

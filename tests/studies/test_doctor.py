@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -12,21 +10,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from support.example_doctor import ailing
-from support.hanging import starts_another
 
 from strobe import kinds
-from strobe.devices.which import check_device
 from strobe.errors import UserError
+from strobe.processes import isolate
 from strobe.report import html
 from strobe.results.doctor import SelfCheck
 from strobe.runs import store
-from strobe.studies.doctor import apart, clock, loaders, noise, one_treatment, steadiness, tools, treatments, versions
+from strobe.studies.doctor import clock, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.doctor.doctor import Areas, doctor
-from strobe.studies.doctor.one_treatment import Attempt
+from strobe.studies.doctor.treatments import Attempt
 from strobe.treatments.graphs.host_work import Kept
 
 
@@ -265,7 +261,7 @@ def test_an_extra_that_is_not_installed_comes_with_its_command() -> None:
 
 
 def dies(*_: Any) -> Any:
-    raise apart.Died("RuntimeError: DataLoader worker is killed by signal: Bus error")
+    raise isolate.Failed("RuntimeError: DataLoader worker is killed by signal: Bus error")
 
 
 def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -278,7 +274,7 @@ def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -
 
 
 def test_shared_memory_that_is_small_needs_care(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaders.shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
     found = {check.name: check for check in loaders.examine(lambda *_: 100.0, tmp_path)}
     assert found["shared memory of loader workers"].outcome == "doubtful"
     assert "64 MiB" in found["shared memory of loader workers"].seen
@@ -290,7 +286,7 @@ def test_tools_that_are_missing_come_with_their_command() -> None:
             return 3.0
         if kind == "libero":
             raise UserError("the environment 'libero' is not installed: pip install 'lerobot[libero]'")
-        raise apart.Died("its process died (signal SIGSEGV)")
+        raise isolate.Failed("its process died (signal SIGSEGV)")
 
     found = {check.name: check for check in tools.examine(run, lambda _: None)}
     assert found["simulator pusht"].outcome == "holds"
@@ -302,50 +298,11 @@ def test_tools_that_are_missing_come_with_their_command() -> None:
     assert (found["C++ compiler"].outcome, "g++" in found["C++ compiler"].do) == ("missing", True)
 
 
-def test_a_process_of_its_own_answers_fails_dies_and_hangs() -> None:
-    """One after the other: each starts an interpreter, which takes a second or more."""
-    assert apart.run(os.getpid) != os.getpid()
-    with pytest.raises(UserError, match="no xpu device"):
-        apart.run(check_device, "xpu")
-    with pytest.raises(apart.Died, match="ValueError: invalid literal"):
-        apart.run(int, "x")
-    with pytest.raises(apart.Died, match="signal SIGKILL"):
-        apart.run(signal.raise_signal, signal.SIGKILL)
-    with pytest.raises(apart.Died, match="no answer within 1 s"):
-        apart.run(time.sleep, 60, limit_s=1)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="forks")
-def test_where_the_server_is_unfit_processes_start_from_nothing_and_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apart, "FORKED", "fork")  # of this process, in the server's place
-    monkeypatch.setattr(apart, "_unfit", [])
-    monkeypatch.setitem(sys.modules, apart.FIT, SimpleNamespace(WHY=""))
-    assert apart.run(os.getppid) == os.getpid()
-    assert apart.unfit() == ""
-    monkeypatch.setitem(sys.modules, apart.FIT, SimpleNamespace(WHY="imports started threads: hum"))
-    assert apart.run(os.getpid) != os.getpid()
-    assert apart.unfit() == "imports started threads: hum"
+def test_that_processes_start_from_nothing_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolate, "unfit", lambda: "imports started threads: hum")
     areas = Areas(first={"machine": lambda: iter(())}, last={})
     result = doctor(torch.device("cpu"), Path("runs"), only=["machine"], areas=areas)
     assert result.notes[-1].endswith("with imports of its own: imports started threads: hum")
-
-
-def test_a_process_that_hangs_takes_those_that_it_started_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "number"
-
-    def never(connection: Any, limit_s: float) -> bool:
-        """The time is over once the process has done its part, however long a busy machine takes for that."""
-        while not file.exists() and not connection.poll(0.1):
-            pass
-        return False
-
-    monkeypatch.setattr(apart, "_answered", never)
-    with pytest.raises(apart.Died, match="no answer within 10 s"):
-        apart.run(starts_another, str(file), limit_s=10)
-    number = int(file.read_text())
-    assert not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE
 
 
 CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop"}), played=True)
@@ -354,7 +311,7 @@ CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop
 @pytest.mark.filterwarnings("ignore:graph=loop steps aside in calls with RTC")
 def test_a_treatment_that_is_wrong_in_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was there: what a warm-up left is found in the capture, so its work is missing in the graph."""
-    assert not one_treatment.tried(CACHED_IN_A_GRAPH, "cpu").broken
+    assert not treatments.tried(CACHED_IN_A_GRAPH, "cpu").broken
     monkeypatch.setattr(Kept, "now", lambda self: self)
     found = treatments.judged(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
     assert found.outcome == "fails"
@@ -369,7 +326,7 @@ def test_treatments_that_do_not_apply_or_crash_are_told_apart() -> None:
 
 @pytest.mark.parametrize("lever", ["amp", "accumulate"])
 def test_a_lever_of_training_is_tried_on_gradients(lever: str) -> None:
-    found = one_treatment.tried(Attempt("act", lever=lever), "cpu")
+    found = treatments.tried(Attempt("act", lever=lever), "cpu")
     assert not found.broken
     assert "gradient's cosine" in found.seen
 

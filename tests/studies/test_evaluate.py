@@ -124,7 +124,7 @@ def test_a_run_that_was_asked_otherwise_is_not_gone_on_with(name, tmp_path):
 
 
 def test_a_file_that_is_none_of_ours_is_a_line(tmp_path):
-    with pytest.raises(UserError, match="no evaluation to go on with at"):
+    with pytest.raises(UserError, match="no evaluation to resume at"):
         EpisodeLog.resume(tmp_path, asked(plan()))
     (tmp_path / NAME).write_text('{"asked"')
     with pytest.raises(UserError, match="ends before its first line does"):

@@ -20,9 +20,8 @@ from support.side_by_side import Slow
 
 from strobe.errors import UserError
 from strobe.runs.episode_log import NAME, EpisodeLog
+from strobe.studies.evaluate.crews import Workers, _Player, _shared, _versions
 from strobe.studies.evaluate.sharing import parse_parallel, threads_of
-from strobe.studies.evaluate.workers import Workers
-from strobe.sweeps.players import _Player, _shared, _versions
 
 
 class Shuffled:
@@ -98,7 +97,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     (tmp_path / "many").mkdir()
     alone = evaluated(tmp_path / "one", plan(20), MadeUp())
     with Workers(2, ()) as workers:
-        pids = [one.process.pid for one in workers._workers]
+        pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
         together = evaluated(tmp_path / "many", plan(20), workers)
     assert {row.calls.beside for row in together.variants} == {1}
@@ -122,7 +121,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
 def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said, tmp_path):
     (tmp_path / "begun").mkdir()
     with Workers(2, ()) as workers:
-        pids = [one.process.pid for one in workers._workers]
+        pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", **how))
         with pytest.raises(UserError) as caught:
             evaluated(tmp_path, plan(), workers)
@@ -181,7 +180,7 @@ def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
 def test_threads_are_part_of_what_was_asked(tmp_path):
     EpisodeLog.begin(tmp_path, asked(plan(), threads=3)).close()
     assert threads_of(None, 1, tmp_path) == threads_of(None, 2, tmp_path) == 3
-    with pytest.raises(UserError, match="3 of torch's threads there, 1 here: --threads=3"):
+    with pytest.raises(UserError, match="that run used 3 torch threads, this one 1; pass --threads=3"):
         EpisodeLog.resume(tmp_path, asked(plan(), threads=1))
     assert threads_of(5, 4, None) == 5
     assert threads_of(None, 1, None) is None

@@ -29,9 +29,6 @@ class Put(Treatment):
     def pools(self, device: torch.device) -> Any:
         return self.inner.pools(device)
 
-    def facts(self) -> dict[str, Any]:
-        return {}
-
     def apply(self, subject: Any) -> Any:
         return lambda: None
 

@@ -31,6 +31,7 @@ from strobe.cli.main import main
 from strobe.emulator import calibration
 from strobe.emulator.rehearsal import disturb, stage
 from strobe.emulator.rehearsal.faults import Busy, Planned, SlowInference, planned
+from strobe.emulator.rehearsal.stage import RehearsalOptions
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.loops import rollout
@@ -110,11 +111,11 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     header, events = read(run / EVENTS)
     observations = Observations(run / OBSERVATIONS)
     origin = next(event[1] for event in events if event[0] == "tick")
-    brain = fed_policy(header, [], observations, origin).brain
-    frame = build_dataset_frame(brain.dataset_features, brain.world.observe(0)(), prefix="observation")
-    batch = prepare_observation_for_inference(frame, torch.device("cpu"), brain.task, "so101_follower")
+    inputs = fed_policy(header, [], observations, origin).inputs
+    frame = build_dataset_frame(inputs.dataset_features, inputs.world.observe(0)(), prefix="observation")
+    batch = prepare_observation_for_inference(frame, torch.device("cpu"), inputs.task, "so101_follower")
     with torch.inference_mode():
-        action = brain.postprocessor(brain.policy.select_action(brain.preprocessor(batch)))
+        action = inputs.postprocessor(inputs.policy.select_action(inputs.preprocessor(batch)))
     first = next(event[2] for event in events if event[0] == "values")
     # Observations are kept as JPEG, which moves the actions by about 1; other weights, by tens.
     torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)
@@ -123,7 +124,7 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
 def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
     flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=4", "--device=cpu"]
     flags += ["--return_to_initial_position=false", "--play_sounds=false"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}).result
+    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions()).result
     assert [camera.name for camera in found.rollout.cameras] == ["front"]
     assert found.rollout.rehearsal is not None
     # A busy machine may take seconds for the first call: one goal shows that the arm was told to move.
@@ -131,9 +132,8 @@ def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path
 
 
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
-    found = rehearsed.rehearse(
-        arguments(act), tmp_path / "events", frames={}, faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2
-    ).result
+    options = RehearsalOptions(faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2)
+    found = rehearsed.rehearse(arguments(act), tmp_path / "events", options).result
     bus = found.rollout.bus
     assert bus is not None
     assert (bus.damaged, bus.lost, bus.stale) == (2, 0, 0)
@@ -142,7 +142,9 @@ def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_
 
 def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_path: Path) -> None:
     faults = ["corrupt,servo=6,count=null,when=0.3"]
-    found = rehearsed.rehearse(arguments(act, "--duration=60"), tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(
+        arguments(act, "--duration=60"), tmp_path / "events", RehearsalOptions(faults=faults)
+    ).result
     assert found.status == "failed"
     assert "Incorrect status packet" in found.rollout.error
     assert {one.rule for one in advise(found)} - BUSY == {"motors-gone"}
@@ -152,7 +154,7 @@ def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_p
 
 def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_path: Path) -> None:
     faults = ["error-bits,servo=wrist_flex,when=end"]
-    found = rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults)).result
     assert found.rollout.rehearsal is not None
     left = found.rollout.rehearsal.holding
     assert "gripper" in left
@@ -167,7 +169,7 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
     """LeRobot's drivers of these arms ask once, those of SO arms three times."""
     flags = [one.replace("so101_follower", robot) for one in arguments(act, "--duration=60")]
     faults = ["corrupt,servo=elbow_flex,when=0,after=30"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
     told = found.rollout.rehearsal
     assert told is not None
     assert found.rollout.robot == robot
@@ -188,7 +190,7 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     flags += ["--robot.type=bi_so_follower", f"--robot.cameras={{top: {eye}}}", "--policy.type=act"]
     flags += [f"--robot.{side}_arm_config.cameras={{wrist: {eye}}}" for side in ("left", "right")]
     faults = ["error-bits,servo=wrist_flex,when=end,arm=left", "corrupt,servo=2,when=0,arm=right"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
     rollout, told = found.rollout, found.rollout.rehearsal
     assert told is not None
     assert {camera.name for camera in rollout.cameras} == {"top", "left_wrist", "right_wrist"}
@@ -201,7 +203,9 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
 
 def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tmp_path: Path) -> None:
     faults = ["camera-freeze,camera=front,when=0,seconds=100", "camera-late,camera=wrist,ms=300"]
-    found = rehearsed.rehearse(arguments(act, "--duration=2"), tmp_path / "events", frames={}, faults=faults).result
+    found = rehearsed.rehearse(
+        arguments(act, "--duration=2"), tmp_path / "events", RehearsalOptions(faults=faults)
+    ).result
     front, wrist = found.rollout.cameras
     assert front.frozen_frames > 2
     assert wrist.frozen_frames < front.frozen_frames / 2
@@ -223,7 +227,7 @@ def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=stop)
     thread.start()
-    found = rehearsed.rehearse(arguments(act, "--duration=120"), tmp_path / "events", frames={}).result
+    found = rehearsed.rehearse(arguments(act, "--duration=120"), tmp_path / "events", RehearsalOptions()).result
     thread.join()
     assert found.status == "interrupted"
     assert found.rollout.rehearsal is not None
@@ -234,7 +238,7 @@ def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
     before = rollout.loop.build_rollout_context, rollout.loop.create_strategy
     faults = ["error-bits,servo=2,when=connect"]
     with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
-        rehearsed.rehearse(arguments(act), tmp_path / "events", frames={}, faults=faults)
+        rehearsed.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults))
     assert (rollout.loop.build_rollout_context, rollout.loop.create_strategy) == before
 
 
@@ -317,7 +321,7 @@ def test_wrong_input_is_one_line(
 def test_a_package_that_is_missing_is_a_line(missing: str, act: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(UserError, match="not installed: "):
-        stage.plan(arguments(act), {}, 0, [])
+        stage.plan(arguments(act), RehearsalOptions())
 
 
 @given(st.text(max_size=30) | st.from_regex(r"(late|busy|inference|camera-gap|dead),[a-z]{2,8}=[a-z0-9.]{0,4}"))
@@ -336,7 +340,7 @@ def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Pa
     mine = calibration.so101()
     calibration.write(mine, tmp_path / "mine.json")
     asked = arguments(act, "--robot.id=mine", f"--robot.calibration_dir={tmp_path}")
-    made = stage.plan(asked, {}, 0, [])
+    made = stage.plan(asked, RehearsalOptions())
     assert (made.arms["robot"].calibration, made.arms["robot"].file) == (mine, tmp_path / "mine.json")
     with stage.staged(made, 1.0) as found:
         assert f"--robot.calibration_dir={tmp_path}" in found.arguments
@@ -345,4 +349,4 @@ def test_a_users_own_calibration_is_what_the_servos_hold(act: Path, tmp_path: Pa
         assert Path(cameras["front"]["path"]).is_file()
     (tmp_path / "mine.json").write_text("{}")
     with pytest.raises(UserError, match=r"mine\.json is not a calibration file"):
-        stage.plan(asked, {}, 0, [])
+        stage.plan(asked, RehearsalOptions())

@@ -16,6 +16,7 @@ from lerobot.teleoperators.omx_leader import OmxLeader
 from support.patience import BUSY, patient_drivers
 
 from strobe.cli.main import main
+from strobe.emulator.rehearsal.stage import RehearsalOptions
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.report.rollout import about_rehearsal
@@ -53,7 +54,7 @@ def pair(brand: str, *more: str) -> list[str]:
 )
 def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Path) -> None:
     given = pair(brand, "--teleop_time_s=1.5", "--fps=30")
-    result = rehearse(given, tmp_path / "events", frames={}, command=TELEOPERATE).result
+    result = rehearse(given, tmp_path / "events", RehearsalOptions(), command=TELEOPERATE).result
     rollout, told = result.rollout, result.rollout.rehearsal
     assert told is not None
     assert (result.status, rollout.robot) == ("complete", f"{brand}_follower")
@@ -61,7 +62,7 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert list(told.arms) == arms
     assert told.holding == []
     tick = result.measurement("control tick")
-    assert tick.facts["leader"] == f"{brand}_leader"
+    assert tick.traits.loop.leader == f"{brand}_leader"
     assert "leader, whose joints a hand swung" in about_rehearsal(told)[0]
     parts = {part.name for part in tick.components}
     assert "leader" in parts
@@ -123,5 +124,5 @@ def test_a_follower_that_does_not_connect_lets_the_leader_go(tmp_path: Path) -> 
     before = lerobot_teleoperate.teleop_loop, OmxLeader.disconnect
     faults = ["corrupt,servo=11,when=connect"]
     with pytest.raises(UserError, match=r"Incorrect status packet.*no servo holds torque"):
-        rehearse(pair("omx"), tmp_path / "events", frames={}, faults=faults, command=TELEOPERATE)
+        rehearse(pair("omx"), tmp_path / "events", RehearsalOptions(faults=faults), command=TELEOPERATE)
     assert (lerobot_teleoperate.teleop_loop, OmxLeader.disconnect) == before

@@ -8,11 +8,11 @@ import pytest
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.kinds import advise, document, figures
+from strobe.loops.reader import read_course
 from strobe.loops.remote_stamps import KEPT, SIMILAR
 from strobe.measure.remote import clocks, offset
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 
 PERIOD = round(1e9 / 30)
 CHUNK = 20
@@ -91,7 +91,7 @@ def run(
         command="robot_client", engine="remote", threshold=int(threshold * CHUNK), share=threshold, chunk=CHUNK,
         strategy="weighted_average", horizon=None, can_rtc=False, joints=["pan"],
     )  # fmt: skip
-    return answer_of(facts, course_of(facts, events))
+    return answer_of(facts, read_course(facts, events))
 
 
 def test_a_healthy_run_finds_nothing_and_its_round_trips_add_up():

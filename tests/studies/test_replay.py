@@ -17,16 +17,16 @@ from support.made_up_rollout import MS, header, motion, rtc, sync
 
 from strobe.cli.main import main
 from strobe.kinds import advise, document
+from strobe.loops.recorded_run import RecordedRun, load, recorded_run
+from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
 from strobe.studies.replay import replay as study
 from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.policy import Fed
-from strobe.studies.replay.recorded import Recorded, load, recorded
-from strobe.studies.replay.replay import Options, replayed
-from strobe.studies.replay.settings import Beat, Brain, Setting, Watched, no_policy
-from strobe.studies.replay.virtual_time import play
+from strobe.studies.replay.policy import FedPolicy
+from strobe.studies.replay.replay import Options, Policies, replayed
 
 FEW = Options(draws=8)
 
@@ -43,12 +43,12 @@ def varied(seed: int, median: float = 330.0, spread: float = 0.35):
     return lambda call: float(min(drawn[call], 600.0))
 
 
-def run_of(latency_ms, *, threshold: int = 5, seconds: float = 25.0, **facts: Any) -> Recorded:
+def run_of(latency_ms, *, threshold: int = 5, seconds: float = 25.0, **facts: Any) -> RecordedRun:
     facts = header(threshold=threshold, **facts)
-    return recorded(facts, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
+    return recorded_run(facts, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
 
 
-def replay_of(found: Recorded, *, options: Options = FEW, **changes: Any) -> ReplayResult:
+def replay_of(found: RecordedRun, *, options: Options = FEW, **changes: Any) -> ReplayResult:
     lerobot = {name.replace("__", "."): str(value) for name, value in changes.pop("lerobot", {}).items()}
     result = replayed(found, "run", Changes(lerobot=lerobot, **changes), options)
     result.findings = advise(result)
@@ -77,7 +77,7 @@ def test_the_runs_own_settings_are_played_as_they_were_recorded(threshold):
 
 def test_late_ticks_are_as_late_again():
     events = rtc(varied(1), threshold=30, seconds=20, looks=4, extra=lambda n: [("camera front", 70.0)] * (n % 9 == 4))
-    result = replay_of(recorded(header(), events), lerobot={"fps": 40})
+    result = replay_of(recorded_run(header(), events), lerobot={"fps": 40})
     assert result.agrees, result.checks
     held = value(result, "recorded", "held_hz")
     assert held < 28
@@ -97,14 +97,14 @@ def later(event: tuple, after: int, by: int) -> tuple:
 def test_what_the_loop_lost_between_its_ticks_is_lost_again():
     events = rtc(lambda _: 95.0, seconds=10, looks=4)
     after = [event[1] for event in events if event[0] == "tick"][150]
-    result = replay_of(recorded(header(), [later(event, after, 2_000 * MS) for event in events]))
+    result = replay_of(recorded_run(header(), [later(event, after, 2_000 * MS) for event in events]))
     assert value(result, "recorded", "held_hz") < 26
     assert value(result, "as it was", "held_hz") == pytest.approx(value(result, "recorded", "held_hz"), rel=1e-3)
 
 
 def test_a_sync_run_stands_still_as_long_again():
     facts = header(engine="sync", threshold=None, guided=False, executed=20, chunk=50)
-    result = replay_of(recorded(facts, sync(200.0)), lerobot={"inference__type": "rtc"})
+    result = replay_of(recorded_run(facts, sync(200.0)), lerobot={"inference__type": "rtc"})
     assert result.agrees, result.checks
     assert value(result, "as it was", "late") == value(result, "recorded", "late") == 10
     own, was = result.column("as it was"), result.columns[0]
@@ -132,7 +132,7 @@ def test_a_reset_empties_the_queue_and_the_run_goes_on():
     beats = [Beat(MS, 2 * MS, 3 * MS, 4 * MS)] * 60
     beats[30] = dataclasses.replace(beats[30], reset=True)
     setting = Setting("rtc", 30.0)
-    played = play(beats, setting, itertools.repeat(100 * MS), no_policy(setting), until_ns=2_000 * MS)
+    played = play(beats, setting, itertools.repeat(100 * MS), no_policy(setting), PlayOptions(until_ns=2_000 * MS))
     sent = [tick.sent for tick in played.ticks]
     assert all(sent[5:30])
     assert not any(sent[30:32])
@@ -171,7 +171,7 @@ def test_the_smallest_threshold_is_the_value_to_set(monkeypatch):
 
 def test_a_replay_that_is_not_the_run_says_so():
     facts = header(threshold=30)  # in truth it ran with 5
-    result = replay_of(recorded(facts, rtc(lambda _: 400.0, threshold=5, seconds=20)))
+    result = replay_of(recorded_run(facts, rtc(lambda _: 400.0, threshold=5, seconds=20)))
     assert not result.agrees
     assert "replay-differs" in {one.rule for one in result.findings}
     said = document(result).answers[-1]
@@ -223,7 +223,7 @@ def test_what_torch_compile_warms_up_with_is_no_latency():
     beats = [Beat(MS, 2 * MS, 3 * MS, 4 * MS)] * 200
     setting = Setting("rtc", 30.0, warmups=2)
     latencies = itertools.chain([3_000 * MS, 2_000 * MS], itertools.repeat(90 * MS))
-    played = play(beats, setting, latencies, no_policy(setting), until_ns=10_000 * MS)
+    played = play(beats, setting, latencies, no_policy(setting), PlayOptions(until_ns=10_000 * MS))
     assert played.ticks[0].start_ns >= 5_000 * MS, "the loop waits for the warm-up"
     assert {call.assumed for call in played.calls[3:]} == {3}
 
@@ -260,15 +260,17 @@ def asked(monkeypatch: pytest.MonkeyPatch, chunk) -> None:
     feature = {"observation.state": {"dtype": "float32", "shape": (1,), "names": ["t"]}}
     robot = SimpleNamespace(robot_type="none", action_features={})
 
-    def brains(found: Recorded, *_: Any) -> Any:
+    def policies(found: RecordedRun, *_: Any) -> Any:
         def observe(moment: int) -> Any:
             return lambda: {"t": moment / 1e9}
 
-        brain = Brain(Made(chunk), same, same, robot, feature, {}, ["pan", "lift"], "", "cpu", Watched(observe))
-        fed = Fed(brain)
-        return fed, fed, SimpleNamespace(times=[0])
+        world = RecordedWorld(observe)
+        inputs = EngineInputs(Made(chunk), same, same, robot, feature, {}, ["pan", "lift"], "", "cpu", world)
+        fed = FedPolicy(inputs)
+        observations: Any = SimpleNamespace(times=[0])
+        return Policies(fed, fed, observations)
 
-    monkeypatch.setattr(study, "_brains", brains)
+    monkeypatch.setattr(study, "load_policies", policies)
 
 
 def test_jumps_that_stay_in_an_ideal_loop_are_the_policys(monkeypatch):
@@ -305,7 +307,7 @@ def test_an_interrupted_replay_keeps_what_it_has():
 def kept(tmp_path):
     """The folder of a kept rollout, without observations."""
     events = tmp_path / "made-up.events"
-    lines = [json.dumps(header(threshold=5)), json.dumps(rtc(varied(1), threshold=5, seconds=15, looks=4))]
+    lines = [json.dumps(header(threshold=5).to_json()), json.dumps(rtc(varied(1), threshold=5, seconds=15, looks=4))]
     events.write_text("\n".join(lines) + '\n[["tick", 12')  # it was cut off
     folder = tmp_path / "run"
     folder.mkdir()
@@ -316,7 +318,7 @@ def kept(tmp_path):
 
 def test_a_killed_runs_file_of_events_is_replayed_where_it_is(tmp_path):
     events = tmp_path / "rollout-1.events"
-    events.write_text("\n".join([json.dumps(header()), json.dumps(rtc(lambda _: 90.0, seconds=2))]))
+    events.write_text("\n".join([json.dumps(header().to_json()), json.dumps(rtc(lambda _: 90.0, seconds=2))]))
     found = load(events)
     assert len(found.latencies) == len(found.course.calls) > 1
     assert found.observations is None
@@ -368,7 +370,7 @@ def test_runs_that_cannot_be_replayed_are_a_line(tmp_path, capsys):
     for given, said in [
         ([], "which rollout?"),
         ([str(tmp_path / "nowhere")], "no run at"),
-        ([str(tmp_path)], f"holds no {EVENTS}: it is no rollout, or an older Strobe kept none"),
+        ([str(tmp_path)], f"holds no {EVENTS}: it is not a rollout, or an older Strobe saved none"),
     ]:
         assert main(["replay", *given]) == 2
         error = capsys.readouterr().err.strip()

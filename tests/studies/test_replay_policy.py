@@ -17,14 +17,14 @@ from support.checkpoints import tiny_checkpoint
 
 from strobe.cli.main import main
 from strobe.loops.observations import Observations
+from strobe.loops.recorded_run import load
+from strobe.loops.virtual_rollout import Setting
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.policies.standins import stand_ins
 from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
 from strobe.studies.replay.policy import fed_policy, merged
-from strobe.studies.replay.recorded import load
-from strobe.studies.replay.settings import Setting
-from strobe.studies.replay.virtual_time import play
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"
 HORIZON = 10
@@ -70,9 +70,11 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
     found = load(run)
     assert found.observations is not None
     observations = Observations(found.observations)
-    brain = fed_policy(found.header, [], observations, found.origin).brain
-    setting = Setting("rtc", 30.0, threshold=45, rtc=found.header["rtc"] | {"execution_horizon": 20})
-    played = play(found.beats, setting, itertools.repeat(95_000_000), brain, until_ns=found.span_ns, seed=7)
+    inputs = fed_policy(found.header, [], observations, found.origin).inputs
+    setting = Setting("rtc", 30.0, threshold=45, rtc=(found.header.rtc or {}) | {"execution_horizon": 20})
+    played = play(
+        found.beats, setting, itertools.repeat(95_000_000), inputs, PlayOptions(until_ns=found.span_ns, seed=7)
+    )
     first, second = played.calls[:2]
     assert (first.assumed, second.assumed) == (0, 3)
     by_chunk = [[a.values for a in played.actions if a.chunk == chunk] for chunk in (1, 2)]
@@ -81,18 +83,18 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
         """One call by hand, on the observation that was the latest when it began."""
         told = max(t for t in (tick.start_ns for tick in played.ticks) if t + found.beats[0].notify_ns <= call.start_ns)
         raw, _ = observations.at(found.origin + told + 1_000_000)
-        frame = build_dataset_frame(brain.hw_features, raw, prefix="observation")
+        frame = build_dataset_frame(inputs.hw_features, raw, prefix="observation")
         batch = prepare_observation_for_inference(frame, torch.device("cpu"), "push", "dummy") | {"task": ["push"]}
         torch.manual_seed(seed)
-        made = brain.policy.predict_action_chunk(brain.preprocessor(batch), **rtc)
-        return made.squeeze(0).clone(), brain.postprocessor(made).squeeze(0)
+        made = inputs.policy.predict_action_chunk(inputs.preprocessor(batch), **rtc)
+        return made.squeeze(0).clone(), inputs.postprocessor(made).squeeze(0)
 
     made, sent = chunk(first, 7, inference_delay=0, prev_chunk_left_over=None)
     assert first.dropped == 3
     torch.testing.assert_close(torch.tensor(by_chunk[0]), sent[3 : 3 + len(by_chunk[0])])
     begun = len(by_chunk[0]) - (second.executed or 0)  # actions of the first chunk that were gone when the second began
     left = made[3 + begun :][:20]
-    assert brain.policy.rtc_processor.rtc_config.execution_horizon == 20, "guided as asked, not as it was loaded"
+    assert inputs.policy.rtc_processor.rtc_config.execution_horizon == 20, "guided as asked, not as it was loaded"
     _, sent = chunk(second, 8, inference_delay=3, prev_chunk_left_over=left)
     torch.testing.assert_close(torch.tensor(by_chunk[1]), sent[3 : 3 + len(by_chunk[1])], rtol=1e-4, atol=1e-4)
 

@@ -31,7 +31,7 @@ from support.watched_robot import watched_robot
 from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.lerobot.flags import lent
+from strobe.lerobot.flags import patched_arguments
 from strobe.loops import bench_calls, rollout
 from strobe.loops.rollout_config import rollout_config
 from strobe.policies.standins import stand_ins
@@ -72,7 +72,7 @@ def actions(told: Path) -> list[list[float]]:
 
 
 def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints, tmp_path):
-    with lent(arguments(checkpoints / "act", tmp_path / "bare.jsonl"), "lerobot-rollout"):
+    with patched_arguments(arguments(checkpoints / "act", tmp_path / "bare.jsonl"), "lerobot-rollout"):
         lerobot_rollout.main()
     owners = (ThreadSafeRobot, ActionQueue, ActionInterpolator, DataProcessorPipeline, rtc, lerobot_rollout, ACTPolicy)
     before = [dict(vars(owner)) for owner in owners]

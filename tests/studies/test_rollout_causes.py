@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,17 @@ from support.made_up_rollout import MAIN, MS, header, rtc, sync
 from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
 from strobe.loops.event_log import Log, read
+from strobe.loops.reader import read_course
 from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import course_of
 from strobe.studies.rollout.watched import recovered
 
 
 def answered(events, **facts) -> RolloutResult:
     facts = header(**facts)
-    return answer_of(facts, course_of(facts, events))
+    return answer_of(facts, read_course(facts, events))
 
 
 def figures_of(events, **facts) -> Rollout:
@@ -217,7 +216,7 @@ def test_what_a_killed_run_wrote_is_an_answer(tmp_path: Path):
         log.append(event)
     log.stop()
     assert not log.failed
-    assert read(log.file) == (json.loads(json.dumps(header())), [tuple(event) for event in events])
+    assert read(log.file) == (header(), [tuple(event) for event in events])
     whole = recovered(log.file).result
     assert whole.rollout.pace == figures_of(events).pace
     text = log.file.read_text()

@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     events = rtc(lambda _: 90.0, seconds=3)
     with gzip.open(folder / "events.jsonl.gz", "wt") as file:
-        file.write(json.dumps(header()) + "\n")
+        file.write(json.dumps(header().to_json()) + "\n")
         file.writelines(f"{json.dumps([event])}\n" for event in events)
     keeper = Keeper(folder / "observations")
     keeper.start()

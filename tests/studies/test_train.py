@@ -87,7 +87,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.loops.train_config import lent
+    from strobe.loops.train_config import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 
@@ -98,7 +98,7 @@ def bare(dataset, output, **run):
 
     lerobot_train.update_policy = noted
     try:
-        with lent(arguments(dataset, output, **run)):
+        with patched_arguments(arguments(dataset, output, **run)):
             lerobot_train.main()
     finally:
         lerobot_train.update_policy = original
@@ -106,6 +106,8 @@ def bare(dataset, output, **run):
 
 
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
+    from lerobot.scripts import lerobot_train
+
     found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true")
     result, training = found.result, found.result.training
     assert result.status == "complete"
@@ -137,7 +139,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
     assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
-    assert not hasattr(training.loop.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
+    assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
 @pytest.mark.matrix
@@ -348,7 +350,7 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
     given = arguments(damaged, tmp_path / "out", "--batch_size=4", "--seed=10", steps=40, workers=workers)
-    run = train(given, WatchOptions(), said=said.append)
+    run = train(given, WatchOptions(), report=said.append)
     assert run.mistake
     assert run.result.status == "failed"
     assert run.result.training.steps >= 1
@@ -374,7 +376,7 @@ def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
-    from strobe.subjects import shared_memory
+    from strobe.processes import shared_memory
 
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shared_memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
@@ -385,7 +387,7 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.subjects.shared_memory import batch_bytes
+    from strobe.processes.shared_memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
     sample = whole[0]

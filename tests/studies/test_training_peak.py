@@ -9,7 +9,7 @@ import psutil
 import torch
 
 from strobe.devices.memory import memory_of
-from strobe.loops.training import Watch
+from strobe.loops.training import TrainingWatch
 from strobe.studies.training.summary import section_price_ms
 from strobe.timeline import Timeline
 
@@ -19,7 +19,7 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
     tracker: Any = SimpleNamespace(metrics={"loss": SimpleNamespace(val=1.0)})
 
     def peak_of(updates: list[int], between: list[int], before: int = 0) -> int | None:
-        watch = Watch()
+        watch = TrainingWatch()
         watch.config = SimpleNamespace(steps=len(updates))
         watch._memory = memory = memory_of(torch.device("cuda:1"))
         watch.timeline, watch._cores = Timeline(), psutil.cpu_times()
@@ -48,7 +48,7 @@ def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):
 
 
 def test_a_training_on_the_cpu_has_no_device_peak():
-    watch = Watch()
+    watch = TrainingWatch()
     watch._look_at_memory()
     assert watch.peak_device is None
 

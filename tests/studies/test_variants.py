@@ -23,7 +23,7 @@ from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
 from strobe.studies.variants import Wanted, check, compose, parse_variant
 from strobe.treatments import catalogue
-from strobe.treatments.training.optimizer_form import OptimizerForm
+from strobe.treatments.training.step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
 
 
@@ -169,15 +169,16 @@ class Foreign(Treatment):
         return lambda: None
 
 
-def test_facts_are_for_showing_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_package_says_is_shown_and_never_decided_by(monkeypatch: pytest.MonkeyPatch) -> None:
     variant = Variant("foreign", (Foreign(),))
     assert (variant.builds, variant.dtypes, variant.weight_dtypes, variant.micro_batches) == ((), (), (), 1)
     sleeper: Any = Sleeper(Clock().wind(monkeypatch))
     variants = [Variant("as it is"), variant, Variant("again", (Foreign(),))]
     result, _ = compare(sleeper, variants, INFERENCE, Options(SamplingBudget(iterations=3), counted=False))
     foreign = result.measurement("foreign")
-    assert foreign.facts["compiled"] is True
-    assert "build s" not in foreign.facts
+    assert foreign.traits.labelled()["compiled"] is True
+    assert not foreign.traits.compiled
+    assert foreign.traits.build_s is None
     assert [comparison.baseline for comparison in result.comparisons] == ["as it is"] * 2
 
 

@@ -37,9 +37,6 @@ class Reused(Treatment):
     effect = "exact"
     key = "reused"
 
-    def facts(self):
-        return {}
-
     def apply(self, subject):
         model = policy_of(subject).policy.model
         kept, before = {}, model.embed_prefix

@@ -13,5 +13,5 @@ if __name__ == "__main__":
     loader = process.LoaderProcess(config, started_by_fork(settings_of(config)))
     loader.start()
     loader.sample(0.01)
-    print(loader._process.pid, *loader._workers, flush=True)
+    print(loader.pid, *loader.worker_pids, flush=True)
     sys.stdin.read()

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy
 
-from strobe.cli.cell import attempt, end_with
-from strobe.sweeps.execute import DRIVER, NOT_KEPT, Outcome, write_outcome
+from strobe.cli.cell import attempt
+from strobe.processes.command import PARENT
+from strobe.processes.lifetime import end_with
+from strobe.sweeps.execute import NOT_KEPT, Outcome, write_outcome
 
 
 def log(file: str, event: str, name: str) -> None:
@@ -25,7 +27,7 @@ def log(file: str, event: str, name: str) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     flags = dict(flag.removeprefix("--").split("=", 1) for flag in sys.argv[3:])
-    end_with(int(os.environ[DRIVER]))
+    end_with(int(os.environ[PARENT]))
     log(flags["log"], "begin", flags["name"])
     print("light cell begins", flush=True)
     act = flags.get("act", "")

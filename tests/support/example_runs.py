@@ -16,6 +16,7 @@ from strobe.results.finding import Finding
 from strobe.results.machine import Ceiling, Machine
 from strobe.results.measurement import Component, Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import PolicyTraits, Traits
 
 # part → its share of its parent, or (share, its own parts)
 Tree = Mapping[str, "float | tuple[float, Tree]"]
@@ -164,7 +165,7 @@ def measurement(name: str, tree: Tree, median: float, phase: str = "inference", 
             "components": components(tree, taken.values, counted, seed),
             "memory": Memory(weights=206_388_760, peak_activations=912 * 2**20, peak_process=3 * 2**30),
             "spans": spans(tree, median),
-            "facts": {"batch size": 8, "chunk size": 100},
+            "traits": Traits(batch_size=8, policy=PolicyTraits(chunk_size=100)),
             **more,
         }
     )

@@ -13,6 +13,7 @@ from strobe.results.finding import Finding
 from strobe.results.machine import Ceiling, Machine
 from strobe.results.measurement import Component, Measurement
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits, TreatmentTraits, Value
 
 N = 20
 
@@ -48,6 +49,14 @@ def measured(
     ]
     samples = Samples(values=[whole] * n, summary=summary(whole, n), notes=notes or [])
     return Measurement(name=name, phase=phase, samples=samples, components=components, **fields)
+
+
+def treated(*treatments: TreatmentTraits, **fields: Any) -> Traits:
+    return Traits(treatments=list(treatments), **fields)
+
+
+def put_on(key: str, value: Value = True, **fields: Any) -> TreatmentTraits:
+    return TreatmentTraits(key=key, value=value, **fields)
 
 
 def result(

@@ -12,12 +12,13 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from strobe.cli.cell import end_with
-from strobe.sweeps.execute import DRIVER, Outcome, write_outcome
+from strobe.processes.command import PARENT
+from strobe.processes.lifetime import end_with
+from strobe.sweeps.execute import Outcome, write_outcome
 
 
 def main() -> None:
-    end_with(int(os.environ[DRIVER]))
+    end_with(int(os.environ[PARENT]))
     folder, flags = Path(sys.argv[1]), dict(flag.removeprefix("--").split("=") for flag in sys.argv[3:])
     say("begin", flags["name"])
     print("here I am", flush=True)
@@ -37,7 +38,7 @@ def main() -> None:
         time.sleep(30)
         del held
     if flags.get("suicide") == "runner":
-        os.kill(int(os.environ[DRIVER]), 9)
+        os.kill(int(os.environ[PARENT]), 9)
         time.sleep(30)
     (folder / "trace.json.gz").write_bytes(b"trace of " + flags["name"].encode())
     (folder / "result.json").write_text(json.dumps({"name": flags["name"], "cwd": os.getcwd()}))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from strobe.processes.command import Limits
 from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, Limits
-from strobe.sweeps.local import run_here
+from strobe.sweeps.execute import Job, run_here
 from strobe.sweeps.table import ended, folder_of
 
 

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from lerobot.policies.rtc import ActionQueue, LatencyTracker
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
+from strobe.loops.header import Header
+from strobe.results.subject import SubjectInfo
+
 MS = 1_000_000
 MAIN, OTHER = 1, 2
 Event = tuple[Any, ...]
 
 
-def header(**more: Any) -> dict[str, Any]:
-    subject = {
-        "name": "smolvla", "kind": "smolvla", "source": "made up", "parameters": 10, "weight_bytes": 40, "inputs": "",
-    }  # fmt: skip
-    return {
-        "subject": subject, "robot": "dummy", "device": "cpu", "strategy": "base", "engine": "rtc", "fps": 30.0,
-        "multiplier": 1, "dataset_fps": None, "threshold": 30, "horizon": 10, "guided": True, "can_rtc": True,
-        "joints": ["pan", "lift"], "main": MAIN, "compiled": False,
-    } | more  # fmt: skip
+def header(**more: Any) -> Header:
+    subject = SubjectInfo(
+        name="smolvla", kind="smolvla", source="made up", parameters=10, weight_bytes=40, inputs=""
+    )  # fmt: skip
+    plain = Header(
+        subject=subject, robot="dummy", strategy="base", engine="rtc", fps=30.0, threshold=30, horizon=10, guided=True,
+        can_rtc=True, joints=["pan", "lift"], main=MAIN,
+    )  # fmt: skip
+    return replace(plain, **more)
 
 
 def motion(tick: int) -> list[float]:

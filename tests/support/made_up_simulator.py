@@ -12,7 +12,7 @@ import torch
 
 from strobe.measure.sampling import Progress
 from strobe.results.evaluate import EvaluateResult
-from strobe.runs.episode_log import Asked, EpisodeLine, EpisodeLog
+from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Request
 from strobe.studies.evaluate.evaluate import evaluate
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.variants import FIRST, Candidate
@@ -67,10 +67,10 @@ def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: flo
     return Plan(made, tasks, episodes, margin, seed)
 
 
-def asked(of: Plan, **more: Any) -> Asked:
+def asked(of: Plan, **more: Any) -> Request:
     """The facts that ``of`` asks for, of a policy that does not exist."""
     variants = {one.name: one.written for one in of.candidates}
-    said = Asked(
+    said = Request(
         policy="p",
         weights="0",
         settings={"n_action_steps": 8},

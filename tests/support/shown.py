@@ -55,7 +55,7 @@ def drawn(dom: str) -> int:
 def poisoned(data: Any, key: str = "") -> Any:
     """The same data with the payload before every string and key that is free."""
     if isinstance(data, dict):
-        free = key in ("dtypes", "power", "versions", "gflops", "facts", "unseen", "config", "rtc", "evidence")
+        free = key in ("dtypes", "power", "versions", "gflops", "notes", "unseen", "config", "evidence")
         return {(PAYLOAD + k if free else k): poisoned(v, k) for k, v in data.items()}
     if isinstance(data, list):
         return [poisoned(v, key) for v in data]

@@ -13,11 +13,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from strobe.errors import UserError
-from strobe.runs.episode_log import Asked, EpisodeLog
+from strobe.runs.episode_log import EpisodeLog, Request
+from strobe.studies.evaluate.crews import Players, Workers
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.play import play
-from strobe.studies.evaluate.workers import Workers
-from strobe.sweeps.players import Players
 from support.made_up_episodes import made_up
 
 
@@ -86,7 +85,7 @@ def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "
         asked: the request, as JSON.
         seconds: of an episode from the first three seeds; others take ten minutes.
     """
-    request = Asked.model_validate_json(asked)
+    request = Request.model_validate_json(asked)
     named: Any = [SimpleNamespace(name=name) for name in request.variants]
     plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
     nobody: Any = SimpleNamespace(said=lambda line: None, progress=lambda progress: None)

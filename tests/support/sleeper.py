@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.policies.families.family import Family
-from strobe.policies.subject import ITERATION, Facts, Phase
+from strobe.policies.subject import ITERATION, Phase
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import PolicyTraits, Traits
 from strobe.studies.optimize.settings import SilentClimb
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
@@ -87,8 +88,8 @@ class Sleeper:
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
         return []
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        return {"denoising steps": 10}
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        return Traits(policy=PolicyTraits(denoising_steps=10))
 
 
 class Lines(SilentClimb):

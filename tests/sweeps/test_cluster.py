@@ -29,14 +29,15 @@ from support.side_by_side import OnNodes, Slow
 import strobe
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.processes import ray_backend
+from strobe.processes.command import Limits
+from strobe.processes.ray_backend import load_ray
 from strobe.results.recipe import Recipe
 from strobe.runs import store
 from strobe.runs.recipe_file import dump
-from strobe.sweeps import cluster, fleet, ray_cluster
+from strobe.studies.evaluate.crews import Players
 from strobe.sweeps.cluster import run_on_ray
-from strobe.sweeps.execute import Job, Limits, outcome_of
-from strobe.sweeps.players import Players
-from strobe.sweeps.ray_cluster import load_ray
+from strobe.sweeps.execute import Job, outcome_of
 
 if importlib.util.find_spec("ray") is None:  # importorskip would import it before `load_ray` has told it to be quiet
     pytest.skip("needs Ray", allow_module_level=True)
@@ -411,9 +412,8 @@ def test_no_cluster_is_one_line_at_once(light: Callable[..., Job], monkeypatch: 
 
 def test_a_cluster_with_no_node_left_ends_the_sweep(light: Callable[..., Job], monkeypatch: pytest.MonkeyPatch) -> None:
     head = {"Alive": True, "NodeID": "head", "Resources": {"memory": 1.0}}
-    monkeypatch.setattr(cluster, "connected", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
-    monkeypatch.setattr(fleet, "ALONE_S", 0.2)
-    monkeypatch.setattr(fleet, "LOOK_EVERY_S", 0.05)
-    monkeypatch.setattr(ray_cluster, "LOOK_EVERY_S", 0.05)
-    with pytest.raises(UserError, match="has had no node to run a cell on"):
+    monkeypatch.setattr(ray_backend, "connect", lambda _: (SimpleNamespace(nodes=lambda: [head]), False))
+    monkeypatch.setattr(ray_backend, "ALONE_S", 0.2)
+    monkeypatch.setattr(ray_backend, "LOOK_EVERY_S", 0.05)
+    with pytest.raises(UserError, match="has had no node to run cells on"):
         next(run_on_ray([light("cell")], Heard(), None))

@@ -178,7 +178,7 @@ def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
 
     monkeypatch.setattr(breakdown, "study", study)
     monkeypatch.setattr(cell, "end_with", lambda _: None)
-    monkeypatch.setattr(cell, "die_first", lambda: None)
+    monkeypatch.setattr(cell, "end_first", lambda: None)
     monkeypatch.setattr(cell.os, "_exit", ends)
     monkeypatch.setattr(sys, "argv", ["cell", str(tmp_path), "breakdown", *TINY])
     with pytest.raises(SystemExit, match="0"):

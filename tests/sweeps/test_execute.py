@@ -16,7 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from strobe.sweeps.execute import Job, Limits, execute, outcome_of
+from strobe.processes.command import Limits
+from strobe.sweeps import grid
+from strobe.sweeps.execute import Job, execute, outcome_of
+from strobe.sweeps.table import ended, folder_of
 
 TESTS = Path(__file__).parents[1]
 
@@ -132,6 +135,23 @@ def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: 
     for _, event in times:
         running = running + 1 if event == "begin" else max(0, running - 1)
     assert running <= 3  # those that were killed and never ended
+
+
+def test_a_folder_that_an_earlier_strobe_began_is_gone_on_with(tmp_path: Path) -> None:
+    """What is in it are files that name no module of Strobe's."""
+    done, failed, cut = grid.cells("light", [], {"name": ["done", "failed", "cut"]})
+    for cell in (done, failed, cut):
+        folder_of(tmp_path, cell, 1).mkdir(parents=True)
+        (folder_of(tmp_path, cell, 1) / "log.txt").write_text("light cell begins")
+    begun = '"started": "2026-11-20T10:00:00Z", "duration_s": 1.5, "node": ""'
+    (folder_of(tmp_path, done, 1) / "result.json").write_text("{}")
+    (folder_of(tmp_path, done, 1) / "outcome.json").write_text(f'{{"status": "done", "reason": "", {begun}}}')
+    killed = f'{{"status": "out of memory", "reason": "killed", {begun}, "afresh": "imports started threads: hum"}}'
+    (folder_of(tmp_path, failed, 1) / "outcome.json").write_text(killed)
+
+    assert [outcome and outcome.status for cell in (done, failed, cut) for outcome in [ended(tmp_path, cell, 1)]] == [
+        "done", "out of memory", None,
+    ]  # fmt: skip
 
 
 def test_a_cell_that_cannot_write_its_files_is_told_and_leaves_no_trace(tmp_path: Path) -> None:

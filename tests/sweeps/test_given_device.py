@@ -8,19 +8,20 @@ from types import SimpleNamespace
 import pytest
 
 from strobe.cli import cell, sweep
+from strobe.processes.ray_backend import devices_of
 from strobe.results.answer import BreakdownResult
-from strobe.sweeps import fleet, given, grid
+from strobe.sweeps import given, grid
 from strobe.sweeps.execute import ONE_DEVICE
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
 
 
 def test_cells_on_accelerators_run_side_by_side_and_those_on_the_cpu_do_not():
-    assert fleet.devices(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
-    assert fleet.devices(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
-    assert fleet.devices(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
-    assert fleet.devices({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
-    assert fleet.devices({"Resources": {"memory": 1.0}}, {True}) == []
+    assert devices_of(NODE, {False}) == [{"num_gpus": 1, "num_cpus": 0}] * 4
+    assert devices_of(NODE, {True}) == [{"num_cpus": 32.0}]  # accelerators may be somebody else's
+    assert devices_of(NODE, {True, False}) == [{"num_gpus": 1, "num_cpus": 32.0}]
+    assert devices_of({"Resources": {"CPU": 8.0}}, {False}) == [{"num_cpus": 8.0}]
+    assert devices_of({"Resources": {"memory": 1.0}}, {True}) == []
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from strobe.cli import batch as command
 from strobe.errors import UserError
+from strobe.processes.fork_server import Server
 from strobe.results.sweep import Sweep
 from strobe.runs import store
 from strobe.sweeps.largest import Search, knee
-from strobe.sweeps.server import Server
 
 
 def searched(

@@ -65,10 +65,10 @@ def test_it_is_close_to_torchs_and_comes_from_the_cache(monkeypatch: pytest.Monk
     assert all(cosine > 0.99 for cosine in moved)
     assert not torch.equal(plain[0], got[0]), "its products are in 8 bits"
     assert torch.equal(run(subject), plain[0])
-    assert (first.effect, first.dtypes, first.facts()["engine from cache"]) == ("lossy", ("int8",), False)
+    assert (first.effect, first.dtypes, first.traits().from_cache) == ("lossy", ("int8",), False)
     again = part()
     assert torch.equal(run(subject, again), got[0])
-    assert again.facts()["engine from cache"] is True
+    assert again.traits().from_cache is True
 
 
 def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_u
     assert kept(own_cache) >= {"made-up.blob", f"{recorded.fed.digest}.blob"}
     taken = part()
     run(robot, taken)
-    assert taken.facts()["engine from cache"] is True
+    assert taken.traits().from_cache is True
     robot.inputs = replace(robot.inputs, observations=recorded.inputs.observations)
     assert torch.equal(run(robot, taken), expected), "the very engine that was measured"
 

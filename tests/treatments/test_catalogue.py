@@ -19,9 +19,9 @@ from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
 from strobe.studies.optimize.candidates import Choice, candidates
 from strobe.studies.variants import parse_variant
-from strobe.treatments import catalogue, declared
+from strobe.treatments import catalogue, table
 from strobe.treatments.recipe import rungs_of
-from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, switch
+from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
 
 DOCS = Path(__file__).parents[2] / "docs" / "treatments.md"
 
@@ -111,13 +111,13 @@ def installed(monkeypatch: pytest.MonkeyPatch):
         points = [EntryPoint(name, f"{__name__}:{name}", "strobe.treatments") for name in names]
         asked: list[str] = []
         monkeypatch.setattr(catalogue, "entry_points", lambda group: asked.append(group) or points)
-        catalogue._brought.cache_clear()
+        catalogue.plug_in_entries.cache_clear()
         catalogue.entries()
         catalogue.entries()
         assert asked == ["strobe.treatments"], "packages are asked once"
 
     yield install
-    catalogue._brought.cache_clear()
+    catalogue.plug_in_entries.cache_clear()
 
 
 def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFixture[str], tmp_path: Path):
@@ -136,7 +136,7 @@ def test_another_package_brings_a_treatment(installed, capsys: pytest.CaptureFix
     path = tmp_path / "x.yaml"
     dump(Recipe(policy="act", treatments=[{"halved": True}]), path)
     (rung,) = rungs_of(subject, path)
-    assert rung.facts() == {"recipe": "x.yaml", "halved": True}
+    assert Variant("x", (rung,)).traits().labelled() == {"recipe": "x.yaml", "halved": True}
     assert main(["compare", "--help"]) == 0
     assert "\n  halved (lossy)\n      everything by halves\n" in capsys.readouterr().out
 
@@ -154,23 +154,22 @@ def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
     assert not any("\n" in one for one in told)
 
 
-def test_what_the_source_declares_is_what_the_catalogue_has() -> None:
-    read = declared._read()
-    assert [one.key for one in read] == [entry.key for entry in catalogue.entries()]
-    for one, entry in zip(read, catalogue.entries(), strict=True):
-        assert (one.help, one.effect, one.options, one.untried) == (
-            entry.help, entry.effect, entry.options, entry.untried,
-        )  # fmt: skip
+def test_the_words_of_the_table_are_those_of_the_entries() -> None:
+    assert [words.key for words in table.known_words()] == [entry.key for entry in catalogue.entries()]
+    for words, entry in zip(table.TABLE, catalogue.ENTRIES, strict=True):
+        names = ("key", "help", "effect", "rank", "only", "options", "untried")
+        assert [getattr(words, name) for name in names] == [getattr(entry, name) for name in names]
 
 
 def test_a_treatment_of_one_value_refuses_others_in_the_same_words() -> None:
-    single = [one for one in declared._read() if one.only is not None]
-    assert {"channels_last", "cameras", "fused"} <= {one.key for one in single}
-    for one in single:
-        catalogue.make({one.key: one.only})
-        one.check({one.key: one.only})
-        with pytest.raises(UserError) as made:
-            catalogue.make({one.key: "another"})
+    single = [words for words in table.TABLE if words.only is not None]
+    assert {"channels_last", "cameras", "fused", "padding"} <= {words.key for words in single}
+    for words in single:
+        made = catalogue.make({words.key: words.only})
+        assert (made.key, made.effect, made.traits().value) == (words.key, words.effect, words.only)
+        table.check_words({words.key: words.only})
+        with pytest.raises(UserError) as refused:
+            catalogue.make({words.key: "another"})
         with pytest.raises(UserError) as read:
-            one.check({one.key: "another"})
-        assert str(read.value) == str(made.value)
+            table.check_words({words.key: "another"})
+        assert str(read.value) == str(refused.value)

@@ -99,9 +99,10 @@ def test_the_part_is_timed_around_the_compiled_region(compiled: list[Any]) -> No
     measured = measure(subject, "inference", variants, Options(SamplingBudget(iterations=2), counted=False))
     plain, built = measured.measurements
     assert {"denoise step", "action expert"} <= {part.name for part in built.components}
-    assert built.facts["compile.part"] == STEP
-    assert isinstance(built.facts["build s"], float)
-    assert "build s" not in plain.facts
+    assert built.traits.compiled
+    assert built.traits.treatments[-1].part == STEP
+    assert isinstance(built.traits.build_s, float)
+    assert plain.traits.build_s is None
 
 
 def test_traced_for_real_it_sees_the_other_treatments(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def _traced(compile: Any, call: Any, mode: str) -> Any:
 
 def test_what_it_says() -> None:
     made: Any = catalogue.make({"compile": "max-autotune", "compile.part": STEP})
-    assert made.facts() == {"compiled": True, "compile mode": "max-autotune", "compile.part": STEP}
+    assert made.traits().labelled() == {"compiled": True, "compile mode": "max-autotune", "compile.part": STEP}
     assert catalogue.parse(f"compile=default, compile.part={STEP}") == [{"compile": "default", "compile.part": STEP}]
     with pytest.raises(UserError, match="did you mean 'denoise_step'"):
         Compile("default", "model.denoise_stop").apply(tiny("pi05"))
@@ -169,7 +170,8 @@ def test_identity_of_closures() -> None:
     assert identity(recursive) == identity(recursive)
 
 
-def test_two_parts_are_both_in_the_facts() -> None:
+def test_two_parts_are_both_shown() -> None:
     variant = Variant("both", (Compile("default", STEP), Compile("default", VISION)))
-    assert variant.facts()["compile.part"] == f"{STEP}, {VISION}"
-    assert variant.facts()["compile mode"] == "default"
+    assert [one.part for one in variant.traits().treatments] == [STEP, VISION]
+    assert variant.traits().labelled()["compile.part"] == f"{STEP}, {VISION}"
+    assert variant.traits().labelled()["compile mode"] == "default"

@@ -14,7 +14,7 @@ from support.graph_matrix import chunks, tiny
 from torch import Tensor, nn
 
 from strobe.errors import UserError
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
@@ -166,9 +166,6 @@ class Faulty(Treatment):
 
     def __init__(self, fault: Any) -> None:
         self.fault = fault
-
-    def facts(self) -> Facts:
-        return {}
 
     def apply(self, subject: Subject) -> Undo:
         patches = Patches()

@@ -138,10 +138,9 @@ def test_results_have_the_classes_and_the_numbers_of_torchs() -> None:
         got = run(subject, treatment, index=index)
         assert torch.allclose(got, plain, atol=1e-5)
         assert state(subject.module) == before
-    facts = treatment.facts()
-    assert facts["engine.precision"] == "fp32"
-    assert facts["engine from cache"] is False
-    assert isinstance(facts["engine build s"], float)
+    traits = treatment.traits()
+    assert (traits.precision, traits.from_cache) == ("fp32", False)
+    assert isinstance(traits.build_s, float)
 
 
 def test_other_shapes_are_built_for_when_they_come() -> None:
@@ -150,10 +149,10 @@ def test_other_shapes_are_built_for_when_they_come() -> None:
     for rows in range(6, 6 + engine.SHAPES - 1):
         subject.rows = rows
         assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
-    many = treatment.facts()["engine build s"]
+    many = treatment.traits().build_s
     subject.rows = 20
     assert torch.equal(run(subject, treatment), subject.call("inference")(0)), "torch computes it"
-    assert treatment.facts()["engine build s"] == many
+    assert treatment.traits().build_s == many
     assert "forward" not in vars(subject.module.get_submodule("vision"))
 
 
@@ -194,18 +193,18 @@ def test_a_built_engine_is_taken_from_the_cache_unless_the_weights_are_others(ow
     wanted = run(subject, first)
     second = PartInEngine("openvino", "vision")
     assert torch.equal(run(subject, second), wanted)
-    assert (first.facts()["engine from cache"], second.facts()["engine from cache"]) == (False, True)
+    assert (first.traits().from_cache, second.traits().from_cache) == (False, True)
     with torch.no_grad():
         subject.module.get_submodule("vision.project").weight.mul_(-1)
     for treatment in (second, third := PartInEngine("openvino", "vision")):
         assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
-    assert third.facts()["engine from cache"] is True  # what the second one built
+    assert third.traits().from_cache is True  # what the second one built
     assert not torch.allclose(run(subject, second), wanted, atol=1e-2)
     for kept in own_cache.iterdir():
         kept.write_bytes(b"not an engine")
     fourth = PartInEngine("openvino", "vision")
     assert torch.allclose(run(subject, fourth), subject.call("inference")(0), atol=1e-5)
-    assert fourth.facts()["engine from cache"] is False
+    assert fourth.traits().from_cache is False
 
 
 WRONG = {
@@ -254,7 +253,7 @@ def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> N
     names = [part.name for part in measurement.components]
     assert "encoder" in names
     assert "layer 0" not in [p.name for p in measurement.components if "encoder" in p.path]
-    assert measurement.facts["engine"] == "openvino"
+    assert measurement.traits.treatments[0].value == "openvino"
     # Its products are those of the part that it stands for, in its own dtype.
     [before], [after] = ([p for p in m.components if p.name == "encoder"] for m in result.measurements)
     assert after.gflop_by_dtype == {{"bf16": "bfloat16", "fp32": "float32"}[precision]: pytest.approx(before.gflop)}
@@ -307,12 +306,12 @@ def test_parts_with_a_cache_give_the_same_actions(kind: str, parts: tuple[str, .
     assert (run(subject, rtc, *engines) - guided).abs().max() < 0.02 * spread
     assert not torch.equal(guided, plain[0]), "the guidance derives through the step"
     # Prompts of other lengths, of which no engine was built.
-    same, built_s = Sameness(subject, count=4), engines[0].facts()["engine build s"]
+    same, built_s = Sameness(subject, count=4), engines[0].traits().build_s
     trimmed = Variant("trimmed", (catalogue.make({"padding": "trimmed"}), *engines))
     agreement = same.check(trimmed, plan(same.count, rtc=same.rtc))
     assert agreement.rms is not None
     assert agreement.rms < 0.02
-    assert engines[0].facts()["engine build s"] == built_s
+    assert engines[0].traits().build_s == built_s
 
 
 def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
@@ -356,7 +355,7 @@ def test_tensorrt(precision: str) -> None:
     for cached in (False, True):
         treatment = PartInEngine("tensorrt", VISION, precision)
         assert agree([plain], [run(subject, treatment)]).cosine > 0.999
-        assert treatment.facts()["engine from cache"] is cached
+        assert treatment.traits().from_cache is cached
     assert torch.equal(subject.call("inference")(0), plain)
 
 

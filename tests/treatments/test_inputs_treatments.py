@@ -93,7 +93,7 @@ def test_a_video_model_is_given_fewer_frames_and_smaller_images() -> None:
     assert under(subject, "images=64, frames=2", lambda: given(subject, "encoder")) == [(1, 2, 3, 64, 64)]
     assert under(subject, "frames=8", lambda: torch.equal(subject.call("inference")(0), plain))
     assert under(subject, "images=96", lambda: torch.equal(subject.call("inference")(0), plain))
-    assert subject.facts("inference", 1)["frames per clip"] == 8
+    assert subject.traits("inference", 1).backbone.frames_per_clip == 8
     assert torch.equal(subject.call("inference")(0), plain)
 
 
@@ -117,11 +117,11 @@ def test_what_is_recorded_is_the_variants_own() -> None:
     variants = [Variant("as it is")]
     variants += [Variant(t, catalogue.compose(catalogue.parse(t))) for t in ("frames=4", "images=64", "int8=dynamic")]
     result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3)))
-    facts = {m.name: m.facts for m in result.measurements}
-    assert [facts[v.name]["tokens"] for v in variants] == [4 * 36, 2 * 36, 4 * 16, 4 * 36]
-    assert facts["frames=4"]["frames per clip"] == 4
-    assert facts["images=64"]["img size"] == 64
-    assert facts["as it is"]["frames per clip"] == 8
+    backbones: dict[str, Any] = {m.name: m.traits.backbone for m in result.measurements}
+    assert [backbones[v.name].tokens for v in variants] == [4 * 36, 2 * 36, 4 * 16, 4 * 36]
+    assert backbones["frames=4"].frames_per_clip == 4
+    assert backbones["images=64"].image_size == 64
+    assert backbones["as it is"].frames_per_clip == 8
     gflop = {m.name: sum(c.gflop or 0 for c in m.components if c.depth == 1) for m in result.measurements}
     assert gflop["frames=4"] < 0.6 * gflop["as it is"]
     assert gflop["images=64"] < 0.5 * gflop["as it is"]

@@ -24,9 +24,8 @@ from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Options
 from strobe.treatments.numbers.channels_last import ChannelsLast
 from strobe.treatments.numbers.mixed_precision import MixedPrecision
-from strobe.treatments.training.accumulate import Accumulate
 from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
-from strobe.treatments.training.optimizer_form import OptimizerForm
+from strobe.treatments.training.step import Accumulate, OptimizerForm
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
@@ -268,9 +267,6 @@ def test_a_broken_lever_is_seen_in_the_gradient():
     class Reversed(Treatment):
         effect: Effect = "lossy"
 
-        def facts(self) -> dict[str, Any]:
-            return {"reversed": True}
-
         def apply(self, subject: Any) -> Undo:
             forward = subject.policy.forward
             subject.policy.__dict__["forward"] = lambda batch: (-forward(batch)[0], {})
@@ -287,7 +283,7 @@ def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
     assert [c.candidate for c in result.comparisons] == ["amp", "fused", "accumulate=2"]
     assert all(c.gradient is not None for c in result.comparisons)
     assert all(m.memory.peak_activations for m in result.measurements)
-    assert result.measurement("amp").facts["amp in lerobot-train"] == "--policy.use_amp=true"
+    assert [one.lerobot_flag for one in result.measurement("amp").traits.treatments] == ["--policy.use_amp=true"]
 
 
 @pytest.mark.parametrize(
@@ -333,7 +329,7 @@ def test_the_config_says_what_lerobot_train_casts_to():
 
 def test_every_lever_has_a_treatment():
     for name in LEVERS:
-        assert lever(name, "2" if name == "accumulate" else "").facts()
+        assert lever(name, "2" if name == "accumulate" else "").traits().key == name
 
 
 @pytest.mark.gpu

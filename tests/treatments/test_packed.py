@@ -248,7 +248,7 @@ def test_a_part_alone_is_packed_and_compiled_regions_call_its_product() -> None:
             assert operators(lambda: compiled(*x))["mkl::_mkl_linear"] == 3
     finally:
         undo()
-    assert treatment.facts() == {"weights": "packed", "weights.part": "one"}
+    assert treatment.traits().labelled() == {"weights": "packed", "weights.part": "one"}
 
 
 @needs_mkl

@@ -303,7 +303,8 @@ def test_names_and_what_makes_sense_where():
     assert [name_of(name) for name in ("float32", "BF16", "float16", "tf32")] == ["fp32", "bf16", "fp16", "tf32"]
     assert sensible("cpu") == ("fp32", "bf16")
     assert sensible("cuda:1") == ("fp32", "tf32", "bf16", "fp16")
-    assert Precision("bfloat16", "model.x").facts() == {"precision": "bf16", "precision.part": "model.x"}
+    traits = Precision("bfloat16", "model.x").traits()
+    assert (traits.key, traits.value, traits.part) == ("precision", "bf16", "model.x")
 
 
 class Complaining(nn.Linear):

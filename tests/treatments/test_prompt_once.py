@@ -96,5 +96,5 @@ def test_a_prompt_that_looks_at_the_actions_is_refused(subject: PolicySubject, m
 
 
 def test_it_is_for_policies_that_run_the_prompt_again() -> None:
-    with pytest.raises(UserError, match=r"^act: this is for wall_x$"):
+    with pytest.raises(UserError, match=r"^act: prompt is for wall_x$"):
         PromptOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

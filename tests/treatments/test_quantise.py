@@ -104,12 +104,12 @@ def test_a_part_alone_and_what_is_left_as_it_is() -> None:
     held = {name for name, p in subject.module.named_parameters() if type(p).__name__ == "QuantisedWeight"}
     undo()
     assert not any(border in name for name in held for border in ("action_out_proj", "action_in_proj", "lm_head"))
-    facts = whole.facts()
-    assert facts["int8 layers"] == len(held)
-    assert "action_out_proj" in str(facts["int8 not"])
+    traits = whole.traits()
+    assert traits.layers == len(held)
+    assert "action_out_proj" in str(traits.left_out)
     act = Quantised("int8")
     act.apply(subject_of("act"))()
-    assert "attentions" in str(act.facts()["int8 not"])
+    assert "attentions" in str(act.traits().left_out)
 
 
 def test_pi_asks_a_layer_for_its_dtype_and_is_told_what_it_was() -> None:
@@ -257,7 +257,7 @@ def test_fp8_with_scales_from_the_subjects_own_observations(monkeypatch: pytest.
         treatment = Quantised("fp8", form, VISION)
         assert agree([plain], [run(subject, treatment)]).cosine > 0.99
         assert state(subject.module) == before
-        assert treatment.facts()["fp8 layers"] == 12  # two blocks of four projections and two of the MLP
+        assert treatment.traits().layers == 12  # two blocks of four projections and two of the MLP
     layers = [m for m in subject.module.get_submodule(VISION).modules() if isinstance(m, nn.Linear)][:2]
     seen = quantise.observed(subject, layers)
     largest: dict[int, float] = {}

@@ -70,10 +70,10 @@ def test_the_rungs_are_put_on_by_their_ranks_not_as_written() -> None:
     woven = with_specs(
         treatments_of(recipe("act", {"compile": True}, {"precision": "bf16"})), [{"channels_last": True}]
     )
-    assert [treatment.facts() for treatment in woven] == [
-        {"recipe": "recipe", "precision": "bf16"},
-        {"channels_last": True},
-        {"recipe": "recipe", "compiled": True, "compile mode": "default"},
+    assert [(one.recipe, one.traits().key, one.traits().value) for one in woven] == [
+        ("recipe", "precision", "bf16"),
+        ("", "channels_last", True),
+        ("recipe", "compile", "default"),
     ]
 
 
@@ -254,15 +254,12 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
         copies_weights = changes_input = changes_execution = guided = True
         micro_batches = 3
 
-        def facts(self) -> dict[str, Any]:
-            return {}
-
         def apply(self, subject: Any) -> Any:
             return lambda: None
 
     inner = Everything()
-    rung = RecipeTreatment(inner, 0, "rung 1", "x.yaml", "everything=true")
-    for trait in Treatment.__annotations__:
+    rung = RecipeTreatment(inner, 0, "rung 1", "everything=true", "x.yaml")
+    for trait in Treatment.__annotations__.keys() - {"recipe"}:
         if trait != "effect":
             assert getattr(inner, trait) != getattr(Treatment, trait), f"this test must set {trait}"
         assert getattr(rung, trait) == getattr(inner, trait)

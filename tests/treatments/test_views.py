@@ -15,7 +15,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
-from strobe.treatments.flow.views import PresentViews
+from strobe.treatments.flow.cameras import PresentViews
 
 
 def load(cameras: int = 2, *overrides: str) -> PolicySubject:
@@ -74,5 +74,5 @@ def test_it_is_offered_where_a_view_is_empty() -> None:
     assert list(entry.candidates(load())) == [{"views": "present"}]
     assert entry.parts(load(), {"views": "present"}) == ("vision tower", "language model")
     assert list(entry.candidates(load(3))) == []
-    with pytest.raises(UserError, match=r"^act: this is for evo1$"):
+    with pytest.raises(UserError, match=r"^act: views is for evo1$"):
         PresentViews().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

@@ -15,8 +15,8 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
-from strobe.treatments.flow import words_once
-from strobe.treatments.flow.words_once import WordsOnce
+from strobe.treatments.flow import text
+from strobe.treatments.flow.text import WordsOnce
 from strobe.treatments.treatment import Variant
 
 KINDS = ("fastwam", "multi_task_dit")
@@ -28,7 +28,7 @@ def tiny(kind: str) -> PolicySubject:
 
 
 def encoder(owner: PolicySubject) -> Any:
-    return words_once.words_of(owner).encoder(owner.policy)
+    return owner.family.words.encoder(owner.policy)
 
 
 def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None) -> list[Tensor]:
@@ -94,9 +94,9 @@ def test_other_weights_read_the_words_again(kind: str) -> None:
 def test_no_more_tasks_are_kept_than_a_few() -> None:
     treatment = WordsOnce()
     chunks(tiny("multi_task_dit"), *(f"push {number}" for number in range(10)), treatment=treatment)
-    assert len(treatment._said) == words_once._MOST
+    assert len(treatment._encoded) == text._MOST
 
 
 def test_it_is_for_policies_with_a_text_encoder_apart() -> None:
-    with pytest.raises(UserError, match=r"^act: this is for fastwam, multi_task_dit$"):
+    with pytest.raises(UserError, match=r"^act: words is for fastwam, multi_task_dit$"):
         WordsOnce().apply(load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"])))

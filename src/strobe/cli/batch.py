@@ -33,13 +33,14 @@ from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.measure.verdicts import slower
+from strobe.processes.command import Limits
+from strobe.processes.fork_server import Server
 from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.runs import store
 from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, Limits, Outcome, execute
+from strobe.sweeps.execute import Job, Outcome, execute
 from strobe.sweeps.largest import Search, knee
-from strobe.sweeps.server import Server
 from strobe.sweeps.table import ended, folder_of
 
 STUDY = "breakdown"

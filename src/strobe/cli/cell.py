@@ -19,10 +19,11 @@ from pathlib import Path
 from strobe.cli.metadata import quicken
 from strobe.errors import NotKeptError, UserError, in_a_line, in_words
 from strobe.lerobot.refusals import ran_out
-from strobe.measure.lifetime import end_with
+from strobe.processes.command import PARENT
+from strobe.processes.lifetime import end_first, end_with
 from strobe.results.sweep import Status
 from strobe.runs import store
-from strobe.sweeps.execute import DRIVER, NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
+from strobe.sweeps.execute import NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
 from strobe.sweeps.given import on_the_one_device
 
 # Imported by a cell once its flags are read, whatever its study and its policy.
@@ -44,8 +45,8 @@ NEEDED = (
 def main() -> int:
     """Run the cell; ends the process with 0 whatever the outcome if it could be written, else with NOT_KEPT."""
     folder, study, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    end_with(int(os.environ.get(DRIVER, "0")))
-    die_first()
+    end_with(int(os.environ.get(PARENT, "0")))
+    end_first()
     quicken()
     started, clock = datetime.now(UTC), time.monotonic()
     code = 0
@@ -118,12 +119,6 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
         store.save(answer.result, folder, trace, answer.files)
     except OSError as error:
         raise NotKeptError(in_words(error)) from None
-
-
-def die_first() -> None:
-    """If memory runs out, let the kernel end this process rather than the sweep."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-    from strobe.runs.episode_log import Asked, EpisodeLog
+    from strobe.runs.episode_log import EpisodeLog, Request
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
@@ -88,12 +88,10 @@ def _workers(config: EvaluateConfig, live: Live) -> contextlib.AbstractContextMa
     Raises:
         UserError: Ray is not installed, or there is no such cluster.
     """
+    from strobe.studies.evaluate.crews import Players, Workers
     from strobe.studies.evaluate.sharing import parse_each, parse_parallel
-    from strobe.studies.evaluate.workers import Workers
 
     if config.launcher == "ray":
-        from strobe.sweeps.players import Players
-
         live.stage("joining the Ray cluster")
         return Players(config.ray.address, parse_each(config.parallel), live.said)
     count = parse_parallel(config.parallel)
@@ -177,8 +175,8 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
     from strobe.policies.fingerprint import fingerprint
     from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
+    from strobe.studies.evaluate.crews import Workers
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
-    from strobe.studies.evaluate.workers import Workers
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
@@ -216,13 +214,13 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     workers.begin(Elsewhere(alike, tuple(recipe.read_bytes() for recipe in alike.recipes)), kind == "cpu", films.write)
 
 
-def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Asked:
+def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Request:
     """Return the settings that must match for --resume."""
     from strobe.policies.fingerprint import fingerprint
-    from strobe.runs.episode_log import Asked
+    from strobe.runs.episode_log import Request
 
     settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
-    return Asked(
+    return Request(
         policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
         weights=fingerprint(subject.policy),
         settings=settings,
@@ -237,7 +235,7 @@ def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> 
     )
 
 
-def _log(config: EvaluateConfig, settings: Asked, about: str) -> tuple[EpisodeLog, Path]:
+def _log(config: EvaluateConfig, settings: Request, about: str) -> tuple[EpisodeLog, Path]:
     """Return the log of episodes, new or reopened (--resume), and its folder. Raises UserError."""
     from strobe.runs import store
     from strobe.runs.episode_log import EpisodeLog

@@ -43,10 +43,10 @@ def model_help() -> str:
 
 def with_treatments(doc: str | None) -> str:
     """Return a command's docstring with all treatments: what each does, and what of it has run nowhere yet."""
-    from strobe.treatments.declared import declared
+    from strobe.treatments.table import known_words
 
     lines = [(doc or "").rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
-    for entry in declared():
+    for entry in known_words():
         key = f"{entry.key}FIELD" if entry.key.endswith(".") else entry.key
         lines += [f"  {key} ({entry.effect})", f"      {entry.help}"]
         if words := untried(*entry.untried):

@@ -125,15 +125,15 @@ def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), 
         UserError: no type where one has to be chosen.
         Exception: what draccus raises for a value of the wrong kind.
     """
-    if (earlier := shapes.asked(before)) is not None:
+    if (earlier := shapes.request_of(before)) is not None:
         given = {**earlier.given, **given}
     if where in registries.FOLDERS and given.get("type") is None:
         prefix = ".".join(path)
         raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
     try:
-        return shapes.made(where, given, path)
+        return shapes.build(where, given, path)
     except (Unreadable, KeyError):  # the source does not show it
-        return _real(shapes.Asked(where, dict(given), tuple(path)))
+        return _real(shapes.Request(where, dict(given), tuple(path)))
 
 
 def _decode(cls: type[LazyConfig], raw: Any, path: Sequence[str] = ()) -> Any:
@@ -155,21 +155,21 @@ def realise(config: Any) -> None:
     """
     for item in dataclasses.fields(config):
         value = getattr(config, item.name)
-        if (lazy := shapes.asked(value)) is not None:
+        if (lazy := shapes.request_of(value)) is not None:
             with refusals():
                 setattr(config, item.name, _real(lazy))
         elif dataclasses.is_dataclass(value) and groups(type(value)):
             realise(value)
 
 
-def _real(lazy: shapes.Asked) -> Any:
+def _real(lazy: shapes.Request) -> Any:
     if lazy.where == registries.ENVIRONMENT:
-        from strobe.simulators.environments import know
+        from strobe.simulators.environments import register_plugins
 
-        know(lazy.kind or "")
+        register_plugins(lazy.kind or "")
     elif lazy.kind is not None:
         _registered(lazy.where)
-    return shapes.real(lazy)
+    return shapes.build_real(lazy)
 
 
 def _registered(where: str) -> dict[str, type]:

@@ -159,7 +159,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 def _check_words(config: OptimizeConfig) -> None:
     """Check what needs no torch: keys of treatments, effects. Raises UserError."""
     from strobe.studies.variant_text import check_treatments
-    from strobe.treatments.declared import declared
+    from strobe.treatments.table import known_words
 
     for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
         for text in texts:
@@ -167,7 +167,7 @@ def _check_words(config: OptimizeConfig) -> None:
                 check_treatments(text)
             except UserError as error:
                 raise UserError(f"--{flag} '{text}': {error}") from None
-    keys = [entry.key for entry in declared()]
+    keys = [entry.key for entry in known_words()]
     for flag, text in (("only", config.only), ("skip", config.skip)):
         for name in _names(text):
             _key(flag, name, keys)

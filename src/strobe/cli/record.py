@@ -125,10 +125,10 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
         return record_pusht
     from functools import partial
 
-    from strobe.simulators.scripted_metaworld import CAMERAS, TASK, record_metaworld
+    from strobe.simulators.scripted_metaworld import CAMERAS, TASK, Scene, record_metaworld
 
     cameras = CAMERAS if config.cameras is None else [name for name in config.cameras.split(",") if name]
-    return partial(record_metaworld, width=width, task=config.task or TASK, cameras=cameras)
+    return partial(record_metaworld, scene=Scene(config.task or TASK, cameras, width))
 
 
 run = Command("record", __doc__, RecordConfig, read, record_and_say, bar=False)

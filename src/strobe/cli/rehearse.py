@@ -49,7 +49,7 @@ from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, stud
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import beside
+from strobe.results.recorded import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
@@ -115,6 +115,7 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
+        from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearsed import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
@@ -122,13 +123,15 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     watched = rehearse(
         arguments,
         events,
-        frames=staging.frames,
-        episode=config.episode,
-        faults=staging.faults,
-        latency_ms=config.latency_ms,
+        RehearsalOptions(
+            frames=staging.frames,
+            episode=config.episode,
+            faults=staging.faults,
+            latency_ms=config.latency_ms,
+        ),
         depth=config.depth,
         record_s=config.record_s,
-        observations=beside(events) if config.observations else None,
+        observations=observations_folder(events) if config.observations else None,
         command=command,
     )
     if config.bench:

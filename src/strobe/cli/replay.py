@@ -109,7 +109,7 @@ def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
 
     options = Options(
         draws=config.draws, seed=config.seed, calls=config.calls, recipe=_recipe(config.recipe),
-        thresholds=config.thresholds, stage=live.stage, tell=tell,
+        seam_jump=config.thresholds.seam_jump, stage=live.stage, tell=tell,
     )  # fmt: skip
     result = replay(config.rollout, changes, options)
     return Studied(result, {"replay": vars(config) | changes.lerobot}, config.output_dir, config.thresholds)

@@ -51,7 +51,7 @@ from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, stud
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import beside
+from strobe.results.recorded import observations_folder
 
 REFUSED = {
     "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
@@ -102,7 +102,7 @@ def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studie
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
     command, arguments = choose_loop(theirs, config.observations)
     events = events_file(config.output_dir)
-    observations = beside(events) if config.observations else None
+    observations = observations_folder(events) if config.observations else None
     watched = watch(arguments, events, config.depth, config.record_s, observations, command)
     if config.bench:
         measure_on_bench(watched, live)

@@ -18,7 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
 from strobe.lerobot.schema import backbones
 from strobe.lerobot.schema.registries import POLICY
-from strobe.lerobot.schema.shapes import made, nested
+from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import Unreadable
 from strobe.policies.folders import check_checkpoint, type_of
 from strobe.policies.options import ModelOptions, PolicyOptions
@@ -158,7 +158,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
     known = [f"--policy.{name}" for name in options(POLICY, kind) if name != "type"]
     check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
     try:
-        made(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
+        build(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
     except (Unreadable, KeyError):  # only the config itself knows
         return
     except Exception as error:

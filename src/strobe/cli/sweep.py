@@ -209,7 +209,8 @@ def launch(
     Returns:
         False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
     """
-    from strobe.sweeps.execute import Job, Limits, outcome_of
+    from strobe.processes.command import Limits
+    from strobe.sweeps.execute import Job, outcome_of
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
@@ -272,7 +273,7 @@ def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iter
         from strobe.sweeps.cluster import run_on_ray
 
         return run_on_ray(jobs, live, config.ray.address)
-    from strobe.sweeps.local import run_here
+    from strobe.sweeps.execute import run_here
 
     return run_here(jobs, live)
 

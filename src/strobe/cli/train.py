@@ -70,7 +70,7 @@ def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
     meeting = ranks.Meeting.of_environment(config.output_dir)
-    trained = train(theirs, options, said=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
+    trained = train(theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
     result = trained.result
     answer = Studied(
         result,

@@ -1,1 +1,1 @@
-"""A LeRobotDataset: what is wrong with it, and the loader that trains on it."""
+"""A LeRobotDataset: its faults, and the loader that trains on it."""

@@ -1,4 +1,4 @@
-"""What the files in ``meta/`` say of a dataset, read without LeRobot, which fails at the first thing that is wrong."""
+"""Read the files in ``meta/`` of a dataset without LeRobot, which fails at the first fault."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Recording:
     """A dataset as its ``meta/`` describes it.
 
     Args:
-        named: its name on the Hub; '' where it has none.
+        named: its name on the Hub; '' without one.
         episodes: the rows of ``meta/episodes``, less their statistics, by the episode's number.
-        chosen: the episodes that are to be read.
+        chosen: the episodes to read.
     """
 
     root: Path
@@ -52,39 +52,39 @@ class Recording:
 
     @property
     def cameras(self) -> list[str]:
-        """Those whose images are videos."""
-        return [name for name, one in self.features.items() if one.get("dtype") == "video"]
+        """The cameras whose images are stored as video."""
+        return [name for name, feature in self.features.items() if feature.get("dtype") == "video"]
 
     def data_file(self, episode: int) -> str:
-        """The parquet file that an episode is in, below the root."""
+        """Return the path of an episode's parquet file, relative to the root."""
         row = self.episodes[episode]
         places = {"chunk_index": int(row["data/chunk_index"]), "file_index": int(row["data/file_index"])}
         return str(self.info.get("data_path") or DATA_PATH).format(**places)
 
     def video_file(self, episode: int, camera: str) -> str:
-        """The video that an episode is in, below the root."""
+        """Return the path of an episode's video, relative to the root."""
         row = self.episodes[episode]
         chunk, number = (int(row[f"videos/{camera}/{what}_index"]) for what in ("chunk", "file"))
         path = str(self.info.get("video_path") or VIDEO_PATH)
         return path.format(video_key=camera, chunk_index=chunk, file_index=number)
 
-    def again(self, file: str) -> str:
-        """How to get ``file`` again, in words."""
-        return again(self.root, self.named, file)
+    def restore(self, file: str) -> str:
+        """Return in words how to restore ``file``."""
+        return how_to_restore(self.root, self.named, file)
 
 
-def again(root: Path, named: str, file: str) -> str:
-    """How to get ``file`` of a dataset again, in words."""
+def how_to_restore(root: Path, named: str, file: str) -> str:
+    """Return in words how to restore ``file`` of a dataset."""
     if named.count("/") != 1 or named.startswith("local/"):
         return "copy that file again from where the dataset was recorded"
     return f"fetch that file again (hf download {named} {file} --repo-type=dataset --local-dir={root})"
 
 
 def read(root: Path, named: str = "", chosen: Sequence[int] | None = None) -> Recording:
-    """Read what ``meta/`` says.
+    """Read a dataset's ``meta/``.
 
     Raises:
-        Broken: a file is missing or cannot be read, or says something that nothing can be read by.
+        Broken: a file is missing, cannot be read, or has content that makes reading impossible.
     """
     info = _info(root, named)
     episodes = _episodes(root, named, info)
@@ -104,12 +104,12 @@ def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = Non
     try:
         return parquet.read_table(file, columns=list(columns) if columns is not None else None)
     except FileNotFoundError:
-        raise Broken(Fault("file", f"{shown} is missing", again(root, named, shown))) from None
+        raise Broken(Fault("file", f"{shown} is missing", how_to_restore(root, named, shown))) from None
     except (OSError, pyarrow.ArrowException) as error:
         # Arrow names the file once more, with its whole path.
         reason = in_a_line(error, 300).replace(f"Could not open Parquet input source '{file}': ", "")
         raise Broken(
-            Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", again(root, named, shown))
+            Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", how_to_restore(root, named, shown))
         ) from None
 
 
@@ -118,16 +118,16 @@ def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
 
 
 def _info(root: Path, named: str) -> dict[str, Any]:
-    anew = again(root, named, INFO)
+    repair = how_to_restore(root, named, INFO)
     try:
         info = json.loads((root / INFO).read_text())
     except FileNotFoundError:
-        raise Broken(Fault("info", f"{INFO} is missing", anew)) from None
+        raise Broken(Fault("info", f"{INFO} is missing", repair)) from None
     except (OSError, ValueError) as error:
-        raise Broken(Fault("info", f"{INFO} cannot be read ({in_a_line(error, 120)})", anew)) from None
+        raise Broken(Fault("info", f"{INFO} cannot be read ({in_a_line(error, 120)})", repair)) from None
     lacking = [key for key in _NEEDED if key not in info] if isinstance(info, dict) else list(_NEEDED)
     if lacking:
-        raise Broken(Fault("info", f"{INFO} has no '{lacking[0]}'", anew))
+        raise Broken(Fault("info", f"{INFO} has no '{lacking[0]}'", repair))
     version = str(info["codebase_version"])
     if not version.startswith(FORMAT):
         convert = "python -m lerobot.scripts.convert_dataset_v21_to_v30"
@@ -136,41 +136,42 @@ def _info(root: Path, named: str) -> dict[str, Any]:
     if not isinstance(info["fps"], int | float) or not info["fps"] > 0:
         raise Broken(Fault("info", f"{INFO} says {info['fps']} frames per second", "correct 'fps' in it"))
     if not isinstance(info["features"], dict) or not info["features"]:
-        raise Broken(Fault("info", f"{INFO} names no features", anew))
+        raise Broken(Fault("info", f"{INFO} names no features", repair))
     return info
 
 
 def _episodes(root: Path, named: str, info: dict[str, Any]) -> dict[int, dict[str, Any]]:
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
-        raise Broken(Fault("episodes", f"there is no parquet file in {EPISODES}", again(root, named, EPISODES)))
+        repair = how_to_restore(root, named, EPISODES)
+        raise Broken(Fault("episodes", f"there is no parquet file in {EPISODES}", repair))
     parts = []
     for file in files:
         # The statistics of each episode are most of the file.
         names = [name for name in _names(root, named, file) if not name.startswith(("stats/", "tasks"))]
         parts.append(rows(root, named, file, names).to_pandas())
-    found = pd.concat(parts, ignore_index=True)
+    table = pd.concat(parts, ignore_index=True)
     shown = str(files[0].relative_to(root))
-    videos = [name for name, one in info["features"].items() if one.get("dtype") == "video"]
-    wanted = [*_OF_AN_EPISODE, *(f"videos/{name}/{what}" for name in videos for what in (
+    videos = [name for name, feature in info["features"].items() if feature.get("dtype") == "video"]
+    columns = [*_OF_AN_EPISODE, *(f"videos/{name}/{what}" for name in videos for what in (
         "chunk_index", "file_index", "from_timestamp", "to_timestamp"))]  # fmt: skip
-    if lacking := [name for name in wanted if name not in found]:
-        raise Broken(Fault("episodes", f"{shown} has no column '{lacking[0]}'", again(root, named, shown)))
-    found = found.sort_values("episode_index")
+    if lacking := [name for name in columns if name not in table]:
+        raise Broken(Fault("episodes", f"{shown} has no column '{lacking[0]}'", how_to_restore(root, named, shown)))
+    table = table.sort_values("episode_index")
     total = int(info.get("total_episodes", 0))
-    if not np.array_equal(found["episode_index"], np.arange(total)):
+    if not np.array_equal(table["episode_index"], np.arange(total)):
         raise Broken(
             Fault(
                 "episodes",
-                f"{INFO} counts {total:,} episodes, and {EPISODES} lists {len(found):,}",
-                f"{again(root, named, EPISODES)}, or correct 'total_episodes'",
+                f"{INFO} counts {total:,} episodes, and {EPISODES} lists {len(table):,}",
+                f"{how_to_restore(root, named, EPISODES)}, or correct 'total_episodes'",
             )
         )
-    return dict(enumerate(found.to_dict("records")))
+    return dict(enumerate(table.to_dict("records")))
 
 
 def _names(root: Path, named: str, file: Path) -> list[str]:
     try:
         return list(parquet.read_schema(file).names)
     except (OSError, pyarrow.ArrowException):
-        return list(rows(root, named, file).column_names)  # which says what is wrong
+        return list(rows(root, named, file).column_names)  # raises with the reason

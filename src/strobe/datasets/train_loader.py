@@ -20,7 +20,7 @@ VIDEO_BACKENDS = ("torchcodec", "pyav")
 
 
 def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> LoaderSettings:
-    """The settings that lerobot-train would take from ``config``."""
+    """Return the settings that lerobot-train would take from ``config``."""
     return LoaderSettings(
         num_workers=config.num_workers,
         prefetch_factor=config.prefetch_factor,
@@ -33,7 +33,7 @@ def settings_of(config: TrainPipelineConfig, *, pin_memory: bool = False) -> Loa
 
 
 def with_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> TrainPipelineConfig:
-    """A copy of ``config`` with ``settings``, as far as it has fields for them."""
+    """Return a copy of ``config`` with ``settings``, as far as it has fields for them."""
     changed = copy.copy(config)
     changed.dataset = dataclasses.replace(config.dataset, video_backend=settings.video_backend)
     changed.num_workers, changed.prefetch_factor = settings.num_workers, settings.prefetch_factor
@@ -43,21 +43,21 @@ def with_settings(config: TrainPipelineConfig, settings: LoaderSettings) -> Trai
 
 
 class EpochAfterEpoch(Sampler[int]):
-    """Another sampler's epochs without their seams, so that a steady state lasts as long as it is looked at.
+    """Joins another sampler's epochs, so that a steady state lasts as long as it is measured.
 
-    With ``length``, an epoch of that many samples instead.
+    With ``length``, an epoch has that many samples.
     """
 
     def __init__(self, sampler: Any, length: int | None = None) -> None:
         self.sampler, self.length = sampler, length
 
     def __iter__(self) -> Iterator[int]:
-        given = 0
-        while self.length is None or given < self.length:
+        yielded = 0
+        while self.length is None or yielded < self.length:
             for index in self.sampler:
-                if given == self.length:
+                if yielded == self.length:
                     return
-                given += 1
+                yielded += 1
                 yield index
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class EpochAfterEpoch(Sampler[int]):
 
 
 def open_dataset(config: TrainPipelineConfig, settings: LoaderSettings) -> Any:
-    """The training dataset as lerobot-train builds it: deltas, transforms, held-out episodes left out.
+    """Open the training dataset as lerobot-train does: with deltas and transforms, without held-out episodes.
 
     Raises:
         UserError: it cannot be read, or has no frames.
@@ -96,19 +96,19 @@ def open_loader(
     epoch: int | None = None,
     prepare_worker: Callable[[int], None] | None = None,
 ) -> DataLoader[Any]:
-    """The DataLoader that lerobot-train makes, its epochs joined.
+    """Make the DataLoader that lerobot-train makes, its epochs joined.
 
     Args:
-        epoch: samples in an epoch, for an end to be seen.
+        epoch: samples in an epoch, to measure its end; None for no end.
         prepare_worker: called first in every worker, with its number.
 
     Raises:
-        UserError: no frame is left once the policy's ``drop_n_last_frames`` are off.
+        UserError: no frame remains without the policy's ``drop_n_last_frames``.
     """
     from lerobot.datasets import EpisodeAwareSampler
     from lerobot.utils.collate import lerobot_collate_fn
 
-    workers = settings.num_workers > 0  # DataLoader refuses their options where there are none
+    workers = settings.num_workers > 0  # DataLoader refuses options of workers without workers
     try:
         with quiet():
             frames = EpisodeAwareSampler(
@@ -137,13 +137,13 @@ def open_loader(
 
 
 def sample_bytes(dataset: Any) -> int:
-    """Bytes of one sample's tensors, as a worker hands them over."""
+    """Return the bytes of one sample's tensors, as a worker hands them over."""
     item = dataset[0]
     return sum(value.numel() * value.element_size() for value in item.values() if isinstance(value, torch.Tensor))
 
 
 def backends_here() -> list[str]:
-    """The video backends that load on this machine."""
+    """Return the video backends that load on this machine."""
     from lerobot.utils.import_utils import get_safe_default_video_backend
 
     with quiet():
@@ -152,7 +152,7 @@ def backends_here() -> list[str]:
 
 
 def limit_decoder(threads: int) -> None:
-    """Have PyAV's decoders in this process use ``threads``: LeRobot opens files without saying how many."""
+    """Limit PyAV's decoders in this process to ``threads``: LeRobot opens files without a number of threads."""
     import av
     from lerobot.datasets import video_utils
 

@@ -1,4 +1,4 @@
-"""Faults of a dataset's videos: files, and the frames that an episode needs of them. Nothing is decoded."""
+"""Faults of a dataset's videos: of the files, and of the frames that an episode needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.datasets.fault import Broken, Fault, off
+from strobe.datasets.fault import Broken, Fault, distance
 from strobe.datasets.recording import INFO, Recording
 from strobe.errors import in_a_line
 
@@ -20,7 +20,7 @@ _HALF = 0.5  # of a frame: further away the nearest frame is another one
 
 @dataclass(frozen=True)
 class _Video:
-    """What a file says: the time of each frame in seconds, frames per second, height and width in pixels."""
+    """A file's own figures: the time of each frame in seconds, frames per second, height and width in pixels."""
 
     times: np.ndarray
     rate: float
@@ -28,14 +28,14 @@ class _Video:
 
 
 def videos(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:
-    """Faults of the videos, file by file.
+    """Yield faults of the videos, file by file. Nothing is decoded.
 
-    A file's header says how many frames it has and how many there are per second; only where an episode does not fit to
-    that is the file's index of frames read.
+    A file's header gives its number of frames and its rate. The file's index of frames is read only if an episode does
+    not fit to that.
 
     Args:
-        tolerance_s: how far a frame may be from the time that it is wanted at, in seconds, as LeRobot is told.
-        until: of `time.monotonic`; files that are not begun by then are not looked at.
+        tolerance_s: seconds by which a frame may miss its time, as in LeRobot's flag.
+        until: time of `time.monotonic` after which no further file is read.
     """
     for camera in recording.cameras:
         by_file: dict[str, list[int]] = {}
@@ -50,20 +50,20 @@ def videos(recording: Recording, tolerance_s: float, until: float) -> Iterator[F
 def _file(recording: Recording, camera: str, file: str, episodes: list[int], tolerance_s: float) -> Iterator[Fault]:
     try:
         video = _read(recording, file, episodes, indexed=False)
-        found = list(_frames(recording, camera, file, video, episodes, tolerance_s))
-        if found or not len(video.times):
+        faults = list(_frames(recording, camera, file, video, episodes, tolerance_s))
+        if faults or not len(video.times):
             video = _read(recording, file, episodes, indexed=True)
-            found = list(_frames(recording, camera, file, video, episodes, tolerance_s))
+            faults = list(_frames(recording, camera, file, video, episodes, tolerance_s))
     except Broken as error:
         yield error.fault
         return
     shape = recording.features[camera].get("shape") or []
     size = tuple(sorted((int(side) for side in shape), reverse=True)[:2])
     if len(size) == 2 and video.size[0] and size != tuple(sorted(video.size, reverse=True)):
-        (height, width), said = video.size, "×".join(str(side) for side in shape)
-        what = f"{file} is {height}×{width} pixels, and {INFO} says {said}"
+        (height, width), listed = video.size, "×".join(str(side) for side in shape)
+        what = f"{file} is {height}×{width} pixels, and {INFO} says {listed}"
         yield Fault(f"size {camera}", what, f"correct the 'shape' of {camera} in {INFO}", stops=False)
-    yield from found
+    yield from faults
 
 
 def _frames(
@@ -74,7 +74,7 @@ def _frames(
         return
     if video.rate and abs(video.rate / fps - 1) > 0.01:
         what = f"{file} has {video.rate:.4g} frames per second, and {INFO} says {fps:g}"
-        repair = f"encode it again at {fps:g} frames per second, or {recording.again(file)}"
+        repair = f"encode it again at {fps:g} frames per second, or {recording.restore(file)}"
         yield Fault(f"video rate {camera}", what, repair)
         return
     needed = sum(int(recording.episodes[episode]["length"]) for episode in episodes)
@@ -85,40 +85,40 @@ def _frames(
             continue
         begins = _begins(recording, camera, file, episode)
         moved = start - begins
-        wanted = start + np.arange(length) / fps
-        nearest = np.clip(np.searchsorted(times, wanted), 1, max(len(times) - 1, 1))
-        nearest -= (nearest < len(times)) & (wanted - times[nearest - 1] < times[nearest % len(times)] - wanted)
-        away = wanted - times[np.minimum(nearest, len(times) - 1)]
-        missed = np.abs(away) >= tolerance_s
+        due_s = start + np.arange(length) / fps
+        nearest = np.clip(np.searchsorted(times, due_s), 1, max(len(times) - 1, 1))
+        nearest -= (nearest < len(times)) & (due_s - times[nearest - 1] < times[nearest % len(times)] - due_s)
+        error_s = due_s - times[np.minimum(nearest, len(times) - 1)]
+        missed = np.abs(error_s) >= tolerance_s
         frame = int(np.argmax(missed))
         place = f"episode {episode}, frame {frame if missed.any() else 0} of {camera}"
         if abs(moved) * fps > 0.01:
-            # This is what is wrong, whatever frames are then missed.
+            # This is the cause, whichever frames are then missed.
             what = (
-                f"{place} is {off(moved, fps)} too {'late' if moved > 0 else 'early'}: its from_timestamp is "
+                f"{place} is {distance(moved, fps)} too {'late' if moved > 0 else 'early'}: its from_timestamp is "
                 f"{start:.6g} s, and in {file} the episode begins at {begins:.6g} s"
             )
             repair = f"set videos/{camera}/from_timestamp of the episode in meta/episodes to {begins:.6g}"
             repair += _nearest(moved, fps)
             yield Fault(f"moved {camera}", what, repair, (episode,), stops=bool(missed.any()))
-        elif missed.any() and wanted[frame] > times[-1] + _HALF / fps:
+        elif missed.any() and due_s[frame] > times[-1] + _HALF / fps:
             what = (
-                f"{place} is not in {file}: that ends {off(wanted[-1] - times[-1], fps)} before the episode, "
+                f"{place} is not in {file}: that ends {distance(due_s[-1] - times[-1], fps)} before the episode, "
                 f"after {len(times):,} frames"
             )
             what += f" of {needed:,}" if needed > len(times) else ""
-            yield Fault(f"short {file}", what, recording.again(file), (episode,))
+            yield Fault(f"short {file}", what, recording.restore(file), (episode,))
         elif missed.any():
-            what = f"{place} is {off(away[frame], fps)} off: it is wanted at {wanted[frame]:.6g} s of {file}"
-            repair = recording.again(file) + _nearest(away[frame], fps)
+            what = f"{place} is {distance(error_s[frame], fps)} off: it is wanted at {due_s[frame]:.6g} s of {file}"
+            repair = recording.restore(file) + _nearest(error_s[frame], fps)
             yield Fault(f"off {file}", what, repair, (episode,))
 
 
 def undecodable(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:
-    """Frames that cannot be decoded, though their file lists them; video by video, as far as there is time.
+    """Yield faults of frames that their file lists and that cannot be decoded, video by video, while there is time.
 
     Args:
-        tolerance_s, until: as of `videos`.
+        tolerance_s, until: as for `videos`.
     """
     import av
 
@@ -137,46 +137,46 @@ def undecodable(recording: Recording, tolerance_s: float, until: float) -> Itera
             except av.FFmpegError as error:
                 reached = max(times, default=0.0) + _HALF / recording.fps
                 ends = {episode: recording.episodes[episode][f"videos/{camera}/to_timestamp"] for episode in episodes}
-                # What is encoded after it may rest on it.
+                # Later frames may be encoded relative to it.
                 behind = [episode for episode in episodes if ends[episode] > reached] or episodes
                 reason = in_a_line(_reason(error, recording.root / file), 120)
                 what = f"{file} is damaged after {len(times):,} frames, in episode {behind[0]} ({reason})"
-                yield Fault(f"damaged {file}", what, recording.again(file), tuple(behind))
+                yield Fault(f"damaged {file}", what, recording.restore(file), tuple(behind))
                 continue
             if not times:
                 what = f"no frame of {file} can be decoded"
-                yield Fault(f"damaged {file}", what, recording.again(file), tuple(episodes))
+                yield Fault(f"damaged {file}", what, recording.restore(file), tuple(episodes))
             yield from _frames(recording, camera, file, _Video(np.sort(times), 0.0, (0, 0)), episodes, tolerance_s)
 
 
 def _begins(recording: Recording, camera: str, file: str, episode: int) -> float:
-    """Where an episode begins in its file, in seconds, as LeRobot writes them: where the one before ends."""
+    """Return the start of an episode in its file, in seconds. LeRobot writes it at the end of the one before."""
     if episode - 1 not in recording.episodes or recording.video_file(episode - 1, camera) != file:
         return 0.0
     return float(recording.episodes[episode - 1][f"videos/{camera}/to_timestamp"])
 
 
-def _nearest(away: float, fps: float) -> str:
-    if abs(away) * fps >= _HALF:
+def _nearest(error_s: float, fps: float) -> str:
+    if abs(error_s) * fps >= _HALF:
         return ""
-    return f", or let lerobot-train take the nearest frame (--tolerance_s={abs(away) * 1.05 + 1e-4:.2g})"
+    return f", or let lerobot-train take the nearest frame (--tolerance_s={abs(error_s) * 1.05 + 1e-4:.2g})"
 
 
 def _read(recording: Recording, file: str, episodes: list[int], *, indexed: bool) -> _Video:
-    """The file's header, or with ``indexed`` the time of each of its frames.
+    """Read the file's header, or with ``indexed`` the time of each of its frames.
 
     Raises:
-        Broken: it is missing, or no video.
+        Broken: the file is missing, or is not a video.
     """
     import av
 
     path = recording.root / file
     if not path.is_file():
-        raise Broken(Fault(f"video {file}", f"{file} is missing", recording.again(file), tuple(episodes)))
-    there, whole = path.stat().st_size, _whole(path)
-    if there < whole:
-        what = f"{file} is cut off: it has {there:,} bytes of {whole:,}"
-        raise Broken(Fault(f"video {file}", what, recording.again(file), tuple(episodes)))
+        raise Broken(Fault(f"video {file}", f"{file} is missing", recording.restore(file), tuple(episodes)))
+    size_bytes, expected_bytes = path.stat().st_size, _expected_bytes(path)
+    if size_bytes < expected_bytes:
+        what = f"{file} is cut off: it has {size_bytes:,} bytes of {expected_bytes:,}"
+        raise Broken(Fault(f"video {file}", what, recording.restore(file), tuple(episodes)))
     try:
         with closing(av.open(str(path))) as container:
             stream: Any = container.streams.video[0]
@@ -189,15 +189,15 @@ def _read(recording: Recording, file: str, episodes: list[int], *, indexed: bool
             return _Video(times, rate, size)
     except (av.FFmpegError, IndexError) as error:
         reason = in_a_line(_reason(error, path), 120)
-        what = f"{file} is no video that can be read ({reason}; {there:,} bytes)"
-        raise Broken(Fault(f"video {file}", what, recording.again(file), tuple(episodes))) from None
+        what = f"{file} is not a readable video ({reason}; {size_bytes:,} bytes)"
+        raise Broken(Fault(f"video {file}", what, recording.restore(file), tuple(episodes))) from None
 
 
-def _whole(path: Path) -> int:
-    """How many bytes an MP4 file has by the lengths of its boxes (ISO/IEC 14496-12, 4.2); 0 where it is none."""
-    end, there = 0, path.stat().st_size
+def _expected_bytes(path: Path) -> int:
+    """Return the bytes of an MP4 file by the lengths of its boxes (ISO/IEC 14496-12, 4.2); 0 for another file."""
+    end, size_bytes = 0, path.stat().st_size
     with path.open("rb") as file:
-        while end < there:
+        while end < size_bytes:
             file.seek(end)
             head = file.read(16)
             if len(head) < 8 or not (end or head[4:8] == b"ftyp"):
@@ -206,7 +206,7 @@ def _whole(path: Path) -> int:
             if size == 1:
                 size = int.from_bytes(head[8:16], "big")
             if size < 8:  # 0: to the end of the file
-                return end if size else there
+                return end if size else size_bytes
             end += size
     return end
 

@@ -1,1 +1,1 @@
-"""Accelerators as torch knows them: which one is meant, its memory, the state of its random numbers."""
+"""Accelerators as torch knows them: their names, their memory, the state of their random numbers."""

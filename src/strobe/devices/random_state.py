@@ -16,16 +16,16 @@ States = dict[str, Tensor]
 
 def states(device: torch.device) -> States:
     """Return the states of the CPU's generator and of that of ``device``."""
-    found = {"cpu": torch.get_rng_state()}
+    by_device = {"cpu": torch.get_rng_state()}
     if device.type != "cpu":
         device = numbered(device)
-        found[str(device)] = module_of(device).get_rng_state(device)
-    return found
+        by_device[str(device)] = module_of(device).get_rng_state(device)
+    return by_device
 
 
-def set_states(kept: States) -> None:
+def set_states(saved: States) -> None:
     """Set the generators to what `states` returned."""
-    for name, state in kept.items():
+    for name, state in saved.items():
         if name == "cpu":
             torch.set_rng_state(state)
         else:
@@ -38,23 +38,23 @@ def every() -> States:
 
     ``torch.manual_seed`` seeds them all.
     """
-    found = {"cpu": torch.get_rng_state()}
+    by_device = {"cpu": torch.get_rng_state()}
     accelerator = torch.accelerator.current_accelerator()
     if accelerator is None:
-        return found
+        return by_device
     module = module_of(accelerator)
     if accelerator.type == "mps":
-        return states(accelerator) if module.is_available() else found
+        return states(accelerator) if module.is_available() else by_device
     for index in range(module.device_count() if module.is_initialized() else 0):
-        found |= states(torch.device(accelerator.type, index))
-    return found
+        by_device |= states(torch.device(accelerator.type, index))
+    return by_device
 
 
 @contextmanager
 def put_back(device: torch.device) -> Iterator[None]:
-    """Put all generators back afterwards: the CPU's, that of ``device``, and those of the devices used so far."""
-    kept = every() | states(device)
+    """Restore all generators afterwards: the CPU's, that of ``device``, and those of the devices used so far."""
+    saved = every() | states(device)
     try:
         yield
     finally:
-        set_states(kept)
+        set_states(saved)

@@ -1,4 +1,4 @@
-"""Features that have not run on the hardware that they are for. Help texts say so; nothing that is done depends on it.
+"""Features that have not run yet on the hardware that they are for. Help texts name them; no behaviour depends on it.
 
 A feature that has run on a card is taken out of ``NOT_YET``, here and nowhere else.
 """
@@ -24,6 +24,6 @@ KEY = "strobe.untried"  # of a flag's metadata: the features that it stands for
 
 
 def untried(*features: Feature) -> str:
-    """Return in words which of ``features`` have not run on a GPU yet; '' where all have."""
-    left = [feature for feature in features if feature in NOT_YET]
-    return f"has not run on a GPU yet: {', '.join(left)}" if left else ""
+    """Return in words which of ``features`` have not run on a GPU yet; '' if all have."""
+    missing = [feature for feature in features if feature in NOT_YET]
+    return f"has not run on a GPU yet: {', '.join(missing)}" if missing else ""

@@ -1,4 +1,4 @@
-"""Which accelerator a name means, and whether it is there."""
+"""Find the accelerator that a name means, and check that this machine has it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ def module_of(device: torch.device) -> Any:
 
 
 def numbered(device: torch.device | str) -> torch.device:
-    """Return ``device`` with its number, as tensors on it have it: 'cuda' is the current one. 'cpu' and 'mps' have
-    none."""
+    """Return ``device`` with its number, as tensors on it have it: 'cuda' is the current one.
+
+    'cpu' and 'mps' have no number.
+    """
     device = torch.device(device)
     if device.type not in _NUMBERED:
         return torch.device(device.type)
@@ -26,10 +28,10 @@ def numbered(device: torch.device | str) -> torch.device:
 
 
 def computes_bf16(device: torch.device, *, emulated: bool = True) -> bool:
-    """Whether the CUDA device has bfloat16; torch itself only tells that of the current device.
+    """Return whether the CUDA device has bfloat16; torch itself reports that only for the current device.
 
     Args:
-        emulated: count a device that has no arithmetic for it, and computes in float32.
+        emulated: also count a device without arithmetic for it, which computes in float32.
     """
     with torch.cuda.device(device):
         return torch.cuda.is_bf16_supported(including_emulation=emulated)
@@ -38,7 +40,7 @@ def computes_bf16(device: torch.device, *, emulated: bool = True) -> bool:
 def check_device(name: str | None) -> None:
     """Raise UserError if this machine has no device ``name``; None is always fine.
 
-    LeRobot takes another device in silence, which would make the numbers those of another machine.
+    LeRobot would silently take another device, and the numbers would be those of another machine.
     """
     if name is None:
         return

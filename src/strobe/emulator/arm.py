@@ -26,7 +26,7 @@ _END_S = 5.0
 
 
 class ArmEnded(RuntimeError):
-    """The process of an emulated arm is not there any more, or does not answer."""
+    """The process of an emulated arm has ended, or does not answer."""
 
 
 class EmulatedArm:
@@ -36,19 +36,22 @@ class EmulatedArm:
             robot = SO101Follower(SO101FollowerConfig(port=arm.port, …))
             arm.plant(Late(seconds=0.06))
             …
-        arm.ended.holding  # ids of the servos that were left with torque
+        arm.ended.holding  # ids of the servos whose torque was on at the end
 
-    The servos' registers agree with ``calibration``, or with a plausible SO-101. ``models`` are their models by joint,
-    all of one brand; left out, each is an STS3215. ``link`` becomes the port's path; left out, the arm chooses one.
-    ``latency_ms`` is what the adapter adds to each answer. ``led`` lets a hand swing its joints, as an operator moves a
-    leader's arm. ``record`` is a file that gets one line of JSON for each
-    request, with its time on the monotonic clock.
+    A Ctrl-C at the terminal does not reach the servos, which must still answer while a driver releases the arm. They
+    end with this object, or with this process, however that ends. Linux only: elsewhere pyserial's way to set 1 Mbaud
+    is refused by a pseudo-terminal.
 
-    A Ctrl-C at the terminal does not reach the servos, which must still answer while a driver lets the arm go. They end
-    with this object, or with this process, however that ends. Linux only: elsewhere pyserial asks a pseudo-terminal for
-    1 Mbaud in a way that it refuses.
+    Args:
+        calibration: the servos' registers agree with it; None for a plausible SO-101.
+        models: the servos' models by joint, all of one brand; None for STS3215.
+        link: the port's path; None to let the arm choose one.
+        latency_ms: delay that the adapter adds to each answer.
+        led: whether a hand swings the joints, as an operator moves a leader's arm.
+        record: file that gets one line of JSON for each request, with its time on the monotonic clock.
 
-    Raise UserError where the port cannot be made.
+    Raises:
+        UserError: the port cannot be made.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class EmulatedArm:
         self.calibration = cal.so101() if calibration is None else calibration
         self.port = ""
         self.ended: ArmState | None = None
-        self._told = {
+        self._options = {
             "calibration": cal.content_of(self.calibration),
             "models": dict(models or dict.fromkeys(self.calibration, "sts3215")),
             "link": str(link.absolute()) if link else None,
@@ -91,7 +94,7 @@ class EmulatedArm:
             start_new_session=True,
         )
         try:
-            self.port = self._ask(self._told | {"parent": os.getpid()}, "port", _START_S)
+            self.port = self._ask(self._options | {"parent": os.getpid()}, "port", _START_S)
             self._target = os.readlink(self.port)
         except BaseException:
             self._end()
@@ -109,28 +112,28 @@ class EmulatedArm:
         return self._process.pid if self._process else None
 
     def state(self) -> ArmState:
-        """Servos and counts as they are now."""
-        return ArmState.of(self._ask({}, "state"))
+        """Return servos and counts as they are now."""
+        return ArmState.from_content(self._ask({}, "state"))
 
     def plant(self, *faults: f.Fault) -> None:
-        """Let ``faults`` strike requests from now on. Raise UserError for a servo that is not there."""
+        """Let ``faults`` strike requests from now on. Raises UserError for an unknown servo."""
         for fault in faults:
             self._ask({"plant": f.content_of(fault)}, "state")
 
     def clear(self) -> None:
-        """Take all planted faults away. A restarted servo and a pulled plug stay as they are."""
+        """Remove all planted faults. A restarted servo and a pulled plug stay as they are."""
         self._ask({"clear": True}, "state")
 
     def place(self, **positions: int) -> None:
         """Turn joints by hand until the host would read ``positions`` (counts), as with a leader's arm."""
         self._ask({"place": [(self.calibration[name].id, count) for name, count in positions.items()]}, "state")
 
-    def _ask(self, what: Mapping[str, Any], wanted: str, wait_s: float = _REPLY_S) -> Any:
+    def _ask(self, request: Mapping[str, Any], key: str, wait_s: float = _REPLY_S) -> Any:
         if self._process is None or self._process.stdin is None:
             raise ArmEnded("the emulated arm has not been started, or has ended")
         with self._lock:
             try:
-                self._process.stdin.write(json.dumps(what).encode() + b"\n")
+                self._process.stdin.write(json.dumps(request).encode() + b"\n")
             except OSError:
                 raise ArmEnded("the emulated arm's process has ended") from None
             reply = self._line(self._process, wait_s)
@@ -139,9 +142,9 @@ class EmulatedArm:
         if "error" in reply:
             raise UserError(reply["error"])
         if "ended" in reply:
-            self.ended = ArmState.of(reply["ended"])
+            self.ended = ArmState.from_content(reply["ended"])
             raise ArmEnded("the emulated arm's process has ended")
-        return reply[wanted]
+        return reply[key]
 
     def _line(self, process: subprocess.Popen[bytes], wait_s: float) -> dict[str, Any] | None:
         assert process.stdout is not None
@@ -165,9 +168,9 @@ class EmulatedArm:
         with contextlib.suppress(OSError):  # in words, because a forked worker may hold the pipe open
             process.stdin.write(b'{"end": true}\n')
         process.stdin.close()
-        while self.ended is None and (told := self._line(process, _END_S)) is not None:
-            if "ended" in told:
-                self.ended = ArmState.of(told["ended"])
+        while self.ended is None and (line := self._line(process, _END_S)) is not None:
+            if "ended" in line:
+                self.ended = ArmState.from_content(line["ended"])
         process.stdout.close()
         try:
             process.wait(_END_S)
@@ -178,9 +181,9 @@ class EmulatedArm:
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Remove the link that a killed process has left."""
+        """Remove the link of a process that was killed."""
         with contextlib.suppress(OSError):
             if os.readlink(self.port) == self._target:
                 os.unlink(self.port)
-            if self._told["link"] is None:
+            if self._options["link"] is None:
                 os.rmdir(os.path.dirname(self.port))

@@ -13,9 +13,13 @@ _JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_r
 
 @dataclass(frozen=True)
 class Arm:
-    """``models`` are the servos' by joint, ``folder`` is where LeRobot keeps calibration files of such arms.
+    """A kind of arm that can be emulated.
 
-    ``plausible`` is a calibration as LeRobot might have left it; ``owner`` names the arm that it is of.
+    Args:
+        models: the servos' models by joint.
+        folder: where LeRobot saves calibration files of such arms.
+        plausible: a calibration as LeRobot might have saved it.
+        owner: name of the arm that ``plausible`` is for.
     """
 
     models: Mapping[str, str]
@@ -28,8 +32,8 @@ class Arm:
         return brand_of(next(iter(self.models.values())))
 
 
-def _models(*told: str) -> dict[str, str]:
-    return dict(zip(_JOINTS, told, strict=True))
+def _models(*models: str) -> dict[str, str]:
+    return dict(zip(_JOINTS, models, strict=True))
 
 
 def _koch(elbow: int = 0) -> Calibration:
@@ -37,15 +41,17 @@ def _koch(elbow: int = 0) -> Calibration:
         (1024, 0, 4095), (-985, 890, 3120), (1013, 910, 3205), (42, 850, 3190), (-510, 0, 4095), (-1291, 1890, 3010),
     )  # fmt: skip
     return {
-        name: Joint(id, elbow if name == "elbow_flex" else 0, *told)
-        for id, (name, told) in enumerate(zip(_JOINTS, values, strict=True), start=1)
+        name: Joint(id, elbow if name == "elbow_flex" else 0, *counts)
+        for id, (name, counts) in enumerate(zip(_JOINTS, values, strict=True), start=1)
     }
 
 
 def _omx(first: int, gripper: tuple[int, int] = (0, 0)) -> Calibration:
-    """Servos as they leave the factory, which is what LeRobot writes to an OMX arm.
+    """Return a calibration of servos with factory settings, which LeRobot writes to an OMX arm.
 
-    ``gripper`` is its drive mode and homing offset, which LeRobot sets otherwise in a leader.
+    Args:
+        first: id of the first joint.
+        gripper: drive mode and homing offset of the gripper, which differ in a leader.
     """
     joints = enumerate(_JOINTS, start=first)
     return {name: Joint(id, *(gripper if name == "gripper" else (0, 0)), 0, 4095) for id, name in joints}

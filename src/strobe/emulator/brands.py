@@ -15,7 +15,7 @@ from strobe.emulator.wire import Wire
 
 @dataclass(frozen=True)
 class Brand:
-    """``models`` are by LeRobot's names; ``offset`` is the largest homing offset; LeRobot's driver needs ``sdk``."""
+    """A maker: ``models`` by LeRobot's names, the largest homing ``offset``, the ``sdk`` of LeRobot's driver."""
 
     wire: Wire
     models: Mapping[str, Model]
@@ -30,7 +30,7 @@ BRANDS = {
 
 
 def brand_of(model: str) -> Brand:
-    """The brand that makes ``model``. Raise ValueError for a servo that none makes."""
+    """Return the brand that makes ``model``. Raises ValueError for a servo that none makes."""
     for brand in BRANDS.values():
         if model in brand.models:
             return brand

@@ -35,23 +35,12 @@ class PortGone(Exception):
 
 
 def bus_of(calibration: Calibration, models: Mapping[str, str], *, latency_s: float = 0.0, now: float = 0.0) -> Bus:
-    """A bus of servos whose registers agree with ``calibration``, each in the middle of its range.
+    """Return a bus of servos whose registers agree with ``calibration``, each in the middle of its range.
 
-    ``models`` are theirs by joint, all of one brand. Raise ValueError for a model that cannot be emulated.
+    ``models`` are the servos' models by joint, all of one brand. Raises ValueError for one that cannot be emulated.
     """
     brand = brand_of(next(iter(models.values())))
-    servos = [
-        Servo(
-            brand.models[models[name]],
-            joint.id,
-            low=joint.range_min,
-            high=joint.range_max,
-            offset=joint.homing_offset,
-            drive_mode=joint.drive_mode,
-            now=now,
-        )
-        for name, joint in calibration.items()
-    ]
+    servos = [Servo(brand.models[models[name]], joint, now=now) for name, joint in calibration.items()]
     return Bus(brand.wire, servos, latency_s=latency_s)
 
 
@@ -72,11 +61,11 @@ class Bus:
         self._last_due = 0.0
 
     def receive(self, data: bytes, now: float) -> list[Delivery]:
-        """Answers to the requests that ``data`` completes. Raise PortGone where a fault unplugs the adapter."""
+        """Return answers to the requests that ``data`` completes. Raises PortGone if a fault unplugs the adapter."""
         return [each for packet in self._parser.feed(data) for each in self._obey(packet, now)]
 
     def plant(self, fault: f.Fault) -> None:
-        """Let ``fault`` strike from now on. Raise ValueError if no servo here has its id."""
+        """Let ``fault`` strike from now on. Raises ValueError if no servo here has its id."""
         if fault.servo is not None and fault.servo not in self.servos:
             raise ValueError(f"no servo has the id {fault.servo}; there are {', '.join(map(str, self.servos))}")
         self.faults.plant(fault)
@@ -87,11 +76,11 @@ class Bus:
         return self._parser.waiting > 0
 
     def quiet(self, now: float) -> list[Delivery]:
-        """Answers once the line has been quiet for a while: an unfinished packet is given up."""
+        """Return answers after the line was quiet for a while: an unfinished packet is dropped."""
         return [each for packet in self._parser.quiet() for each in self._obey(packet, now)]
 
     def state(self, now: float) -> ArmState:
-        """How servos and counts stand at ``now``."""
+        """Return servos and counts at ``now``."""
         for servo in self.servos.values():
             servo.advance(now)
         return ArmState(
@@ -119,13 +108,13 @@ class Bus:
             return []
         self._packets[request.kind] += 1
         self.on_packet(now, packet)
-        asked = self.servos if request.ids is None else request.ids
-        called = [id for id in asked if id in self.servos]
-        met = self.faults.strike(request.kind, called)
+        ids = self.servos if request.ids is None else request.ids
+        addressed = [id for id in ids if id in self.servos]
+        met = self.faults.strike(request.kind, addressed)
         if any(isinstance(fault, f.Unplugged) for fault in met):
             raise PortGone
-        dead = {id for id in called for fault in met if isinstance(fault, f.Dead) and fault.touches(id)}
-        alive = [id for id in called if id not in dead]
+        dead = {id for id in addressed for fault in met if isinstance(fault, f.Dead) and fault.touches(id)}
+        alive = [id for id in addressed if id not in dead]
         for id in alive:
             if any(isinstance(fault, f.Restart) and fault.touches(id) for fault in met):
                 self.servos[id].restart()
@@ -134,7 +123,7 @@ class Bus:
         return self._send(answers, met, now + self._wire_s(len(self.wire.build(packet))))
 
     def _answers(self, request: Request, called: list[int]) -> list[_Answer]:
-        """Each answering servo with its id, its error and its data."""
+        """Execute a request; return each answering servo with its id, its error and its data."""
         servos = [(id, self.servos[id]) for id in called]
         if request.kind == "ping":
             return [(id, servo, 0, servo.model.identity(servo)) for id, servo in servos]
@@ -160,7 +149,7 @@ class Bus:
         return error
 
     def _send(self, answers: list[_Answer], met: list[f.Fault], sent: float) -> list[Delivery]:
-        """Answers in turn on the wire from ``sent`` on, then through the adapter, which keeps their order."""
+        """Put answers on the wire in turn from ``sent`` on, then through the adapter, which preserves their order."""
         late = sum(fault.seconds for fault in met if isinstance(fault, f.Late))
         free, out, frame = sent, list[Delivery](), 0.0
         for id, servo, error, data in answers:

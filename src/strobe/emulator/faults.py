@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(frozen=True, kw_only=True)
 class Lost(Fault):
-    """The answer never comes, though the servo did what it was told."""
+    """The answer never comes, though the servo executed the request."""
 
     name: ClassVar[str] = "lost"
 
@@ -116,29 +116,29 @@ FAULTS: dict[str, type[Fault]] = {
 
 
 def content_of(fault: Fault) -> dict[str, Any]:
-    """A fault as plain data, for `of`."""
+    """Return a fault as plain data, for `from_content`."""
     return {"fault": fault.name} | asdict(fault)
 
 
-def of(content: Mapping[str, Any]) -> Fault:
-    """The fault that ``content`` describes: its name under "fault", and its fields. Raise ValueError for others."""
+def from_content(content: Mapping[str, Any]) -> Fault:
+    """Return the fault of ``content``: its name under "fault", and its fields. Raises ValueError for invalid ones."""
     name = content.get("fault")
     kind = FAULTS.get(str(name))
     if kind is None:
         raise ValueError(f"no fault is called '{name}'; {nearest(str(name), FAULTS)}")
-    told = {key: value for key, value in content.items() if key != "fault"}
+    values = {key: value for key, value in content.items() if key != "fault"}
     known = {field.name: field for field in fields(kind)}
-    for key, value in told.items():
+    for key, value in values.items():
         if key not in known:
             raise ValueError(f"the fault '{name}' has no '{key}'; {nearest(key, known)}")
         default = known[key].default
-        wanted = _wanted(key, default)
-        if isinstance(value, bool) or not isinstance(value, wanted):
+        types = _types_of(key, default)
+        if isinstance(value, bool) or not isinstance(value, types):
             raise ValueError(f"the fault '{name}' cannot take {value!r} as '{key}'")
-    return kind(**told)
+    return kind(**values)
 
 
-def _wanted(key: str, default: Any) -> tuple[type, ...]:
+def _types_of(key: str, default: Any) -> tuple[type, ...]:
     assert default is not MISSING
     if key == "instruction":
         return (str, type(None))
@@ -161,7 +161,7 @@ class Planted:
         self._waiting.clear()
 
     def strike(self, instruction: str, servos: list[int]) -> list[Fault]:
-        """Faults that a request to ``servos`` meets."""
+        """Count a request to ``servos``; return the faults that strike it."""
         met = []
         for entry in list(self._waiting):
             fault, seen = entry

@@ -1,4 +1,4 @@
-"""A register of a servo's memory: where it lies, and how it keeps a number."""
+"""A register of a servo's memory: where it lies, and how it stores a number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ TURN = 4096  # counts of one turn
 class Register:
     """``size`` bytes from ``address``, low byte first.
 
-    Negative numbers are told by the bit ``sign``, with the size below it, or, where ``twos`` is true, as two's
-    complement. Where neither is given there are none.
+    Negative numbers have the bit ``sign`` set above their size, or, with ``twos``, are stored as two's complement.
+    Without either the register holds no negative numbers.
     """
 
     address: int
@@ -28,7 +28,7 @@ class Register:
         return -size if raw >> self.sign & 1 else size
 
     def encode(self, value: int) -> bytes:
-        """Bytes of ``value``, held to what the register can keep."""
+        """Return the bytes of ``value``, clipped to the register's range."""
         if self.twos:
             top = 1 << 8 * self.size - 1
             return min(max(value, -top), top - 1).to_bytes(self.size, "little", signed=True)

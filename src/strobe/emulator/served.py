@@ -1,8 +1,8 @@
 """The process of an emulated arm: ``python -m strobe.emulator.served``, started by `strobe.emulator.arm`.
 
 It has a process of its own because a driver spins while it waits for an answer, and would starve a thread. The first
-line on stdin says what to emulate, each further line asks for something, and each is answered by one line on stdout,
-all in JSON. When it is asked to end, or the parent has ended, it closes the port and tells how the arm was left.
+line on stdin says what to emulate; each further line is a request. Each is answered by one line on stdout, all in JSON.
+On a request to end, or when the parent has ended, it closes the port and reports the arm's last state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any, TextIO
 from strobe.emulator import calibration, faults
 from strobe.emulator.brands import brand_of
 from strobe.emulator.bus import Bus, Delivery, PortGone, bus_of
-from strobe.emulator.servo import swinging
+from strobe.emulator.servo import swing
 from strobe.emulator.terminal import Terminal
 from strobe.emulator.wire import Packet
 from strobe.errors import UserError, in_words
 
-_QUIET_S = 0.005  # a packet that has not ended by then never will
+_QUIET_S = 0.005  # without a byte for so long, a packet is unfinished
 _LOOK_S = 1.0
 
 
@@ -35,13 +35,13 @@ def serve(
     bus: Bus,
     terminal: Terminal,
     control: int,
-    told: Callable[[bytes], None] = lambda data: None,
+    on_control: Callable[[bytes], None] = lambda data: None,
     alive: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Serve until the pipe ``control`` ends or ``alive`` denies, which is asked every second.
+    """Serve until the pipe ``control`` ends or ``alive``, called every second, returns False.
 
-    What comes through ``control`` goes to ``told``, between two answers. A fault that unplugs the adapter hangs the
-    terminal up; the rest goes on.
+    Data from ``control`` goes to ``on_control``, between two answers. A fault that unplugs the adapter hangs the
+    terminal up; serving continues.
     """
     due: deque[Delivery] = deque()
     heard = time.monotonic()
@@ -69,14 +69,14 @@ def serve(
             data = os.read(control, 65536)
             if not data:
                 return
-            told(data)
+            on_control(data)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _End(BaseException):
-    """The parent or a signal asked for the end."""
+    """The parent or a signal requested the end."""
 
 
 def main() -> int:
@@ -85,56 +85,56 @@ def main() -> int:
     with contextlib.suppress(_End):
         try:
             with open(sys.stdin.fileno(), "rb", buffering=0, closefd=False) as lines:  # no byte more than the line
-                told = lines.readline()
-            return _run(json.loads(told))
+                line = lines.readline()
+            return _run(json.loads(line))
         except UserError as error:
             _say({"error": str(error)})
     return 1
 
 
-def _run(told: Mapping[str, Any]) -> int:
+def _run(options: Mapping[str, Any]) -> int:
     now = time.monotonic()
-    models = told["models"]
-    joints = calibration.of(told["calibration"], brand_of(next(iter(models.values()))).offset)
-    bus = bus_of(joints, models, latency_s=told["latency_s"], now=now)
-    if told["led"]:
+    models = options["models"]
+    joints = calibration.from_content(options["calibration"], brand_of(next(iter(models.values()))).offset)
+    bus = bus_of(joints, models, latency_s=options["latency_s"], now=now)
+    if options["led"]:
         for joint in joints.values():
-            bus.servos[joint.id].hand = swinging(joint.range_min, joint.range_max, now)
-    parent = told["parent"]
-    with contextlib.closing(Terminal(Path(told["link"]) if told["link"] else None)) as terminal:
-        with contextlib.suppress(_End), _recording(bus, told["record"]):
-            for each in told["faults"]:
+            bus.servos[joint.id].hand = swing(joint.range_min, joint.range_max, now)
+    parent = options["parent"]
+    with contextlib.closing(Terminal(Path(options["link"]) if options["link"] else None)) as terminal:
+        with contextlib.suppress(_End), _recording(bus, options["record"]):
+            for each in options["faults"]:
                 _plant(bus, each)
             _say({"port": terminal.port})
             rest = bytearray()
 
-            def obey(data: bytes) -> None:
+            def read_requests(data: bytes) -> None:
                 rest.extend(data)
                 while (end := rest.find(b"\n")) >= 0:
                     line = bytes(rest[:end])
                     del rest[: end + 1]
-                    asked = json.loads(line)
-                    if "end" in asked:
+                    request = json.loads(line)
+                    if "end" in request:
                         raise _End
-                    _say(_obeyed(bus, asked))
+                    _say(_obey(bus, request))
 
-            serve(bus, terminal, sys.stdin.fileno(), obey, lambda: os.getppid() == parent)
+            serve(bus, terminal, sys.stdin.fileno(), read_requests, lambda: os.getppid() == parent)
         for name in _SIGNALS:
-            signal.signal(name, signal.SIG_IGN)  # the end is not to be cut short
+            signal.signal(name, signal.SIG_IGN)  # nothing may interrupt the end
         _say({"ended": bus.state(time.monotonic()).content()})
     return 0
 
 
-def _obeyed(bus: Bus, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Do one thing that the parent asked for, and tell the state after it."""
+def _obey(bus: Bus, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Execute a request of the parent, and return the state after it."""
     try:
-        if "plant" in asked:
-            _plant(bus, asked["plant"])
-        if "clear" in asked:
+        if "plant" in request:
+            _plant(bus, request["plant"])
+        if "clear" in request:
             bus.faults.clear()
-        if "place" in asked:
+        if "place" in request:
             now = time.monotonic()
-            for id, position in asked["place"]:
+            for id, position in request["place"]:
                 if id not in bus.servos:
                     raise UserError(f"no servo has the id {id}")
                 bus.servos[id].advance(now)
@@ -146,7 +146,7 @@ def _obeyed(bus: Bus, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plant(bus: Bus, content: Mapping[str, Any]) -> None:
     try:
-        bus.plant(faults.of(content))
+        bus.plant(faults.from_content(content))
     except ValueError as error:
         raise UserError(str(error)) from None
 
@@ -172,9 +172,9 @@ def _record(out: TextIO, bus: Bus, now: float, packet: Packet) -> None:
     out.write(json.dumps(line) + "\n")
 
 
-def _say(what: Mapping[str, Any]) -> None:
-    with contextlib.suppress(OSError):  # nobody listens any more
-        os.write(sys.stdout.fileno(), json.dumps(what).encode() + b"\n")
+def _say(message: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):  # the parent has ended
+        os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
 
 
 def _end(*_: object) -> None:

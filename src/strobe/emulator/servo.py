@@ -1,6 +1,6 @@
 """One emulated servo: registers and a shaft, of whatever model.
 
-Assumed, because nobody has looked at a real servo for it: switching the torque on makes the present position the goal;
+Assumed, without a check on a real servo: switching the torque on makes the present position the goal;
 a shaft without torque stays where it is; there is no gravity. Only modes that hold a position move the shaft.
 """
 
@@ -11,22 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from strobe.emulator.calibration import Joint
 from strobe.emulator.register import TURN, Register
 
 
 @dataclass(frozen=True)
 class Motion:
-    """First-order motion: the speed is the distance to the goal over ``lag_s``, held to ``max_speed``."""
+    """First-order motion: the speed is the distance to the goal over ``lag_s``, at most ``max_speed``."""
 
     max_speed: float = 3000.0  # counts/s
     lag_s: float = 0.04
 
     def after(self, distance: float, seconds: float, max_speed: float) -> float:
-        """Distance to the goal that is left after ``seconds`` (counts), in closed form."""
+        """Return the distance to the goal that remains after ``seconds`` (counts), in closed form."""
         size = abs(distance)
-        near = max_speed * self.lag_s  # from here on the speed falls with the distance
-        if size > near:
-            straight = min(seconds, (size - near) / max_speed)
+        slowing = max_speed * self.lag_s  # from here on the speed falls with the distance
+        if size > slowing:
+            straight = min(seconds, (size - slowing) / max_speed)
             size -= straight * max_speed
             seconds -= straight
         return math.copysign(size * math.exp(-seconds / self.lag_s), distance)
@@ -36,8 +37,8 @@ _SWING = 0.2  # of a joint's range, from end to end
 _SWING_S = 4.0
 
 
-def swinging(low: int, high: int, begun: float) -> Callable[[float], float]:
-    """Return the motion of a hand that swings a joint slowly about the middle of its range.
+def swing(low: int, high: int, begun: float) -> Callable[[float], float]:
+    """Return the motion of a hand that swings a joint slowly around the middle of its range.
 
     Args:
         low, high: the joint's range, in counts.
@@ -51,7 +52,7 @@ def swinging(low: int, high: int, begun: float) -> Callable[[float], float]:
 
 
 class Model(ABC):
-    """Registers by what they are for, and the rules of those that differ from brand to brand.
+    """Registers by their purpose, and the rules that differ from brand to brand.
 
     Attributes:
         memory: bytes of all registers.
@@ -82,55 +83,55 @@ class Model(ABC):
 
     @abstractmethod
     def calibrated(self, drive_mode: int) -> Mapping[Register, int]:
-        """Further registers that a calibration file's joint tells."""
+        """Return further registers that a calibration file's joint sets."""
 
     @abstractmethod
     def position(self, servo: Servo, shaft: float) -> float:
-        """Position that the host reads (counts) when the encoder counts ``shaft``."""
+        """Return the position that the host reads (counts) when the encoder counts ``shaft``."""
 
     @abstractmethod
     def shaft(self, servo: Servo, position: float) -> float:
-        """The inverse of `position`."""
+        """Return the encoder's count for ``position``: the inverse of `position`."""
 
     @abstractmethod
     def holds_position(self, servo: Servo) -> bool:
-        """Whether the servo's mode is one that drives to the goal."""
+        """Return whether the servo's mode drives to the goal."""
 
     @abstractmethod
     def limited(self, servo: Servo) -> bool:
-        """Whether its mode holds the goal to the limits."""
+        """Return whether its mode clips the goal to the limits."""
 
     @abstractmethod
     def wraps(self, servo: Servo) -> bool:
-        """Whether positions begin again after a turn."""
+        """Return whether positions begin again after a turn."""
 
     @abstractmethod
     def max_speed(self, servo: Servo) -> float:
-        """The speed (counts/s) that registers allow; infinite where they set no limit."""
+        """Return the speed (counts/s) that registers allow; infinite without a limit."""
 
     @abstractmethod
     def answers_writes(self, servo: Servo) -> bool:
-        """Whether it confirms what is written to it."""
+        """Return whether it confirms writes."""
 
     @abstractmethod
     def protected(self, servo: Servo) -> bool:
-        """Whether its EEPROM is protected now."""
+        """Return whether its EEPROM is protected now."""
 
     @abstractmethod
     def refusal(self, servo: Servo, address: int, size: int) -> int:
-        """The error with which it refuses a write, which then changes nothing; 0 where it takes it."""
+        """Return the error with which it refuses a write, which then changes nothing; 0 if it accepts the write."""
 
     @abstractmethod
     def identity(self, servo: Servo) -> bytes:
-        """Its answer to a ping, about itself."""
+        """Return the data of its answer to a ping."""
 
     @abstractmethod
     def restarted(self, servo: Servo) -> Mapping[Register, int]:
-        """Registers outside the EEPROM that do not begin as 0 after a loss of power."""
+        """Return the registers outside the EEPROM that do not begin as 0 after a loss of power."""
 
     @abstractmethod
     def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
-        """Other registers of measurements, at ``speed`` (counts/s) and ``load`` (-1 to 1)."""
+        """Return further measured registers, at ``speed`` (counts/s) and ``load`` (-1 to 1)."""
 
 
 AMBIENT = 30.0  # °C
@@ -141,20 +142,25 @@ _HEATING_S = 300.0  # time constant of the motor's temperature
 class Servo:
     """Registers, as the host reads and writes them, over a shaft that moves while torque is on.
 
-    ``shaft`` is the encoder's own count; the host sees what the model makes of it with the homing offset. ``error`` is
-    in the error byte of every answer. ``hand`` turns the shaft while torque is off: from the time to the position that
-    the host then reads (counts). All times are seconds of one monotonic clock, which the caller reads.
+    All times are seconds of one monotonic clock, which the caller reads.
+
+    Args:
+        joint: id, limits, homing offset and drive mode.
+        present: the position that the host reads at first (counts); None for the middle of the range.
+        motion: of the shaft; None for the model's.
+        now: time of the first state.
+
+    Attributes:
+        shaft: the encoder's own count; the host reads the position that the model computes from it.
+        error: bits in the error byte of every answer.
+        hand: turns the shaft while torque is off: time → the position that the host then reads (counts).
     """
 
     def __init__(
         self,
         model: Model,
-        id: int,
+        joint: Joint,
         *,
-        low: int = 0,
-        high: int = TURN - 1,
-        offset: int = 0,
-        drive_mode: int = 0,
         present: int | None = None,
         motion: Motion | None = None,
         now: float = 0.0,
@@ -166,11 +172,13 @@ class Servo:
         self._temperature = AMBIENT
         self._at = now
         self._memory = bytearray(model.memory)
-        own = {model.id: id, model.low: low, model.high: high, model.offset: offset, **model.calibrated(drive_mode)}
+        own = {model.id: joint.id, model.low: joint.range_min, model.high: joint.range_max}
+        own |= {model.offset: joint.homing_offset, **model.calibrated(joint.drive_mode)}
         for register, value in {**model.factory, **own}.items():
             self.set(register, value)
         self._saved = bytes(self._memory[: model.eeprom_end])
-        self.shaft = model.shaft(self, float((low + high) // 2 if present is None else present))
+        middle = (joint.range_min + joint.range_max) // 2
+        self.shaft = model.shaft(self, float(middle if present is None else present))
         self._show(0.0, 0.0)
         self.set(model.goal, self.get(model.present))
 
@@ -185,11 +193,11 @@ class Servo:
         return rates[min(self.get(self.model.baud_rate), len(rates) - 1)]
 
     def get(self, register: Register) -> int:
-        """Value of a register, as of the last `advance`."""
+        """Return the value of a register, as of the last `advance`."""
         return register.decode(self._memory[register.address : register.address + register.size])
 
     def set(self, register: Register, value: int) -> None:
-        """Put ``value`` into a register, past all protection."""
+        """Put ``value`` into a register without regard to protection."""
         self._memory[register.address : register.address + register.size] = register.encode(value)
 
     def place(self, position: int) -> None:
@@ -198,7 +206,7 @@ class Servo:
         self._show(0.0, 0.0)
 
     def advance(self, now: float) -> None:
-        """Bring shaft and present registers up to ``now``. Nothing runs in between, however long that is."""
+        """Bring shaft and present registers up to ``now``, in one step of any length."""
         seconds, self._at = max(0.0, now - self._at), max(now, self._at)
         load = speed = 0.0
         if self.hand is not None and not self.get(self.model.torque):
@@ -207,22 +215,22 @@ class Servo:
             limit = min(self.model.max_speed(self), self.motion.max_speed)
             here = self.model.position(self, self.shaft)
             distance = self._goal() - here
-            left = self.motion.after(distance, seconds, limit)
-            self.shaft = self.model.shaft(self, here + distance - left)
-            speed = max(-limit, min(limit, left / self.motion.lag_s))
+            remaining = self.motion.after(distance, seconds, limit)
+            self.shaft = self.model.shaft(self, here + distance - remaining)
+            speed = max(-limit, min(limit, remaining / self.motion.lag_s))
             load = speed / self.motion.max_speed
         share = -math.expm1(-seconds / _HEATING_S)
         self._temperature += (AMBIENT + _HEATING * load * load - self._temperature) * share
         self._show(speed, load)
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes from ``address``; past the last register there are zeros."""
+        """Return ``size`` bytes from ``address``; zeros beyond the last register."""
         return bytes(self._memory[address : address + size]).ljust(size, b"\0")
 
     def write(self, address: int, data: bytes) -> int:
         """Write as the host does, and return the error of the answer, 0 for none.
 
-        Measured registers stay. What is written to the EEPROM while it is protected is forgotten at a restart.
+        Measured registers stay. Bytes that are written to the EEPROM while it is protected are lost at a restart.
         """
         if error := self.model.refusal(self, address, len(data)):
             return error
@@ -241,7 +249,7 @@ class Servo:
         return 0
 
     def restart(self) -> None:
-        """Lose power for a moment: torque off, and only what was saved is still there. The shaft stays."""
+        """Lose power for a moment: torque goes off, only saved registers remain. The shaft stays."""
         self._memory = bytearray(self._saved).ljust(self.model.memory, b"\0")
         for register, value in self.model.restarted(self).items():
             self.set(register, value)

@@ -1,4 +1,4 @@
-"""How an emulated arm was left: its servos, and what came over the bus."""
+"""The state of an emulated arm: its servos, and counts of its bus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ServoState:
-    """Registers of one servo that tell how it was left. Positions are counts, less the homing offset."""
+    """Registers of one servo. Positions are counts, less the homing offset."""
 
     torque: bool
     lock: bool
@@ -42,7 +42,7 @@ class ArmState:
         return asdict(self)
 
     @staticmethod
-    def of(content: Mapping[str, Any]) -> ArmState:
-        """The state that `content` gave, also after a way through JSON."""
-        servos = {int(id): ServoState(**told) for id, told in content["servos"].items()}
+    def from_content(content: Mapping[str, Any]) -> ArmState:
+        """Return the state that `content` gave, also after JSON."""
+        servos = {int(id): ServoState(**registers) for id, registers in content["servos"].items()}
         return ArmState(**{**content, "servos": servos})

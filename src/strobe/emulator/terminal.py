@@ -14,10 +14,10 @@ from strobe.errors import UserError, in_words
 class Terminal:
     """The servos' end of a pseudo-terminal. ``port`` is the path that a driver opens.
 
-    The driver's end is raw from the start, since a driver may only change what it cares for. It stays open here too:
-    the servos' end would else fail once a driver leaves. Without ``link``, one is made in a temporary folder.
+    The driver's end is raw from the start, because a driver may set only some of the modes. It stays open here too:
+    otherwise the servos' end would fail when a driver leaves. Without ``link``, one is made in a temporary folder.
 
-    Raise UserError where the link cannot be made, or where something else has its name.
+    Raises UserError if the link cannot be made, or if something else has its name.
     """
 
     def __init__(self, link: Path | None = None) -> None:
@@ -41,14 +41,14 @@ class Terminal:
         return str(self.link)
 
     def read(self) -> bytes:
-        """Bytes that the driver has sent; none if there are none."""
+        """Return the bytes that the driver has sent; b"" if there are none."""
         try:
             return os.read(self.fd, 4096)
         except BlockingIOError:
             return b""
 
     def write(self, data: bytes) -> None:
-        """Send ``data`` to the driver. What a driver that does not read has no room for is lost, as on a real port."""
+        """Send ``data`` to the driver. Bytes beyond its buffer are lost, as on a real port."""
         with contextlib.suppress(BlockingIOError):
             os.write(self.fd, data)
 

@@ -1,4 +1,4 @@
-"""A bus's protocol, as the bus sees it: packets out of bytes, requests out of packets, answers into bytes."""
+"""The protocol of a bus: bytes to packets, packets to requests, answers to bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KINDS = tuple(each.name.lower() for each in Instruction)
 
 
 class Packet(NamedTuple):
-    """A packet whose checksum was right. ``code`` is a host's instruction, or what a servo has in its place."""
+    """A packet whose checksum was right. ``code`` is a host's instruction, or a servo's byte in its place."""
 
     id: int
     code: int
@@ -31,7 +31,7 @@ class Packet(NamedTuple):
 
 
 def check(packet: Packet, most: int) -> None:
-    """Raise ValueError for an id above 254 and for more than ``most`` bytes of parameters."""
+    """Raise ValueError for an id above 254 or more than ``most`` bytes of parameters."""
     if packet.id > BROADCAST:
         raise ValueError(f"no servo has the id {packet.id}")
     if len(packet.parameters) > most:
@@ -39,11 +39,13 @@ def check(packet: Packet, most: int) -> None:
 
 
 class Request(NamedTuple):
-    """A host's question or order, the same for all protocols.
+    """A host's request, the same for all protocols.
 
-    ``kind`` is one of KINDS. ``ids`` are the servos that are meant, None for all that hear it. ``size`` is None where
-    no answer can hold as many bytes, or the packet ends too soon. ``data`` is what is written: to each of ``ids`` its
-    own, or the one to all.
+    Args:
+        kind: one of KINDS.
+        ids: the addressed servos; None for all.
+        size: bytes to read; None if no answer can hold as many, or the packet ends too soon.
+        data: bytes to write: one entry for each of ``ids``, or one for all.
     """
 
     kind: str
@@ -54,7 +56,7 @@ class Request(NamedTuple):
 
 
 class Parser(ABC):
-    """Packets out of a stream of bytes, however it is cut, and whatever lies between them.
+    """Finds packets in a stream of bytes, however it is cut, and whatever lies between them.
 
     ``noise`` counts the bytes that belonged to no packet, ``corrupt`` the packets whose checksum was wrong.
     """
@@ -62,39 +64,39 @@ class Parser(ABC):
     def __init__(self) -> None:
         self.noise = 0
         self.corrupt = 0
-        self._kept = bytearray()
+        self._buffer = bytearray()
 
     @property
     def waiting(self) -> int:
-        """Bytes kept, because they may be the start of a packet."""
-        return len(self._kept)
+        """Bytes in the buffer, which may be the start of a packet."""
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Packet]:
-        """Packets that ``data`` completes, in the order in which they came."""
-        self._kept += data
-        found = []
+        """Return the packets that ``data`` completes, in their order."""
+        self._buffer += data
+        packets = []
         while packet := self._next():
-            found.append(packet)
-        return found
+            packets.append(packet)
+        return packets
 
     def quiet(self) -> list[Packet]:
-        """Packets in what is kept, once the line has been quiet: an unfinished packet ends there, like a servo's.
+        """Return the packets in the buffer after the line was quiet: an unfinished packet ends there, as in a servo.
 
-        Noise that looks like a header would else swallow the packets that follow it.
+        Otherwise noise that looks like a header would swallow the packets that follow it.
         """
-        found = []
-        while self._kept:
+        packets = []
+        while self._buffer:
             self._drop(1)
-            found += self.feed(b"")
-        return found
+            packets += self.feed(b"")
+        return packets
 
     @abstractmethod
     def _next(self) -> Packet | None:
-        """Take the next packet from what is kept, and drop what lies before it; None if it is not whole yet."""
+        """Take the next packet from the buffer, and drop the bytes before it; None if it is not complete yet."""
 
     def _drop(self, count: int) -> None:
         self.noise += count
-        del self._kept[:count]
+        del self._buffer[:count]
 
 
 class Wire(ABC):
@@ -112,37 +114,38 @@ class Wire(ABC):
 
     @abstractmethod
     def parser(self) -> Parser:
-        """A parser of a stream of its own."""
+        """Return a parser for one stream."""
 
     @abstractmethod
     def build(self, packet: Packet) -> bytes:
-        """Bytes of ``packet`` on the wire. Raise ValueError for what no packet can say."""
+        """Return ``packet`` as bytes. Raises ValueError for an id or a length that no packet can have."""
 
     def request(self, packet: Packet) -> Request | None:
-        """The request that ``packet`` is; None for an instruction that the servos do not know."""
+        """Return the request of ``packet``; None for an instruction that the servos do not know."""
         try:
             kind = Instruction(packet.code)
         except ValueError:
             return None
-        told, name, first, second = packet.parameters, kind.name.lower(), self.number, 2 * self.number
+        parameters, name, first, second = packet.parameters, kind.name.lower(), self.number, 2 * self.number
         ids = None if packet.id == BROADCAST else (packet.id,)
-        address = int.from_bytes(told[:first], "little")
-        asked = int.from_bytes(told[first:second], "little")
-        size = asked if len(told) >= second and asked <= self.longest else None
+        address = int.from_bytes(parameters[:first], "little")
+        count = int.from_bytes(parameters[first:second], "little")
+        size = count if len(parameters) >= second and count <= self.longest else None
         match kind:
             case Instruction.PING:
                 return Request(name, ids)
             case Instruction.READ:
                 return Request(name, ids, address, size)
             case Instruction.WRITE:
-                return Request(name, ids, address, data=(told[first:],))
+                return Request(name, ids, address, data=(parameters[first:],))
             case Instruction.SYNC_READ:
-                return Request(name, tuple(told[second:]), address, size)
+                return Request(name, tuple(parameters[second:]), address, size)
             case Instruction.SYNC_WRITE:
-                step = asked + 1
-                each = [told[at : at + step] for at in range(second, len(told) - asked, step)]
-                return Request(name, tuple(one[0] for one in each), address, data=tuple(one[1:] for one in each))
+                step = count + 1
+                entries = [parameters[at : at + step] for at in range(second, len(parameters) - count, step)]
+                data = tuple(entry[1:] for entry in entries)
+                return Request(name, tuple(entry[0] for entry in entries), address, data=data)
 
     @abstractmethod
     def status(self, id: int, error: int, data: bytes) -> bytes:
-        """Bytes of a servo's answer."""
+        """Return a servo's answer as bytes."""

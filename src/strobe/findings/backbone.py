@@ -103,7 +103,7 @@ def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
         found = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
         if found is None or found.ms < MAX_ATTENTION_SHARE * model.ms:
             continue
-        tokens = number(measurement, "tokens")
+        tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
         yield Finding(
             rule="attention-heavy",
             level="warning",
@@ -150,8 +150,9 @@ def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
         slowest = max([model, *around], key=lambda part: part.ms)
         if slowest is model and all(part.name != "decode" for part in around):
             continue
-        clips = number(measurement, "batch size") or 0
-        frames = clips * (number(measurement, "frames per clip") or 0)
+        clips = number(measurement.traits.batch_size) or 0
+        backbone = measurement.traits.backbone
+        frames = clips * (number(backbone.frames_per_clip) or 0 if backbone is not None else 0)
 
         def rate(took: float, frames: float = frames) -> str:
             return f"{significant(1e3 * frames / took)} frames/s" if frames > 0 else ms(took)

@@ -163,9 +163,9 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
         yield f"Give it more time for what was not tried ({names}): --time_limit={more:.0f}."
     if noisy:
         yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."
-    steps = [m.facts.get("denoising steps") for m in result.measurements[:1]]
+    steps = [m.traits.denoising_steps or 0 for m in result.measurements[:1]]
     lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
-    if not lossy and any(isinstance(one, int) and one > 1 for one in steps):
+    if not lossy and any(count > 1 for count in steps):
         yield "Fewer denoising steps, which are lossy, are tried with --allow=lossy, under the guard."
     best = _best(result)
     lower = best.limit.lower if best is not None and best.limit is not None else []

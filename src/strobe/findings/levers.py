@@ -17,15 +17,8 @@ MIN_GRADIENT_COSINE = 0.99  # to the baseline's gradient: under it something els
 MAX_UNDERFLOW = 0.01  # share of the gradient that float16 may lose without a loss scaler
 MIN_MEMORY_SAVED = 0.05  # of the peak: less is not worth the time that micro-batches take
 
-# Fact of a measurement → the lever that it tells of.
-LEVERS = {
-    "amp": "amp",
-    "tf32": "tf32",
-    "compiled": "compile",
-    "channels_last": "channels_last",
-    "optimizer": "fused",
-    "micro-batches": "accumulate",
-}
+# Keys of the treatments that are levers of a training step.
+LEVERS = ("amp", "tf32", "compile", "channels_last", "fused", "foreach", "forloop", "accumulate")
 # How lerobot-train 0.6.1 has it, where that does not depend on the policy.
 ALWAYS = "lerobot-train always has it on"
 NO_FLAG = "lerobot-train has no flag for it"
@@ -56,7 +49,7 @@ def without_effect(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """Single levers that make no difference to the time, or a bad one, together in one finding."""
     flat, slow = [], []
     for comparison, _before, after in _pulled(result):
-        if len(_levers(after)) != 1 or "micro-batches" in after.facts:
+        if len(_levers(after)) != 1 or _levers(after) == ["accumulate"]:
             continue
         lever = f"{comparison.candidate} ({units.change_span(comparison.verdict.interval)})"
         if comparison.verdict.kind == "no difference shown":
@@ -155,18 +148,13 @@ def _pulled(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Me
     for comparison, before, after in compared(result):
         if after.phase != "training step":
             continue
-        others = [{k: v for k, v in m.facts.items() if not _of_lever(k)} for m in (before, after)]
-        if _levers(after) and not _levers(before) and others[0] == others[1] and comparison.verdict.ratio > 0:
+        alike = before.traits.without(*LEVERS) == after.traits.without(*LEVERS)
+        if _levers(after) and not _levers(before) and alike and comparison.verdict.ratio > 0:
             yield comparison, before, after
 
 
-def _of_lever(fact: str) -> bool:
-    return fact in LEVERS or fact == "compile mode" or fact.endswith(" in lerobot-train")
-
-
 def _levers(measurement: Measurement) -> list[str]:
-    facts = measurement.facts
-    return [str(facts[fact]) if fact == "optimizer" else name for fact, name in LEVERS.items() if facts.get(fact)]
+    return [key for key in LEVERS if measurement.traits.treatment(key) is not None]
 
 
 def _turned(same: GradientAgreement | None) -> bool:
@@ -182,8 +170,9 @@ def _turned(same: GradientAgreement | None) -> bool:
 def _spelt(names: list[str], measurement: Measurement) -> str:
     flags = {}
     for name in names:
-        flag = measurement.facts.get(f"{name} in lerobot-train")
-        flags[name] = str(flag) if flag else ALWAYS if name == "tf32" else NO_FLAG
+        treatment = measurement.traits.treatment(name)
+        flag = treatment.lerobot_flag if treatment is not None else ""
+        flags[name] = flag or (ALWAYS if name == "tf32" else NO_FLAG)
     return flags[names[0]] if len(names) == 1 else "; ".join(f"{name}: {how}" for name, how in flags.items())
 
 
@@ -201,8 +190,8 @@ def _loss(same: GradientAgreement) -> str:
 
 
 def _rate(measurement: Measurement) -> str:
-    batch = measurement.facts.get("batch size")
-    many = batch if isinstance(batch, int) and 0 < batch < 1e9 else 1
+    batch = measurement.traits.batch_size
+    many = batch if batch is not None and 0 < batch < 1e9 else 1
     return f"{significant(many * 1e3 / whole_ms(measurement))} samples/s"
 
 

@@ -66,7 +66,8 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
         if forward is None or backbone is None:
             continue
         share = min(backbone.share / forward.share, 1.0)
-        delays = int(max(number(measurement, "delays") or thresholds.delays, 1))
+        training = measurement.traits.delay_training
+        delays = int(max(number(training.delays if training is not None else None) or thresholds.delays, 1))
         expanded = share + delays * (1 - share)
         if share >= thresholds.backbone_dominates:
             rule, level, answer = "backbone-dominates", "good", "batch expansion is viable"

@@ -34,7 +34,7 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             continue
         # The interval is of candidate over baseline: its high end is the least speed-up.
         least, most = 1 / interval.high, 1 / interval.low
-        name = str(after.facts["precision"])
+        name = str(_precision(after))
         if most < GOOD_SPEED_UP:
             yield _slow(result, comparison, before, after, name)
         elif least >= GOOD_SPEED_UP:
@@ -58,7 +58,7 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         same = comparison.agreement
         if same is None or _accurate(same):
             continue
-        name = str(after.facts["precision"])
+        name = str(_precision(after))
         note = f" {same.note[0].upper()}{same.note[1:]}." if same.note else ""
         yield Finding(
             rule=f"precision-{name}-inaccurate",
@@ -108,11 +108,12 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
     dtypes = result.subject.dtypes
     own = max(dtypes, key=lambda dtype: dtypes[dtype], default="float32")
     for comparison, before, after in compared(result):
-        if _others(before) != _others(after):
+        if before.traits.without("precision") != after.traits.without("precision"):
             continue
         as_it_is = next((name for name, dtype in NAMES.items() if dtype == own), None)
-        baseline = WIDTHS.get(str(before.facts.get("precision", as_it_is)))
-        width = WIDTHS.get(str(after.facts.get("precision")))
+        kept = before.traits.treatment("precision") is None
+        baseline = WIDTHS.get(str(as_it_is if kept else _precision(before)))
+        width = WIDTHS.get(str(_precision(after)))
         if baseline is not None and width is not None and width < baseline:
             yield comparison, before, after
 
@@ -134,9 +135,8 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
         saved = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
         gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(saved)} (computed)"
         do = "Try --compile, and --operators for gaps; a larger batch moves the limit towards arithmetic."
-    part = after.facts.get("precision.part")
-    if part:
-        why += f" Only '{part}' was changed, so the rest of the time stays."
+    if parts := [one.part for one in after.traits.treatments if one.key == "precision" and one.part]:
+        why += f" Only '{', '.join(parts)}' was changed, so the rest of the time stays."
     return Finding(
         rule=f"precision-{name}-slow",
         level="info",
@@ -161,8 +161,10 @@ def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> st
     )
 
 
-def _others(measurement: Measurement) -> dict[str, object]:
-    return {name: value for name, value in measurement.facts.items() if not name.startswith("precision")}
+def _precision(measurement: Measurement) -> object:
+    """Return the precision that was put on; None where there is none, or parts have different ones."""
+    values = {one.value for one in measurement.traits.treatments if one.key == "precision"}
+    return next(iter(values)) if len(values) == 1 else None
 
 
 RULES = (speed, accuracy)

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from strobe.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.rollout import Inference, Pace, Rollout, RolloutResult
+from strobe.results.rollout import FEW_SEAMS, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
 _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "preprocessing", "postprocessing"}
 MAX_DELAY_EXCESS = 2  # actions assumed beyond what calls need: more holds too much of each chunk to the last one
 MAX_STAMP_ERROR = 0.05  # share by which recorded frames may be stamped with another duration than theirs
-FEW_SEAMS = 3  # below, a median of jumps says nothing
 FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
 
 

@@ -17,6 +17,7 @@ from strobe.results.answer import CompareResult, Result
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.traits import DelayTraining, RealTimeChunking
 
 EXPECTED_OVERHEAD, POOR_OVERHEAD = 0.3, 0.5  # over base denoising (the RTC profiling toolkit: 10 to 30 % is usual)
 EXPECTED_AUTOGRAD = 0.15  # of base denoising (the RTC profiling toolkit: 5 to 15 % is usual)
@@ -24,7 +25,6 @@ MIN_GROWTH = 0.05  # of base denoising under RTC: less is noise, and no sign of 
 CHEAP_DELAYS = 1.5  # × a step with one random delay: up to it a step over all delays is cheap
 
 STEP, BASE, AUTOGRAD = "RTC step", "denoise step", "autograd correction"
-WAY, ATTENTION = "delay_training", "prefix_attention"
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,14 @@ def guided(result: Result) -> Iterator[Guided]:
 
 def with_rtc(result: Result) -> Iterator[Measurement]:
     """The measurements of inference with RTC."""
-    return (m for m in result.measurements if m.phase == "inference" and m.facts.get("rtc.enabled") is True)
+    return (m for m in result.measurements if m.phase == "inference" and m.traits.rtc is not None)
 
 
 def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
     """The measurement that differs from ``guided`` in RTC alone."""
-
-    def rest(measurement: Measurement) -> dict[str, object]:
-        return {fact: value for fact, value in measurement.facts.items() if not fact.startswith("rtc.")}
-
-    plain = (m for m in result.measurements if m.phase == guided.phase and not m.facts.get("rtc.enabled"))
-    return next((m for m in plain if rest(m) == rest(guided)), None)
+    others = guided.traits.without("rtc", "guidance")
+    plain = (m for m in result.measurements if m.phase == guided.phase and m.traits.rtc is None)
+    return next((m for m in plain if m.traits.without("rtc", "guidance") == others), None)
 
 
 def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -141,7 +138,8 @@ def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
 def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
     """RTC calls the denoiser with gradients on: with parameters that require them, every step records a graph."""
     for seen in guided(result):
-        parameters = number(seen.measurement, "tensors requiring grad")
+        policy = seen.measurement.traits.policy
+        parameters = number(policy.trainable_tensors if policy is not None else None)
         if not parameters or seen.growth is None or seen.growth <= MIN_GROWTH:
             continue
         grown_ms = seen.base.ms - seen.base.ms / (1 + seen.growth)
@@ -172,13 +170,14 @@ def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
 def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
     """The next chunk has to be there before the robot has run through the execution horizon."""
     for measurement in with_rtc(result):
-        horizon = number(measurement, "rtc.execution_horizon")
+        rtc = measurement.traits.rtc or RealTimeChunking()
+        horizon = number(rtc.execution_horizon)
         if horizon is None or horizon < 1 or not 1e-3 <= thresholds.control_hz <= 1e6:
             continue
         tick = 1000 / thresholds.control_hz
         chunk = whole_ms(measurement)
         delay = math.ceil(chunk / tick)
-        assumed = number(measurement, "rtc.inference_delay")
+        assumed = number(rtc.inference_delay)
         evidence: dict[str, float | str | None] = {
             "chunk_ms": chunk,
             "delay_ticks": delay,
@@ -228,7 +227,7 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 
 def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
     """RTC was slower, and compilation has not been tried."""
-    if not result.subject.compilable or any(m.facts.get("compiled") for m in result.measurements):
+    if not result.subject.compilable or any(m.traits.compiled for m in result.measurements):
         return
     rtc = {measurement.name: measurement for measurement in with_rtc(result)}
     for comparison in result.comparisons:
@@ -250,8 +249,8 @@ def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
 def delay_training(result: CompareResult, thresholds: Thresholds) -> Iterator[Finding]:
     """Each way over all delays against one random delay per sample, with the same attention."""
     for comparison, before, after in compared(result):
-        count, way = number(before, "delays"), _setting(after, WAY)
-        if comparison.verdict.kind == "too noisy" or _setting(before, WAY) != "sampled":
+        count, way = number(_trained(before).delays), _way(after)
+        if comparison.verdict.kind == "too noisy" or _way(before) != "sampled":
             continue
         if way not in ("expanded", "packed") or not count or count < 1:
             continue
@@ -263,7 +262,7 @@ def _way_finding(
 ) -> Finding:
     ratio, interval = comparison.verdict.ratio, comparison.verdict.interval
     cheap = interval.high <= CHEAP_DELAYS
-    unlike = _setting(before, ATTENTION) != _setting(after, ATTENTION)
+    unlike = _attention(before) != _attention(after)
     attention = " The two differ in prefix_attention as well." if unlike else ""
     forward, backbone = top(before, "forward"), find(before, "backbone", inside="forward")
     rule, evidence = "", {}
@@ -285,7 +284,7 @@ def _way_finding(
         f"{interval.level * 100:.3g} %; {ratio / count:.2f} × for each delay.{rule}{attention}",
         why="A step over all delays has none of the noise that drawing one adds to the gradient. It pays where that "
         "noise is a larger share of the gradient's than the step is dearer.",
-        do=_next_step(way, _setting(after, ATTENTION), cheap),
+        do=_next_step(way, _attention(after), cheap),
         gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
         evidence={"ratio": ratio, "delays": count, "per_delay": ratio / count, **evidence},
     )
@@ -299,9 +298,18 @@ def _next_step(way: str, attention: object, cheap: bool) -> str:
     return "At this size the blocks of the delays cost as much as what they share: draw one delay per sample."
 
 
-def _setting(measurement: Measurement, name: str) -> object:
-    """A setting as this variant had it: what the variant changed counts before what the policy was built with."""
-    return measurement.facts.get(f"policy.{name}", measurement.facts.get(name))
+def _trained(measurement: Measurement) -> DelayTraining:
+    return measurement.traits.delay_training or DelayTraining()
+
+
+def _way(measurement: Measurement) -> object:
+    """Return the way of this variant: what the variant set, else what the policy was built with."""
+    return measurement.traits.setting("delay_training") or _trained(measurement).way
+
+
+def _attention(measurement: Measurement) -> object:
+    """Return the attention to the prefix, likewise."""
+    return measurement.traits.setting("prefix_attention") or _trained(measurement).prefix_attention
 
 
 RULES = (overhead, autograd, graph, in_time)

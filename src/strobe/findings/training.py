@@ -135,7 +135,7 @@ def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A part whose forward pass takes longer than its backward pass, which has about twice the arithmetic."""
     step = _step(result)
-    if step is None or float(step.facts.get("trained share") or 0) < 0.9:
+    if step is None or (step.traits.trained_share or 0) < 0.9:
         return  # what is frozen has no backward pass
     whole = sum(step.samples.values)
     if whole <= 0:

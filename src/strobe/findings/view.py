@@ -1,4 +1,4 @@
-"""Reading a result: parts found by name, facts as numbers, and numbers put in words."""
+"""Reading a result: parts found by name, and numbers put in words."""
 
 from __future__ import annotations
 
@@ -106,12 +106,9 @@ def plausible[R: Result](result: R) -> R:
     return result.model_copy(update={"measurements": measurements})
 
 
-def number(measurement: Measurement, fact: str) -> float | None:
-    """A fact as a number, if it is one."""
-    value = measurement.facts.get(fact)
-    if value is None or isinstance(value, str | bool) or not abs(value) <= CENTURY_MS:
-        return None
-    return float(value)
+def number(value: float | None) -> float | None:
+    """Return ``value`` as a float; None where it is missing, or too large to have been measured."""
+    return float(value) if value is not None and abs(value) <= CENTURY_MS else None
 
 
 def whole_ms(measurement: Measurement) -> float:

@@ -6,7 +6,7 @@ from typing import Any
 
 
 def actions_left(policy: Any) -> int:
-    """Actions that the policy holds for the next ticks; -1 where it does not say."""
+    """Return the number of actions that the policy holds for the next ticks; -1 if it does not say."""
     queue = getattr(policy, "_action_queue", None)
     if queue is None:
         queue = (getattr(policy, "_queues", None) or {}).get("action")

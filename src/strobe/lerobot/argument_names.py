@@ -1,4 +1,4 @@
-"""The arguments of LeRobot's commands, checked by their names before LeRobot is imported, which takes seconds.
+"""Check the names of arguments of LeRobot's commands before LeRobot is imported, which takes seconds.
 
 LeRobot's own parser reads them all again afterwards, with the values (`lerobot_flags`).
 """
@@ -12,7 +12,7 @@ from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.classes import find
 from strobe.lerobot.schema.source import Unreadable
 
-# Command → its config, of those whose flags are checked here.
+# Command whose flags are checked here → its config.
 CONFIGS = {
     "lerobot-train": "lerobot.configs.train:TrainPipelineConfig",
     "lerobot-rollout": "lerobot.rollout:RolloutConfig",
@@ -27,7 +27,7 @@ ROBOT = "which robot? --robot.type=so101_follower --robot.port=… (or another)"
 
 
 def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
-    """``--a 1 --b`` as ``--a=1``, ``--b=true``. Raises UserError for what is neither a flag nor a flag's value."""
+    """Return ``--a 1 --b`` as ``--a=1``, ``--b=true``. Raises UserError for text that belongs to no flag."""
     joined: list[str] = []
     open_flag = False
     for argument in argv:
@@ -43,52 +43,52 @@ def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
 
 
 def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> None:
-    """Check the names of the arguments of ``command``, one of `CONFIGS`, and that it is told what it needs.
+    """Check the names of the arguments of ``command``, one of `CONFIGS`, and that the required ones are there.
 
     Args:
-        new_policy: whether ``--policy.type`` and ``--policy.size`` are taken where the command itself takes a
-            checkpoint alone.
+        new_policy: whether ``--policy.type`` and ``--policy.size`` are accepted by a command that itself accepts
+            checkpoints only.
 
     Raises:
         UserError: an unknown flag or type of policy, no robot, no policy, no dataset.
     """
-    given = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
-    if "help" in given:
+    arguments = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
+    if "help" in arguments:
         raise UserError(f"`{command} --help` lists its flags; Strobe's own stand before the --")
-    _check_names(given, command, new_policy)
-    if "config_path" in given:
+    _check_names(arguments, command, new_policy)
+    if "config_path" in arguments:
         return
-    if command == "lerobot-rollout" and "robot.type" not in given:
+    if command == "lerobot-rollout" and "robot.type" not in arguments:
         raise UserError(ROBOT)
     trained = new_policy or command == "lerobot-train"
-    of_reward = command == "lerobot-train" and any(name.startswith("reward_model.") for name in given)
-    if not ("policy.path" in given or (trained and "policy.type" in given) or of_reward):
+    trains_reward_model = command == "lerobot-train" and any(name.startswith("reward_model.") for name in arguments)
+    if not ("policy.path" in arguments or (trained and "policy.type" in arguments) or trains_reward_model):
         raise UserError(_POLICY[command])
-    if command == "lerobot-train" and "dataset.repo_id" not in given:
-        example = "local/mine, whatever its name" if "dataset.root" in given else "OWNER/NAME"
+    if command == "lerobot-train" and "dataset.repo_id" not in arguments:
+        example = "local/mine, whatever its name" if "dataset.root" in arguments else "OWNER/NAME"
         raise UserError(f"which dataset? lerobot-train wants --dataset.repo_id={example}")
 
 
-def _check_names(given: dict[str, str], command: str, new_policy: bool) -> None:
-    brings = any(name.endswith(DISCOVER) for name in given)
+def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> None:
+    brings_plugin = any(name.endswith(DISCOVER) for name in arguments)
     try:
         known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
         if new_policy or command == "lerobot-train":
             known.add("policy.type")
-        kind = given.get("policy.type")
-        if kind is not None and not brings:
+        kind = arguments.get("policy.type")
+        if kind is not None and not brings_plugin:
             kinds = registries.choices(registries.POLICY)
             if kind not in kinds:
                 raise UserError(f"no policy type '{kind}': {nearest(kind, kinds)}")
             known.discard("policy.*")
             known |= {"policy.type", *(f"policy.{name}" for name in shapes.options(kinds[kind]))}
-    except Unreadable:  # LeRobot's own parser says it, later
+    except Unreadable:  # LeRobot's own parser reports it later
         return
     if new_policy:
         known.add("policy.size")
     begins = tuple(name[:-1] for name in known if name.endswith(".*"))
-    for name in given:
+    for name in arguments:
         if name not in known and not name.startswith(begins) and not name.endswith(DISCOVER):
-            flags = [f"--{one}" for one in known if not one.endswith(".*")]
-            said = f"{command} has no flag --{name}: {nearest(f'--{name}', flags, many=0)}"
-            raise UserError(said.removesuffix(": known: , …"))
+            flags = [f"--{flag}" for flag in known if not flag.endswith(".*")]
+            message = f"{command} has no flag --{name}: {nearest(f'--{name}', flags, many=0)}"
+            raise UserError(message.removesuffix(": known: , …"))

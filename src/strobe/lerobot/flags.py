@@ -1,7 +1,6 @@
-"""LeRobot's own parsing and checks of its commands' arguments, with one line for whatever is wrong with them.
+"""Parse and check arguments of LeRobot's commands by its own parser, with one line for whatever is wrong.
 
-LeRobot's parser reads ``sys.argv`` in places and keeps what it found in module variables; both are lent to it here and
-taken back.
+LeRobot's parser reads ``sys.argv`` in places and writes to module variables. Both are set here and restored after.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from strobe.errors import UserError, nearest
 from strobe.lerobot.argument_names import joined
 from strobe.lerobot.quiet import errors_alone
 
-__all__ = ["joined", "lent", "parsed"]
+__all__ = ["joined", "parsed", "patched_arguments"]
 
 
 @contextlib.contextmanager
-def lent(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
-    """While open, LeRobot's parser sees ``argv`` as the process's arguments, and nothing of earlier parses."""
+def patched_arguments(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
+    """While open, LeRobot's parser sees ``argv`` as the process's arguments, and no results of earlier parses."""
     with (
         mock.patch.object(sys, "argv", [command, *argv]),
         mock.patch.dict(parser._config_path_args, clear=True),
@@ -41,10 +40,10 @@ def lent(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
 def parsed[C](
     arguments: Sequence[str], config_class: type[C], check: Callable[[C], object], command: str = "lerobot-train"
 ) -> C:
-    """The config that ``command`` makes of ``arguments``, which are `lent` to it, after ``check``.
+    """Return the config that ``command`` makes of ``arguments``, after ``check``. Call it inside `patched_arguments`.
 
     Raises:
-        UserError: an unknown flag (with the nearest known one), or a value of the wrong kind or that LeRobot refuses.
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind, or one that LeRobot refuses.
     """
 
     def checked(config: C) -> C:
@@ -52,24 +51,24 @@ def parsed[C](
         return config
 
     checked.__annotations__ = {"config": config_class}  # the class itself: LeRobot's parser looks there
-    said = io.StringIO()
+    printed = io.StringIO()
     with errors_alone():  # building a config warns of every device that it falls back from
         try:
-            with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
                 return parser.wrap()(checked)()  # type: ignore[call-arg, return-value]
-        except SystemExit as error:  # draccus and LeRobot have said why on stderr, not always the cause
+        except SystemExit as error:  # draccus and LeRobot have printed why to stderr, not always the cause
             unknown = _unknown_flag(arguments, config_class, command)
-            raise UserError(unknown or _cause(error, command) or _complaint(said.getvalue(), command)) from None
+            raise UserError(unknown or _cause(error, command) or _complaint(printed.getvalue(), command)) from None
         except UserError:
             raise
         except Exception as error:  # LeRobot's own checks raise many kinds, all of them about the user's input
-            said_why = error.__cause__ if isinstance(error, ParsingError) and error.__cause__ else error
+            cause = error.__cause__ if isinstance(error, ParsingError) and error.__cause__ else error
             unknown = _unknown_flag(arguments, config_class, command)
-            raise UserError(unknown or _one_line(str(said_why), command)) from None
+            raise UserError(unknown or _one_line(str(cause), command)) from None
 
 
 def _unknown_flag(arguments: Sequence[str], config_class: type[Any], command: str) -> str | None:
-    """A sentence on the first flag that LeRobot does not have, given the policy, environment, … that are chosen."""
+    """Return a sentence on the first flag that LeRobot lacks, for the chosen policy, environment, …; None for none."""
     offered = SuppressingArgumentParser(formatter_class=SimpleHelpFormatter)
     parser._register_scoped_actions(DataclassWrapper(config_class), offered, arguments)
     known = {option for action in offered._actions for option in action.option_strings}
@@ -83,17 +82,17 @@ def _unknown_flag(arguments: Sequence[str], config_class: type[Any], command: st
 
 
 def _cause(error: BaseException, command: str) -> str | None:
-    """The complaint of a config's own check, which draccus wraps; None without one."""
+    """Return the complaint of a config's own check, which draccus wraps; None without one."""
     inner = error.__context__
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__
     return _one_line(str(inner), command) if isinstance(inner, ValueError) and inner is not error.__context__ else None
 
 
-def _complaint(said: str, command: str) -> str:
-    """The one line of a parser's output that says what is wrong."""
-    lines = [line.split("error:", 1)[1] for line in said.splitlines() if "error:" in line]
-    return _one_line(lines[-1] if lines else said, command)
+def _complaint(printed: str, command: str) -> str:
+    """Return the line of a parser's output that says what is wrong."""
+    lines = [line.split("error:", 1)[1] for line in printed.splitlines() if "error:" in line]
+    return _one_line(lines[-1] if lines else printed, command)
 
 
 def _one_line(text: str, command: str) -> str:

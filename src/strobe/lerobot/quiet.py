@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterator
 
-# Said on every load and nothing the user could act on.
+# Logged on every load; nothing that the user could act on.
 _CHATTER = (
     "Switching to",
     "auto-detected",
@@ -22,25 +22,25 @@ _CHATTER = (
 
 
 class _Decoder(logging.Filter):
-    """Lets LeRobot's warning that torchcodec cannot be loaded through once, as a line: it has two hundred."""
+    """Passes LeRobot's warning that torchcodec cannot be loaded once, cut from two hundred lines to one."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._told = False
+        self._passed = False
 
     def filter(self, record: logging.LogRecord) -> bool:
         if "torchcodec" not in record.getMessage():
             return True
-        told, self._told = self._told, True
+        repeated, self._passed = self._passed, True
         record.msg, record.args = "torchcodec cannot be loaded here: videos are decoded by pyav", ()
-        return not told
+        return not repeated
 
 
 _DECODER = _Decoder()
 
 
 def shorten_warnings() -> None:
-    """Let LeRobot warn in a line where it would in hundreds; asked for again, it changes nothing."""
+    """Cut LeRobot's warnings of hundreds of lines to one line each. Idempotent."""
     logging.getLogger("lerobot.utils.import_utils").addFilter(_DECODER)
 
 
@@ -57,31 +57,31 @@ class _Collector(logging.Handler):
 
 @contextlib.contextmanager
 def quiet() -> Iterator[list[str]]:
-    """While open, nothing is printed or logged; yields the warnings, one line each, as they come.
+    """Print and log nothing while open. Yields the list of warnings, one line each, which fills as they come.
 
-    What is written to the terminal directly still shows, such as our own progress and the Hub's downloads.
+    Direct writes to the terminal still show, such as our own progress and the Hub's downloads.
     """
     root = logging.getLogger()
     libraries = [logging.getLogger(name) for name in ("transformers", "diffusers", "datasets", "huggingface_hub")]
     collector = _Collector()
-    kept = [(logger, logger.handlers[:], logger.propagate) for logger in (root, *libraries)]
+    before = [(logger, logger.handlers[:], logger.propagate) for logger in (root, *libraries)]
     root.handlers = [collector]
     for logger in libraries:
         logger.handlers, logger.propagate = [logging.NullHandler()], False
     try:
-        # Not builtins.print: numba, which LIBERO imports, keeps the one that it finds.
+        # Not by replacing builtins.print: numba, which LIBERO imports, would store the replacement.
         with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.showwarning = lambda *_, **__: None  # for those who turn their own warnings on again
+            warnings.showwarning = lambda *_, **__: None  # for libraries that turn their own warnings on again
             yield collector.notes
     finally:
-        for logger, handlers, propagate in kept:
+        for logger, handlers, propagate in before:
             logger.handlers, logger.propagate = handlers, propagate
 
 
 @contextlib.contextmanager
 def errors_alone() -> Iterator[None]:
-    """While open, nothing below an error is logged."""
+    """Log nothing below the level of errors while open."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -92,12 +92,12 @@ def errors_alone() -> Iterator[None]:
 
 @contextlib.contextmanager
 def muted_stderr() -> Iterator[None]:
-    """While open, what is written to standard error is dropped: video encoders and compilers know no logger."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    """Drop writes to standard error while open: video encoders and compilers know no logger."""
+    stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
         os.close(nowhere)

@@ -1,4 +1,4 @@
-"""Refusals of LeRobot, a policy or the Hub, in one line: the cause, and the command that mends it."""
+"""Report refusals of LeRobot, a policy or the Hub in one line: the cause, and the command that mends it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NO_HUB = re.compile(
     r"|does not appear to have a file named",
     re.IGNORECASE,
 )
-# How allocators say that there is no more: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's; and the
-# libraries of CUDA that take memory for themselves (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
+# Words of allocators that have run out: CUDA's and MPS's as torch passes them on, the CPU's, oneDNN's, and those of
+# CUDA's libraries with memory of their own (CUBLAS_STATUS_ALLOC_FAILED, cuDNN's and cuSOLVER's likewise).
 _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory",
               "status_alloc_failed", "device_allocation_failed")  # fmt: skip
 _TOO_LONG = 200  # characters of a cause
@@ -36,11 +36,11 @@ WHOLE = "STROBE_TRACEBACK=1 shows all of it"
 def in_a_line(kind: str) -> Iterator[None]:
     """Turn whatever making a policy of type ``kind`` raises into a `UserError` of one line.
 
-    It names the extra where a package is missing, the repository where the Hub cannot be reached, and else the type
-    of policy, the version of LeRobot and the cause.
+    The line names the extra if a package is missing, the repository if the Hub cannot be reached, and else the type of
+    policy, the version of LeRobot and the cause.
 
     Raises:
-        UserError: whatever was raised inside, except for want of memory; one that was raised inside already passes.
+        UserError: for whatever was raised inside. A UserError and a lack of memory pass unchanged.
     """
     try:
         yield
@@ -49,24 +49,24 @@ def in_a_line(kind: str) -> Iterator[None]:
             f"a policy of type '{kind}' ends the program while it is made: exit code {error.code}"
         ) from error
     except Exception as error:
-        if ran_out(error):  # not the policy's fault, and told elsewhere
+        if ran_out(error):  # not the policy's fault, and reported elsewhere
             raise
         raise refused(error, f"LeRobot {metadata.version('lerobot')} cannot make a policy of type '{kind}'") from error
 
 
 def refused(error: BaseException, what: str) -> UserError:
-    """Return ``error``, or what caused it, as a line for the user.
+    """Return ``error``, or its cause, as a line for the user.
 
     Args:
-        what: what could not be done, for a cause that is neither a missing package nor the Hub.
+        what: the task that failed, for a cause that is neither a missing package nor the Hub.
     """
     chain = list(_chain(error))
-    for one in chain:
-        if isinstance(one, UserError):
-            return one
-    for one in chain:
-        if isinstance(one, ImportError):
-            return _missing(one)
+    for link in chain:
+        if isinstance(link, UserError):
+            return link
+    for link in chain:
+        if isinstance(link, ImportError):
+            return _missing_package(link)
     if of_the_hub(error):
         return UserError(_unreachable(chain))
     if isinstance(error, (ValueError, NotImplementedError)):
@@ -75,14 +75,14 @@ def refused(error: BaseException, what: str) -> UserError:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether there was no more memory, on the CPU or a device."""
-    said = str(error).lower()
+    """Return whether the error says that memory ran out, on the CPU or a device."""
+    text = str(error).lower()
     kind = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return kind or any(words in said for words in _NO_MEMORY)
+    return kind or any(words in text for words in _NO_MEMORY)
 
 
 def of_others(error: BaseException) -> str:
-    """Return in a line what the Hub or a policy's own code did wrong while it ran; '' where it was neither."""
+    """Return a line on a failure of the Hub, or of a policy's own code while it ran; '' if it was neither."""
     if of_the_hub(error):
         return str(refused(error, ""))
     place = _in_a_policy(error)
@@ -92,9 +92,9 @@ def of_others(error: BaseException) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's words that has any, cut to a line's length; its type where it has none."""
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return said[:_TOO_LONG]
+    """Return the first line of an error's text that is not empty, cut to a line's length; without one, its type."""
+    text = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return text[:_TOO_LONG]
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -106,29 +106,31 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
-def _missing(error: ImportError) -> UserError:
+def _missing_package(error: ImportError) -> UserError:
     extra = re.search(r"lerobot\[([\w-]+)\]", str(error))
     if extra is not None:
         return UserError(f"this policy needs an extra: {install(extra[1])}")
     if error.name:
         package = error.name.split(".")[0]
         if find_spec(package) is None:
-            name = _declared(package)
+            name = _required_name(package)
             how = f": pip install {name}" if name else ""
             return UserError(f"this policy needs the package {package}, which is not installed{how}")
         if package.startswith(_PLUG_IN):
-            return UserError(f"the plug-in {_installed(package)} is not whole: it has no {_wanted(error)}")
-        return UserError(f"this policy was made for another version: {_installed(package)} has no {_wanted(error)}")
+            return UserError(f"the plug-in {_installed(package)} is incomplete: it has no {_missing_name(error)}")
+        return UserError(
+            f"this policy was made for another version: {_installed(package)} has no {_missing_name(error)}"
+        )
     return UserError(f"a package is missing for this policy: {first_line(error)}")
 
 
-def _declared(package: str) -> str:
-    """Return the name under which an installed plug-in asks for ``package`` in its metadata; '' where none does."""
+def _required_name(package: str) -> str:
+    """Return the name by which an installed plug-in's metadata requires ``package``; '' if none does."""
     for plug_in in metadata.distributions():
         if _plain(plug_in.name or "").startswith(_plain(_PLUG_IN)):
             names = (re.split(r"[^\w.-]", required, maxsplit=1)[0] for required in plug_in.requires or ())
-            if (found := next((name for name in names if _plain(name) == _plain(package)), None)) is not None:
-                return found
+            if (required_name := next((name for name in names if _plain(name) == _plain(package)), None)) is not None:
+                return required_name
     return ""
 
 
@@ -143,15 +145,15 @@ def _installed(package: str) -> str:
         return package
 
 
-def _wanted(error: ImportError) -> str:
-    """Return the thing asked of a module: the module itself, or a name in it."""
+def _missing_name(error: ImportError) -> str:
+    """Return what could not be imported: the module, or a name in it."""
     name = re.search(r"cannot import name '([^']+)'", str(error))
     return f"'{error.name}.{name[1]}'" if name is not None else f"'{error.name}'"
 
 
 def of_the_hub(error: BaseException) -> bool:
-    """Whether the Hub, which could not be reached or did not give something, caused ``error``."""
-    return any(_is_the_hubs(one) for one in _chain(error))
+    """Return whether the Hub caused ``error``: it could not be reached, or did not give something."""
+    return any(_is_the_hubs(link) for link in _chain(error))
 
 
 def _is_the_hubs(error: BaseException) -> bool:
@@ -163,8 +165,8 @@ def _is_the_hubs(error: BaseException) -> bool:
 
 
 def _unreachable(chain: list[BaseException]) -> str:
-    names = [name for error in chain for name in _asked_for(error)]
-    if not names and (file := next((url for error in chain if (url := _downloaded(error))), "")):
+    names = [name for error in chain for name in _repositories(error)]
+    if not names and (file := next((url for error in chain if (url := _download_url(error))), "")):
         return (
             f"this policy reads {file}, which cannot be reached: where there is a network, "
             "make it once, and copy torch's cache (TORCH_HOME) here"
@@ -177,8 +179,8 @@ def _unreachable(chain: list[BaseException]) -> str:
     )
 
 
-def _asked_for(error: BaseException) -> Iterator[str]:
-    """Yield the repositories that were asked for when ``error`` was raised, the innermost call's first."""
+def _repositories(error: BaseException) -> Iterator[str]:
+    """Yield the repositories that were requested when ``error`` was raised, the innermost call's first."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     for frame in reversed(frames):
         for name in _NAMES:
@@ -187,8 +189,8 @@ def _asked_for(error: BaseException) -> Iterator[str]:
                 yield value
 
 
-def _downloaded(error: BaseException) -> str:
-    """The address that torch was to load weights from when ``error`` was raised; '' where it was not."""
+def _download_url(error: BaseException) -> str:
+    """Return the address that torch was loading weights from when ``error`` was raised; '' if it was not."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if frame.f_globals.get("__name__") == "torch.hub" and isinstance(url := frame.f_locals.get("url"), str):
             return url
@@ -196,7 +198,7 @@ def _downloaded(error: BaseException) -> str:
 
 
 def _in_a_policy(error: BaseException) -> str:
-    """The innermost line of a policy's code that ``error`` came through; '' where the error is Strobe's own."""
+    """Return the innermost line of a policy's code that ``error`` came through; '' if the error is Strobe's own."""
     place, frames = "", list(traceback.walk_tb(error.__traceback__))
     last = frames[-1][0] if frames else None
     for frame, line in frames:

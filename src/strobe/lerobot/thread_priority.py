@@ -1,8 +1,8 @@
-"""The priority of a thread: looked at, and kept where a video is encoded.
+"""Read the priority of a thread, and restore it after a video was encoded.
 
-Where it may (as root, or in a container with SYS_NICE), the encoder SVT-AV1 makes the thread that opens it real-time,
-with the highest priority there is (SCHED_FIFO, 99), and leaves it so. Whatever that thread does or starts from then on
-starves all else on the machine: a loop that waits for an answer keeps the one who answers from its core.
+If it may (as root, or in a container with SYS_NICE), the encoder SVT-AV1 makes the thread that opens it real-time, with
+the highest priority there is (SCHED_FIFO, 99), and leaves it so. From then on whatever that thread does or starts
+starves all else on the machine: a loop that waits for an answer keeps the answering thread off its core.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REAL_TIME = ("SCHED_FIFO", "SCHED_RR", "SCHED_DEADLINE")
 
 
 def scheduling() -> tuple[str, int] | None:
-    """The calling thread's scheduling policy and its real-time priority; None on systems that do not tell."""
+    """Return the calling thread's scheduling policy and real-time priority; None on systems that do not report them."""
     if not hasattr(os, "sched_getscheduler"):
         return None
     number = os.sched_getscheduler(0) & ~getattr(os, "SCHED_RESET_ON_FORK", 0)
@@ -29,7 +29,7 @@ def scheduling() -> tuple[str, int] | None:
 
 @contextlib.contextmanager
 def kept_priority() -> Iterator[None]:
-    """Give the calling thread its scheduling policy and priority back at the end, on systems that know such a thing."""
+    """Restore the calling thread's scheduling policy and priority at the end, on systems that have them."""
     if not hasattr(os, "sched_getscheduler"):
         yield
         return

@@ -1,8 +1,8 @@
-"""Where the versions of LeRobot differ from each other, for all of Strobe: what each has, and how it is met.
+"""Differences between versions of LeRobot, for all of Strobe.
 
 LeRobot after 0.6.1 (its main calls itself 0.6.2) paces its loops with a timer of its own, answers questions to the
-policy while it rolls out, and tells environments when a rollout begins. Everything here goes by what is there, not by
-the version's number, so that a build in between is met too.
+policy while it rolls out, and notifies environments when a rollout begins. The code here looks for these features, not
+at the version's number, so that it also fits a build in between.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from packaging.version import Version
 
 TRIED = ("0.6.1", "0.6.2")  # the test suite runs on the first in full, `make test-next` on the other
-QUERY = "pump_query"  # a rollout engine's answer to questions, after 0.6.1
+QUERY = "pump_query"  # method of a rollout engine that answers questions, after 0.6.1
 _TIMER = "lerobot.utils.cycle_timer"  # after 0.6.1
 
 
 def untried() -> str:
-    """Return a line about a LeRobot that Strobe was never run on; '' for one of `TRIED`."""
+    """Return a line about a version of LeRobot that Strobe was never run on; '' for one of `TRIED`."""
     installed = metadata.version("lerobot")
     if Version(installed).base_version in TRIED:
         return ""
@@ -32,32 +32,32 @@ def untried() -> str:
 
 
 def sleeping(modules: Iterable[Any]) -> list[Any]:
-    """Return those of ``modules``, and LeRobot's timer where it has one, that sleep at a tick's end."""
-    return [one for one in (*modules, sys.modules.get(_TIMER)) if hasattr(one, "precise_sleep")]
+    """Return those of ``modules``, and LeRobot's timer if it has one, that sleep at a tick's end."""
+    return [module for module in (*modules, sys.modules.get(_TIMER)) if hasattr(module, "precise_sleep")]
 
 
 def timer() -> Any:
-    """Return LeRobot's class of timers that pace a loop; None where it has none."""
+    """Return LeRobot's class of timers that pace a loop; None if it has none."""
     return getattr(sys.modules.get(_TIMER), "CycleTimer", None)
 
 
 def reset_options() -> dict[str, Any] | None:
-    """Return what an environment's ``reset`` is told where a rollout begins; None where LeRobot tells nothing."""
+    """Return the options of an environment's ``reset`` when a rollout begins; None if LeRobot passes none."""
     from lerobot.envs import utils
 
     option = getattr(utils, "NEW_ROLLOUT_OPTION", None)
     return {option: True} if option else None
 
 
-def guided() -> list[str]:
-    """Return the types of policies, LeRobot's own and installed plug-ins', that say that RTC can guide them."""
+def types_with_rtc() -> list[str]:
+    """Return the types of policies, LeRobot's own and installed plug-ins', that support RTC."""
     from lerobot.configs import PreTrainedConfig
     from lerobot.policies.factory import get_policy_class
     from lerobot.policies.pretrained import PreTrainedPolicy
 
-    found = []
+    types = []
     for kind in sorted(PreTrainedConfig.get_known_choices()):
         with contextlib.suppress(Exception):  # a plug-in that cannot be imported, or a package that is missing
             if get_policy_class(kind).supports_rtc is not PreTrainedPolicy.supports_rtc:
-                found.append(kind)
-    return found
+                types.append(kind)
+    return types

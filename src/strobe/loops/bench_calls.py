@@ -1,4 +1,4 @@
-"""A rollout's calls as the calling thread lived them, and the same call again once the robot is at rest.
+"""What a rollout's calls cost the calling thread, and the same call again once the robot is at rest.
 
 During the run a call is bracketed by `begin` and `end`, which read the thread's clocks: a few microseconds a call.
 They keep what the call was given last, and nothing that holds the robot: it switches its torque off when nobody holds
@@ -24,7 +24,7 @@ from strobe.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
 class CallWatch:
     """Watches the calls of one run, made from what LeRobot's ``build_rollout_context`` made.
 
-    Events that go to ``append``: ``used start end cpu waited``, nanoseconds; waited is -1 where it is not told.
+    Events that go to ``append``: ``used start end cpu waited``, nanoseconds; waited is -1 where it is unknown.
     """
 
     def __init__(self, context: Any, append: Callable[[Any], None]) -> None:
@@ -62,7 +62,7 @@ class CallWatch:
         return "" if self._given is not None else "the policy was never called"
 
     def again(self) -> ThreadUse:
-        """Call the policy on the last observation as the engine did, and return what this thread lived.
+        """Call the policy on the last observation as the engine did, and return what it cost this thread.
 
         Raises whatever the policy raises.
         """

@@ -1,8 +1,8 @@
-"""Events of a rollout on their way from its threads to a file: no lock, little memory, little lost in a crash.
+"""The way of a run's events from its threads to a file: no lock, little memory, little lost in a crash.
 
 The threads append tuples to a deque, which is one step of the interpreter. A thread of its own takes them out and
-writes them, a few at a time, so that it never holds the interpreter for long. What a probe sees in one call may be
-several events: it appends one tuple, a function and its arguments, and the writing thread makes the events from it.
+writes them, a few at a time, so that it never holds the interpreter for long. One call of a probe may be several
+events: it appends one tuple, a function and its arguments, and the writing thread calls that for the events.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
+from strobe.loops.events import Row
+from strobe.loops.header import Header
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
-
-Event = tuple[Any, ...]
 
 EVERY_S = 0.5  # between two rounds of writing: a crash loses no more than this
 BATCH = 16  # events, about, that become one line; json keeps the interpreter for about 50 µs
@@ -41,41 +41,41 @@ class Log:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.failed = ""
-        self._held: deque[Event] = deque(maxlen=MOST_HELD)
+        self._held: deque[Row] = deque(maxlen=MOST_HELD)
         self.append = self._held.append
-        self._header: dict[str, Any] | None = None
-        self._headed = False
+        self._header: Header | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._write, name="strobe-log", daemon=True)
 
-    def start(self, header: dict[str, Any]) -> None:
+    def start(self, header: Header) -> None:
         """Begin to write."""
         self._header = header
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining events, and end."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def read(self) -> tuple[dict[str, Any] | None, list[Event]]:
-        """The header, None where the run never began, and every event in the order written; after `stop`."""
-        kept: list[Event] = []
+    def read(self) -> tuple[Header | None, list[Row]]:
+        """Return the header, None where the run never began, and every event in the order written; after `stop`."""
+        rows: list[Row] = []
         with contextlib.suppress(OSError, UserError):
-            kept = read(self.file)[1]
-        return self._header, [*kept, *(event for held in self._held for event in _events(held))]
+            rows = read(self.file)[1]
+        return self._header, [*rows, *(row for held in self._held for row in _rows(held))]
 
     def remove(self) -> None:
-        """Delete the file, once its answer is kept."""
+        """Delete the file, once its answer is saved."""
         with contextlib.suppress(OSError):
             self.file.unlink()
 
     def _write(self) -> None:
+        assert self._header is not None
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             with self.file.open("x") as file:
-                file.write(f"{json.dumps(self._header)}\n")
+                file.write(f"{json.dumps(self._header.to_json())}\n")
                 while not self._ended.wait(EVERY_S):
                     for line in self._lines():
                         file.write(line)
@@ -88,26 +88,26 @@ class Log:
 
     def _lines(self) -> Iterator[str]:
         while self._held:
-            batch: list[Event] = []
+            batch: list[Row] = []
             while self._held and len(batch) < BATCH:
-                batch += _events(self._held.popleft())
+                batch += _rows(self._held.popleft())
             if batch:
                 yield f"{json.dumps(batch)}\n"
 
 
-def _events(held: Event) -> list[Event]:
-    """The events of one tuple that a probe appended."""
+def _rows(held: Row) -> list[Row]:
+    """Return the events of one tuple that a probe appended."""
     if isinstance(held[0], str):
         return [held]
     make, *rest = held
     try:
         return make(*rest)
-    except Exception:  # one call that cannot be told must not end the writing of all others
+    except Exception:  # one call that cannot be described must not end the writing of all others
         return []
 
 
-def read(file: Path) -> tuple[dict[str, Any], list[Event]]:
-    """Header and events of a log, also of a packed one (.gz); a last line that was cut off is left out.
+def read(file: Path) -> tuple[Header, list[Row]]:
+    """Return header and events of a log, also of a packed one (.gz); a last line that was cut off is left out.
 
     Raises:
         UserError: there is no such file, or it is no log of a rollout.
@@ -120,21 +120,20 @@ def read(file: Path) -> tuple[dict[str, Any], list[Event]]:
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
     try:
-        header = json.loads(lines[0])
-        _ = header["fps"], header["subject"]
-    except (IndexError, ValueError, KeyError, TypeError):
+        header = Header.from_json(json.loads(lines[0]))
+    except (IndexError, ValueError):
         raise UserError(f"{file} is not the log of a rollout: name the .events file that a killed run left") from None
-    events: list[Event] = []
+    rows: list[Row] = []
     for line in lines[1:]:
         try:
-            events += [tuple(event) for event in json.loads(line)]
+            rows += [tuple(event) for event in json.loads(line)]
         except ValueError:
             break
-    return header, events
+    return header, rows
 
 
 def opener(append: Callable[[Any], None]) -> sections.Opener:
-    """A maker of sections that go to ``append`` when they end."""
+    """Return a maker of sections that go to ``append`` when they end."""
     ident = threading.get_ident
 
     class LoggedSection:
@@ -153,7 +152,7 @@ def opener(append: Callable[[Any], None]) -> sections.Opener:
 
 
 class LastError(logging.Handler):
-    """Keeps the last error that the inference thread logged."""
+    """Holds the last error that the inference thread logged."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

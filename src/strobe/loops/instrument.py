@@ -1,7 +1,7 @@
-"""Watch a loop of LeRobot from inside its process: what the watches of all its loops share.
+"""Watch a command of LeRobot from inside its process: what all watches share, and what those of a robot's loops do.
 
-A probe takes no lock and computes nothing that the robot is given. What it sees goes into a `Log`, as events that
-`rollout_loop` describes. After its sleep the loop finds its code cold: a call of a probe then costs it some
+A probe takes no lock and computes nothing that the robot is given. What it records goes into a `Log`, as the events of
+`strobe.loops.events`. After its sleep the loop finds its code cold: a call of a probe then costs it some
 microseconds, several times what it costs in a tight loop. So a probe appends once, and as few functions as can be are
 called in a tick.
 """
@@ -21,9 +21,10 @@ from lerobot.processor.pipeline import DataProcessorPipeline
 
 from strobe.lerobot import versions
 from strobe.lerobot.thread_priority import scheduling
-from strobe.loops.bus_probe import BusProbe, spent
-from strobe.loops.camera_probe import CameraProbe
-from strobe.loops.event_log import Event, Log
+from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import BusProbe, CameraProbe, cpu_use
+from strobe.loops.event_log import Log
+from strobe.loops.events import Row
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
@@ -37,8 +38,44 @@ LEADER_READ, LEADER_WRITTEN = "read leader motors", "write leader motors"
 Call = Callable[..., Any]
 
 
-class Watching:
-    """Probes on one run of a command, inside ``with``, and what became of the run.
+class Instrument:
+    """Probes on one run of a command, inside ``with``.
+
+    Names of the command's module stay replaced until the end of the block. The probes may come off earlier.
+    """
+
+    def __init__(self) -> None:
+        self._body, self._probes = ExitStack(), ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.let_go()
+        self._body.close()
+
+    def let_go(self) -> None:
+        """Take every probe off."""
+        self._probes.close()
+
+    def _replace(self, owner: Any, name: str, value: Any, stack: ExitStack | None = None) -> None:
+        """Put ``value`` in place of ``owner.name`` until the end of the ``with`` block, or until ``stack`` closes."""
+        (stack or self._body).callback(setattr, owner, name, getattr(owner, name))
+        setattr(owner, name, value)
+
+    def _wrap(self, owner: Any, name: str, around: Call, stack: ExitStack | None = None) -> None:
+        """Call ``around`` in place of ``owner.name``, with that and its arguments, as long as `_replace` does."""
+        inner = getattr(owner, name)
+
+        @functools.wraps(inner, updated=())
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return around(inner, *args, **kwargs)
+
+        self._replace(owner, name, call, stack)
+
+
+class LoopWatch(Instrument):
+    """Probes on one run of a robot's loop, inside ``with``, and how the run ended.
 
     Args:
         log: where events go; started once the robot is connected.
@@ -49,12 +86,13 @@ class Watching:
         failed: the last error of a thread of LeRobot's own that gave up; '' else.
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
-        keep: takes each tick's start and observation, at once; None: they are not kept.
-        calls: what calls the policy again once the run is over (see `rollout_bench`); None where nothing can.
+        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
+        calls: calls the policy again once the run is over (see `bench_calls`); None where nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
     def __init__(self, log: Log, record_s: float = 1800.0) -> None:
+        super().__init__()
         self.log, self.record_s = log, record_s
         self.notes: list[str] = []
         self.failed = ""
@@ -62,35 +100,26 @@ class Watching:
         self.endless = False
         self.joints: list[str] = []
         self.keep: Call | None = None
-        self.calls: Any = None
+        self.calls: CallWatch | None = None
         self._interrupted = 0
         self._resting = False  # the robot is being put to rest, which nothing may disturb
-        self._body, self._probes = ExitStack(), ExitStack()
         self._until = 0
-        self._scheduled()
+        self._log_scheduling()
 
     @property
     def signals(self) -> int:
         """Signals to stop that came, however LeRobot dealt with them."""
         return self._interrupted
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exception: object) -> None:
-        self._scheduled()
-        self.let_go()
-        self._body.close()
-
-    def let_go(self) -> None:
-        """Take every probe off."""
-        self._probes.close()
+        self._log_scheduling()
+        super().__exit__(*exception)
 
     def begin(self) -> None:
-        """Say that the loop begins, on the thread that runs it."""
-        self._scheduled()
+        """Log that the loop begins, on the thread that runs it."""
+        self._log_scheduling()
         self.log.append(("run", host_ns()))
-        self.log.append(("turns", host_ns(), *spent()))
+        self.log.append(("turns", host_ns(), *cpu_use()))
         if self._until:
             return  # another segment of an interactive session
         self._until = host_ns() + round(self.record_s * 1e9)
@@ -98,19 +127,19 @@ class Watching:
             self._body.enter_context(Attached([Hook(timer, "log_run_summary", "")], self._reporting))
 
     def end(self) -> None:
-        """Say that the loop is over, on the thread that ran it, and take every probe off."""
-        self._scheduled()
-        self.log.append(("turns", host_ns(), *spent()))
+        """Log that the loop is over, on the thread that ran it, and take every probe off."""
+        self._log_scheduling()
+        self.log.append(("turns", host_ns(), *cpu_use()))
         self.log.append(("end", host_ns()))
         self.let_go()
 
-    def _scheduled(self) -> None:
-        """Say which scheduling policy this thread has: an encoder may change it."""
-        if (found := scheduling()) is not None:
-            self.log.append(("scheduled", host_ns(), *found))
+    def _log_scheduling(self) -> None:
+        """Log the scheduling policy of this thread: an encoder may change it."""
+        if (policy := scheduling()) is not None:
+            self.log.append(("scheduled", host_ns(), *policy))
 
     def _reporting(self, inner: Call, _: Hook, __: bool) -> Call:
-        """Take along the words of LeRobot's timer at the end of a run."""
+        """Log the report of LeRobot's timer at the end of a run."""
         append = self.log.append
 
         @functools.wraps(inner)
@@ -119,11 +148,11 @@ class Watching:
             if report is None:
                 return inner(timer, *args, **kwargs)
 
-            def told(text: str) -> None:
+            def log_and_report(text: str) -> None:
                 append(("cadence", text))
                 report(text)
 
-            timer._report = told
+            timer._report = log_and_report
             try:
                 return inner(timer, *args, **kwargs)
             finally:
@@ -153,7 +182,10 @@ class Watching:
             self._body.callback(signal.signal, number, before)
 
     def _rest_at(self, *ends: tuple[Any, str]) -> None:
-        """Say which calls, each an owner and the name of a method, begin to put the robot to rest."""
+        """Take the first of these calls, each an owner and the name of a method, as the end of the loop.
+
+        It begins to put the robot to rest.
+        """
 
         def around(inner: Call, _: Hook, __: bool) -> Call:
             @functools.wraps(inner)
@@ -170,25 +202,15 @@ class Watching:
         self.let_go()
         self.notes.append(f"the run was not watched: {type(error).__name__}: {error}"[:300])
 
-    def _swap(self, owner: Any, name: str, value: Any) -> None:
-        """Put ``value`` in the place of ``owner.name`` until the end of the ``with`` block."""
-        self._body.callback(setattr, owner, name, getattr(owner, name))
-        setattr(owner, name, value)
-
-    def _replaced(self, owner: Any, name: str, value: Any) -> None:
-        """Put ``value`` in the place of ``owner.name`` until the probes come off."""
-        self._probes.callback(setattr, owner, name, getattr(owner, name))
-        setattr(owner, name, value)
-
-    def _attached(self, hooks: list[Hook]) -> None:
-        """A section around each hook."""
+    def _time(self, hooks: list[Hook]) -> None:
+        """Put a section around each hook."""
         self._probes.enter_context(Attached(hooks, lambda inner, hook, _: self._timed(inner, hook.name)))
 
     def _around(self, hook: Hook, around: Callable[[Call], Call]) -> None:
         self._probes.enter_context(Attached([hook], lambda inner, _, __: functools.wraps(inner)(around(inner))))
 
     def _timed(self, inner: Call, name: str) -> Call:
-        """A section around ``inner``: what `section` records, at half its cost, where nothing is ever compiled."""
+        """Return ``inner`` in a section: what `section` records, at half its cost, where nothing is ever compiled."""
         append, ident = self.log.append, threading.get_ident
 
         @functools.wraps(inner)
@@ -201,11 +223,11 @@ class Watching:
 
         return call
 
-    def _processors(self, names: dict[int, str], told: str | Call = "s") -> None:
-        """A section around each of LeRobot's processors, whose ``id`` tells its name.
+    def _time_processors(self, names: dict[int, str], kind: str | Call = "s") -> None:
+        """Put a section around each of LeRobot's processors, which ``names`` names by their ``id``.
 
         Args:
-            told: stands before name, start, end and thread in what is appended: the event's kind, or a function that
+            kind: stands before name, start, end and thread in what is appended: the event's kind, or a function that
                 makes events of them.
         """
         append, ident, name_of = self.log.append, threading.get_ident, names.get
@@ -221,7 +243,7 @@ class Watching:
                 try:
                     return inner(pipeline, data)
                 finally:
-                    append((told, name, start, host_ns(), ident()))
+                    append((kind, name, start, host_ns(), ident()))
 
             return call
 
@@ -246,15 +268,15 @@ class Watching:
                 return bare(*args, **kwargs)
             append(("tick", now))
             try:
-                found = bare(*args, **kwargs)
+                observation = bare(*args, **kwargs)
             except BaseException:
                 append(("s", OBSERVATION, now, host_ns(), ident()))
                 raise
             end = host_ns()
-            append((_observed, now, end, ident(), list(map(float, values(found)))))
+            append((_observed, now, end, ident(), list(map(float, values(observation)))))
             if keep is not None:
-                keep((now, found))
-            return found
+                keep((now, observation))
+            return observation
 
         return call
 
@@ -273,7 +295,7 @@ class Watching:
             if hasattr(reader := getattr(bus, "sync_reader", None), "txRxPacket"):
                 self._around(Hook(reader, "txRxPacket", ""), probe.trying)
             if hasattr(bus, "sync_write"):
-                self._attached([Hook(bus, "sync_write", written)])
+                self._time([Hook(bus, "sync_write", written)])
 
     def _commanding(self, bare: Call, picks: bool = False) -> Call:
         """``picks``: an action that is sent is the one that the tick has."""
@@ -281,19 +303,19 @@ class Watching:
         values = several(joints)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            start, told = host_ns(), []
+            start, command = host_ns(), []
             try:
                 sent = bare(*args, **kwargs)
             except BaseException:
-                append((_sent, start, host_ns(), ident(), told, picks))
+                append((_sent, start, host_ns(), ident(), command, picks))
                 raise
             end = host_ns()
             if isinstance(sent, dict):
                 try:
-                    told = list(map(float, values(sent)))
+                    command = list(map(float, values(sent)))
                 except KeyError:  # some of the joints
-                    told = [float(sent[name]) for name in joints if name in sent]
-            append((_sent, start, end, ident(), told, picks))
+                    command = [float(sent[name]) for name in joints if name in sent]
+            append((_sent, start, end, ident(), command, picks))
             return sent
 
         return call
@@ -304,50 +326,50 @@ class Watching:
         def call(*args: Any, **kwargs: Any) -> Any:
             start = host_ns()
             try:
-                found = bare(*args, **kwargs)
+                result = bare(*args, **kwargs)
             except BaseException:
                 append(("s", RECORD, start, host_ns(), ident()))
                 raise
             append((_recorded, start, host_ns(), ident()))
-            return found
+            return result
 
         return call
 
 
-def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Event]:
+def _observed(start: int, end: int, thread: int, at: list[float]) -> list[Row]:
     section = ("s", OBSERVATION, start, end, thread)
     return [section, ("at", at)] if at else [section]
 
 
-def _sent(start: int, end: int, thread: int, told: list[float], picks: bool) -> list[Event]:
-    found: list[Event] = [("pick", start, 1)] if picks else []
-    found.append(("s", ACTION, start, end, thread))
-    return [*found, ("sent", told)] if told else found
+def _sent(start: int, end: int, thread: int, command: list[float], picks: bool) -> list[Row]:
+    rows: list[Row] = [("pick", start, 1)] if picks else []
+    rows.append(("s", ACTION, start, end, thread))
+    return [*rows, ("sent", command)] if command else rows
 
 
-def _recorded(start: int, end: int, thread: int) -> list[Event]:
+def _recorded(start: int, end: int, thread: int) -> list[Row]:
     return [("s", RECORD, start, end, thread), ("frame", end)]
 
 
 def several(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """A function that returns the values of ``names`` in a mapping, of which it may lack none."""
+    """Return a function that returns the values of ``names`` in a mapping, which must have them all."""
     if len(names) > 1:
         return operator.itemgetter(*names)  # no function of Python's: it costs a tick nothing to call
-    return lambda found: tuple(found[name] for name in names)
+    return lambda mapping: tuple(mapping[name] for name in names)
 
 
 def sleeps(modules: Iterable[Any]) -> list[Hook]:
-    """Hooks on the sleep at a tick's end, in ``modules`` or in LeRobot's timer."""
-    return [Hook(one, "precise_sleep", SLEEP) for one in versions.sleeping(modules)]
+    """Return hooks on the sleep at a tick's end, in ``modules`` or in LeRobot's timer."""
+    return [Hook(owner, "precise_sleep", SLEEP) for owner in versions.sleeping(modules)]
 
 
 def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
-    """A module with the names of ``module``, some of them ``changed``; in its place for one importer alone."""
+    """Return a module with the names of ``module``, some of them ``changed``, for one importer alone."""
     made = ModuleType(module.__name__)
     vars(made).update(vars(module) | changed)
     return made
 
 
 def given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    """An argument, however it was passed; None where it was not."""
+    """Return an argument, however it was passed; None where it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

@@ -66,7 +66,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what is left, and end."""
+        """Write the remaining observations, and end."""
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -125,7 +125,7 @@ class Keeper:
 
 
 def encoded(frame: np.ndarray) -> tuple[bytes, str]:
-    """A frame (height, width, channels) as a JPEG, or as a PNG where that would lose more than a little.
+    """Encode a frame (height, width, channels) as a JPEG, or as a PNG where that would lose more than a little.
 
     Returns:
         Its bytes, and 'mjpeg' or 'pngs'. Raises ValueError for a frame that is neither.
@@ -170,20 +170,20 @@ class Observations:
         self._pictures: dict[tuple[str, int], Any] = {}  # the latest of each camera
 
     def at(self, moment: int) -> tuple[dict[str, Any], int]:
-        """The latest observation at or before ``moment`` (nanoseconds), else the first; and its time.
+        """Return the latest observation at or before ``moment`` (nanoseconds), else the first; and its time.
 
         Raises:
             UserError: a frame of it cannot be read.
         """
         place = max(0, bisect_right(self.times, moment) - 1)
         line = self._lines[place]
-        found: dict[str, Any] = {name: _value(value) for name, value in line["state"].items()}
+        observation: dict[str, Any] = {name: _value(value) for name, value in line["state"].items()}
         for camera, (offset, size) in line["frames"].items():
-            found[camera] = self._picture(camera, offset, size)
-        return found, line["t"]
+            observation[camera] = self._picture(camera, offset, size)
+        return observation, line["t"]
 
     def coded(self) -> Iterator[tuple[int, dict[str, Any], dict[str, tuple[bytes, str]]]]:
-        """Each observation: its time, its numbers, and by camera its new frame's bytes with their media type.
+        """Yield each observation: its time, its numbers, and by camera its new frame's bytes with their media type.
 
         Raises:
             UserError: a frame cannot be read.
@@ -217,7 +217,7 @@ class Observations:
                 raise UserError(f"{file} is damaged at byte {offset:,}: no picture of {camera}")
             if picture.ndim == 3:
                 picture = cv2.cvtColor(picture, cv2.COLOR_BGR2RGB)
-            self._pictures = {key: kept for key, kept in self._pictures.items() if key[0] != camera}
+            self._pictures = {key: picture for key, picture in self._pictures.items() if key[0] != camera}
             self._pictures[camera, offset] = picture
         return self._pictures[camera, offset]
 

@@ -10,7 +10,7 @@ from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from strobe.loops.event_log import Log
-    from strobe.loops.instrument import Watching
+    from strobe.loops.instrument import LoopWatch
 
 ROLLOUT = "lerobot-rollout"
 NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate", "robot_client", "policy_server")
@@ -29,7 +29,7 @@ class Loop:
     """
 
     check: Callable[[Sequence[str]], Any]
-    watch: Callable[[Log, int, float, Callable[..., Any] | None], Watching]
+    watch: Callable[[Log, int, float, Callable[..., Any] | None], LoopWatch]
     main: Callable[[], Any]
 
 
@@ -53,13 +53,13 @@ def loop_of(command: str) -> Loop:
         from strobe.loops import rollout
         from strobe.loops.rollout_config import rollout_config
 
-        return Loop(rollout_config, rollout.Watch, rollout.loop.main)
+        return Loop(rollout_config, rollout.RolloutWatch, rollout.loop.main)
     if command == "robot_client":
         from strobe.loops import remote_client
 
         check, main = remote_client.config, remote_client.main
 
-        def made(log: Log, depth: int, record_s: float) -> Watching:
+        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
             return remote_client.ClientWatch(log, record_s)
 
     elif command == "policy_server":
@@ -67,7 +67,7 @@ def loop_of(command: str) -> Loop:
 
         check, main = remote_server.config, remote_server.main
 
-        def made(log: Log, depth: int, record_s: float) -> Watching:
+        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
             return remote_server.ServerWatch(log, depth, record_s)
 
     else:
@@ -76,7 +76,7 @@ def loop_of(command: str) -> Loop:
         check = teleoperation.record_config if command == teleoperation.RECORDING else teleoperation.teleoperate_config
         main = teleoperation.LOOPS[command][0].main
 
-        def made(log: Log, depth: int, record_s: float) -> Watching:
+        def made(log: Log, depth: int, record_s: float) -> LoopWatch:
             return teleoperation.TeleopWatch(command, log, record_s)
 
     return Loop(check, lambda log, depth, record_s, _: made(log, depth, record_s), main)

@@ -1,13 +1,7 @@
 """The anatomy of LeRobot's robot client, run as it is, with probes: observations go to a server, actions come back.
 
 The control thread takes an action from the queue, and below a threshold sends an observation, which holds it until the
-server has received it. A second thread waits for chunks and puts them into the queue. Beside the events of
-`rollout_loop`, times in nanoseconds of `host_ns`, ``stamps`` of a watched server's clock (see `remote_server`):
-
-    upload key pickled start end bytes must_go stamps    an observation was sent; pickled: when pickling began
-    trip key start end bytes stamps unpickled merged     a chunk came, for the observation ``key``; start: of the wait
-    shared yes                              server and client are on one machine, and share its clock
-    encoding images raw raw_ns jpeg jpeg_ns           its last images, in bytes: pickled, and as JPEG of quality 95
+server has received it. A second thread waits for chunks and puts them into the queue.
 """
 
 from __future__ import annotations
@@ -23,14 +17,13 @@ from typing import Any, Self
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import lent, parsed
+from strobe.lerobot.flags import parsed, patched_arguments
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log
-from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, Watching, standing_in
+from strobe.loops.header import Header, subject_of
+from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
 from strobe.loops.remote_stamps import key_of
 from strobe.loops.robot_header import buses_of, cameras_of, type_of
-from strobe.policies.families.registry import registered
-from strobe.results.subject import SubjectInfo
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 
@@ -52,7 +45,7 @@ def config(argv: Sequence[str]) -> Any:
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "robot.type" not in given and "config_path" not in given:
         raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
-    with lent(arguments, COMMAND):
+    with patched_arguments(arguments, COMMAND):
         return parsed(arguments, RobotClientConfig, lambda _: None, COMMAND)
 
 
@@ -65,7 +58,7 @@ def main() -> None:
     async_client()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
-class ClientWatch(Watching):
+class ClientWatch(LoopWatch):
     """Watches one run of LeRobot's robot client in this process."""
 
     def __init__(self, log: Log, record_s: float = 1800.0) -> None:
@@ -83,8 +76,8 @@ class ClientWatch(Watching):
 
         self._module = module
         client = module.RobotClient
-        self._swap(client, "start", _method(self._started, client.start))
-        self._swap(client, "control_loop", _method(self._looped, client.control_loop))
+        self._wrap(client, "start", self._started)
+        self._wrap(client, "control_loop", self._looped)
         self._interruptible()
         return self
 
@@ -105,12 +98,12 @@ class ClientWatch(Watching):
             self.log.start(header)
         except Exception as error:
             self._unwatched(error)
-        found = inner(client, *args, **kwargs)
-        if not found:
+        result = inner(client, *args, **kwargs)
+        if not result:
             self.notes.append(
                 f"no policy server at {client.server_address}, or it refused the policy; LeRobot's message is above"
             )
-        return found
+        return result
 
     def _looped(self, inner: Call, client: Any, *args: Any, **kwargs: Any) -> Any:
         self.begin()
@@ -122,12 +115,12 @@ class ClientWatch(Watching):
 
     def _attach(self, client: Any) -> None:
         module, robot = self._module, client.robot
-        self._replaced(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)))
+        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
         shim = standing_in(
             pickle, dumps=self._timed(self._pickling(pickle.dumps), PICKLE), loads=self._timed(pickle.loads, UNPICKLE)
         )
-        self._replaced(module, "pickle", shim)
-        self._attached([Hook(robot, "get_observation", OBSERVATION)])
+        self._replace(module, "pickle", shim, self._probes)
+        self._time([Hook(robot, "get_observation", OBSERVATION)])
         self._buses(buses_of(robot))
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
@@ -176,9 +169,9 @@ class ClientWatch(Watching):
                 self._sent.pop(next(iter(self._sent)))
             self._current = (key, 0, bool(observation.must_go))
             append(("seen", now, key))
-            found = inner(observation, *args, **kwargs)
-            self._images = [one for one in observation.get_observation().values() if _is_image(one)]
-            return found
+            result = inner(observation, *args, **kwargs)
+            self._images = [value for value in observation.get_observation().values() if _is_image(value)]
+            return result
 
         return call
 
@@ -235,7 +228,7 @@ class ClientWatch(Watching):
 
         def call(incoming: Any, *args: Any, **kwargs: Any) -> Any:
             begin, before = host_ns(), client.action_queue.qsize()
-            found = inner(incoming, *args, **kwargs)
+            result = inner(incoming, *args, **kwargs)
             end, queue = host_ns(), client.action_queue
             self._latest = (queue, self._latest[1] + 1)
             if incoming:
@@ -245,17 +238,9 @@ class ClientWatch(Watching):
                 append(("taken", self._sent.get(key, start), key))
                 append(("merge", end, executed, before, executed, len(incoming), queue.qsize()))
                 append(("trip", key, start, came, size, stamps, begin, end))
-            return found
+            return result
 
         return call
-
-
-def _method(around: Call, inner: Call) -> Call:
-    @functools.wraps(inner)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(inner, self, *args, **kwargs)
-
-    return call
 
 
 def _is_image(value: Any) -> bool:
@@ -263,7 +248,7 @@ def _is_image(value: Any) -> bool:
 
 
 def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
-    """Bytes and nanoseconds (packed and unpacked, median) of ``images``: pickled, then as JPEG of quality 95.
+    """Measure bytes and nanoseconds (packed and unpacked, median) of ``images``: pickled, then as JPEG of quality 95.
 
     Args:
         images: uint8, of shape (height, width, 3).
@@ -272,57 +257,45 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
 
     def jpeg() -> int:
         packed = [cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 95])[1] for image in images]
-        for one in packed:
-            cv2.imdecode(one, cv2.IMREAD_COLOR)
-        return sum(one.nbytes for one in packed)
+        for image in packed:
+            cv2.imdecode(image, cv2.IMREAD_COLOR)
+        return sum(image.nbytes for image in packed)
 
     def raw() -> int:
         packed = pickle.dumps(list(images))
         pickle.loads(packed)
         return len(packed)
 
-    found: list[int] = []
+    figures: list[int] = []
     for way in (raw, jpeg):
         took, size = [], 0
         for _ in range(TRIED):
             start = host_ns()
             size = way()
             took.append(host_ns() - start)
-        found += [size, sorted(took)[TRIED // 2]]
-    return found[0], found[1], found[2], found[3]
+        figures += [size, sorted(took)[TRIED // 2]]
+    return figures[0], figures[1], figures[2], figures[3]
 
 
-def header_of(client: Any) -> dict[str, Any]:
-    """Facts about a run that events do not tell, as JSON data."""
+def header_of(client: Any) -> Header:
+    """Return the header of a client's run."""
     config, robot = client.config, client.robot
-    family = registered(config.policy_type)
-    images = [one for one in robot.observation_features.values() if isinstance(one, tuple)]
-    info = SubjectInfo(
-        name=config.policy_type,
-        kind=config.policy_type,
-        source=Path(str(config.pretrained_name_or_path)).name,
-        parameters=0,
-        weight_bytes=0,
-        inputs=f"the robot {type_of(robot)}, {len(images)} cameras; the policy runs at {client.server_address}",
-        anatomy=family.name if family is not None and family.probes is not None else "modules",
+    cameras = sum(isinstance(shape, tuple) for shape in robot.observation_features.values())
+    return Header(
+        command=COMMAND,
+        subject=subject_of(
+            config.policy_type,
+            Path(str(config.pretrained_name_or_path)).name,
+            f"the robot {type_of(robot)}, {cameras} cameras; the policy runs at {client.server_address}",
+        ),
+        robot=type_of(robot),
+        strategy=config.aggregate_fn_name,
+        engine="remote",
+        fps=float(config.fps),
+        threshold=int(config.chunk_size_threshold * config.actions_per_chunk),
+        share=float(config.chunk_size_threshold),
+        chunk=int(config.actions_per_chunk),
+        guided=True,
+        joints=list(robot.action_features),
+        main=threading.get_ident(),
     )
-    return {
-        "command": COMMAND,
-        "subject": info.model_dump(mode="json"),
-        "robot": type_of(robot),
-        "device": "cpu",
-        "strategy": config.aggregate_fn_name,
-        "engine": "remote",
-        "fps": float(config.fps),
-        "multiplier": 1,
-        "dataset_fps": None,
-        "threshold": int(config.chunk_size_threshold * config.actions_per_chunk),
-        "share": float(config.chunk_size_threshold),
-        "chunk": int(config.actions_per_chunk),
-        "horizon": None,
-        "guided": True,
-        "can_rtc": False,
-        "joints": list(robot.action_features),
-        "main": threading.get_ident(),
-        "compiled": False,
-    }

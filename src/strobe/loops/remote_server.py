@@ -1,12 +1,8 @@
 """The anatomy of LeRobot's policy server, run as it is, with probes.
 
 Threads of gRPC's pool answer the client: one receives an observation, unpickles it and decides whether it is worth a
-call; another waits for one, asks the policy, pickles the chunk and sleeps up to ``--inference_latency``. Which thread
-does what changes from call to call. Beside the events of `rollout_loop`, times in nanoseconds of `host_ns`:
-
-    role thread name                       from here on, the thread does what is called so
-    observed start end bytes decision must_go     an observation came; decision: see `remote_stamps`
-    served taken end bytes key             a chunk was made and sent
+call; another waits for one, calls the policy, pickles the chunk and sleeps up to ``--inference_latency``. Which thread
+does what changes from call to call.
 
 What it sends along with its answers, as stamps: of an observation when its call began, when it was received and when
 unpickled, when the call ended, and the decision; of a chunk when the call began, when its observation was taken, when
@@ -26,15 +22,15 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
-from strobe.lerobot.flags import lent, parsed
+from strobe.lerobot.flags import parsed, patched_arguments
 from strobe.loops import remote_stamps
 from strobe.loops.event_log import Log, opener
-from strobe.loops.instrument import SLEEP, Call, Watching, standing_in
+from strobe.loops.header import Header, subject_of
+from strobe.loops.instrument import SLEEP, Call, LoopWatch, standing_in
 from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 from strobe.policies import lerobot_policies
-from strobe.policies.families.registry import family_of, registered
-from strobe.results.subject import SubjectInfo
+from strobe.policies.families.registry import family_of
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
@@ -49,7 +45,7 @@ def config(argv: Sequence[str]) -> Any:
     arguments = remote_stamps.arguments_of(COMMAND, argv)
     from lerobot.async_inference.configs import PolicyServerConfig
 
-    with lent(arguments, COMMAND):
+    with patched_arguments(arguments, COMMAND):
         return parsed(arguments, PolicyServerConfig, lambda _: None, COMMAND)
 
 
@@ -62,7 +58,7 @@ def main() -> None:
     serve()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
-class ServerWatch(Watching):
+class ServerWatch(LoopWatch):
     """Watches one run of LeRobot's policy server in this process; what is recorded begins with its first policy."""
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0) -> None:
@@ -71,7 +67,7 @@ class ServerWatch(Watching):
         self.endless = True
         self._policy = ExitStack()  # probes on the policy that is served now
         self._on = False
-        self._here = threading.local()  # of the call that a thread answers: its marks, and what it found
+        self._here = threading.local()  # of the call that a thread answers: its marks, sizes and decision
 
     def __enter__(self) -> Self:
         from lerobot.async_inference import policy_server as module
@@ -86,7 +82,7 @@ class ServerWatch(Watching):
             ("_enqueue_observation", self._deciding),
             ("_predict_action_chunk", self._predicting),
         ):
-            self._swap(server, name, _method(around, getattr(server, name)))
+            self._wrap(server, name, around)
         self._interruptible()
         return self
 
@@ -97,9 +93,9 @@ class ServerWatch(Watching):
 
     def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: Any) -> Any:
         self._policy.close()
-        found = inner(server, *args, **kwargs)
+        result = inner(server, *args, **kwargs)
         if server.policy is None or self.stopped:
-            return found
+            return result
         try:
             first = not self._until
             if first:
@@ -111,7 +107,7 @@ class ServerWatch(Watching):
             self._attach_policy(server)
         except Exception as error:
             self._unwatched(error)
-        return found
+        return result
 
     def _attach(self) -> None:
         module = self._module
@@ -120,14 +116,14 @@ class ServerWatch(Watching):
             dumps=self._marking(self._sizing(pickle.dumps), PICKLE),
             loads=self._marking(pickle.loads, UNPICKLE),
         )
-        self._replaced(module, "pickle", shim)
-        self._replaced(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)))
+        self._replace(module, "pickle", shim, self._probes)
+        self._replace(module, "time", standing_in(time, sleep=self._timed(time.sleep, SLEEP)), self._probes)
         for name, section in (
             ("receive_bytes_in_chunks", RECEIVE),
             ("raw_observation_to_observation", PREPARE),
         ):
-            self._replaced(module, name, self._marking(self._sizing(getattr(module, name)), section))
-        self._replaced(module, "observations_similar", self._comparing(module.observations_similar))
+            self._replace(module, name, self._marking(self._sizing(getattr(module, name)), section), self._probes)
+        self._replace(module, "observations_similar", self._comparing(module.observations_similar), self._probes)
         self._probes.callback(sections.put_on(opener(self.log.append)))
 
     def _attach_policy(self, server: Any) -> None:
@@ -140,7 +136,7 @@ class ServerWatch(Watching):
             parts = family_of(server.policy, server.policy_type).hooks(server.policy, training=False, depth=self.depth)
             self._policy.enter_context(Attached(parts))
         except Exception as error:
-            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+            self.notes.append(f"the policy's parts are not timed: {error}"[:300])
 
     def _processing(self, names: dict[int, str], inner: Call) -> Call:
         marked = {number: self._marking(inner, name) for number, name in names.items()}
@@ -157,10 +153,10 @@ class ServerWatch(Watching):
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            found = timed(*args, **kwargs)
+            result = timed(*args, **kwargs)
             if (marks := getattr(here, "marks", None)) is not None:
                 marks[name] = host_ns()
-            return found
+            return result
 
         return call
 
@@ -170,10 +166,10 @@ class ServerWatch(Watching):
 
         @functools.wraps(inner)
         def call(*args: Any, **kwargs: Any) -> Any:
-            found = inner(*args, **kwargs)
-            if isinstance(found, bytes):
-                here.size = len(found)
-            return found
+            result = inner(*args, **kwargs)
+            if isinstance(result, bytes):
+                here.size = len(result)
+            return result
 
         return call
 
@@ -209,10 +205,10 @@ class ServerWatch(Watching):
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.similar, full = False, server.observation_queue.full()
-        kept = self._timed(inner, DECIDE)(server, observation)
+        accepted = self._timed(inner, DECIDE)(server, observation)
         here.must_go = observation.must_go
-        here.decision = (REPLACED if full else KEPT) if kept else (SIMILAR if here.similar else PREDICTED)
-        return kept
+        here.decision = (REPLACED if full else KEPT) if accepted else (SIMILAR if here.similar else PREDICTED)
+        return accepted
 
     def _serving(self, inner: Call, server: Any, request: Any, context: Any) -> Any:
         if not self._on or self._over(host_ns()):
@@ -238,48 +234,28 @@ class ServerWatch(Watching):
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.taken, here.key = host_ns(), key_of(observation.get_timestamp())
-        found = inner(server, observation)
-        here.done, here.length = host_ns(), len(found)
-        return found
+        result = inner(server, observation)
+        here.done, here.length = host_ns(), len(result)
+        return result
 
 
-def _method(around: Call, inner: Call) -> Call:
-    @functools.wraps(inner)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(inner, self, *args, **kwargs)
-
-    return call
-
-
-def header_of(server: Any, path: str) -> dict[str, Any]:
-    """Facts about a run that events do not tell, as JSON data; of the first policy that it serves."""
-    kind = server.policy_type
-    family = registered(kind)
-    info = SubjectInfo(
-        name=kind,
-        kind=kind,
-        source=Path(path).name,
-        inputs="observations that a robot client sends",
-        anatomy=family.name if family is not None and family.probes is not None else "modules",
-        **lerobot_policies.count(server.policy),
+def header_of(server: Any, path: str) -> Header:
+    """Return the header of a server's run, of the first policy that it serves."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return Header(
+        command=COMMAND,
+        subject=subject_of(
+            server.policy_type,
+            Path(path).name,
+            "observations that a robot client sends",
+            **lerobot_policies.count(server.policy),
+        ),
+        robot="a robot client",
+        device=str(server.device),
+        strategy="serve",
+        engine="server",
+        fps=float(server.config.fps),
+        latency=float(server.config.inference_latency),
+        chunk=int(server.actions_per_chunk),
+        main=threading.get_ident() if on_main else 0,
     )
-    return {
-        "command": COMMAND,
-        "subject": info.model_dump(mode="json"),
-        "robot": "a robot client",
-        "device": str(server.device),
-        "strategy": "serve",
-        "engine": "server",
-        "fps": float(server.config.fps),
-        "multiplier": 1,
-        "dataset_fps": None,
-        "threshold": None,
-        "latency": float(server.config.inference_latency),
-        "chunk": int(server.actions_per_chunk),
-        "horizon": None,
-        "guided": False,
-        "can_rtc": False,
-        "joints": [],
-        "main": threading.get_ident() if threading.current_thread() is threading.main_thread() else 0,
-        "compiled": False,
-    }

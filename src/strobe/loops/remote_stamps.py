@@ -25,7 +25,7 @@ KEPT, REPLACED, PREDICTED, SIMILAR = range(4)
 
 
 def boot() -> str:
-    """A name for this start of this machine; '' where there is none to be had."""
+    """Return a name for this start of this machine; '' where there is none to be had."""
     with contextlib.suppress(OSError):
         return hashlib.sha256(Path("/proc/sys/kernel/random/boot_id").read_bytes()).hexdigest()[:16]
     return ""
@@ -38,21 +38,21 @@ def send(context: Any, stamps: list[int]) -> None:
 
 
 def received(call: Any) -> tuple[list[int] | None, str]:
-    """The stamps of a finished gRPC call, None without any, and the server's `boot`. Never raises."""
+    """Return the stamps of a finished gRPC call, None without any, and the server's `boot`. Never raises."""
     with contextlib.suppress(Exception):
-        told = dict(call.trailing_metadata() or ())
-        if STAMPS in told:
-            return [int(stamp) for stamp in json.loads(told[STAMPS])], str(told.get(BOOT, ""))
+        metadata = dict(call.trailing_metadata() or ())
+        if STAMPS in metadata:
+            return [int(stamp) for stamp in json.loads(metadata[STAMPS])], str(metadata.get(BOOT, ""))
     return None, ""
 
 
 def key_of(timestamp: float) -> int:
-    """The name of an observation: its time, which comes back with its first action."""
+    """Return the name of an observation: its time, which comes back with its first action."""
     return round(timestamp * 1e6)
 
 
 def arguments_of(command: str, argv: Sequence[str]) -> list[str]:
-    """``argv`` as ``--a=1``. Raises UserError where gRPC is not installed, help is asked for, or the rate is 0."""
+    """Return ``argv`` as ``--a=1``. Raises UserError for help, a rate of 0, and where gRPC is not installed."""
     require_grpc()
     arguments = joined(argv, command)
     if "--help=true" in arguments:

@@ -1,33 +1,12 @@
 """The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
 
-What the loop calls becomes sections, what passes between its threads becomes events, both as tuples in a `Log`. A
-probe takes no lock and computes nothing that the robot is given. Where one cannot be attached the robot runs without.
-
-Events, by their first field; times are nanoseconds of `host_ns`:
-
-    s name start end thread                 a section
-    tick start                              the loop asks the robot for an observation
-    seen t identity                         an engine with a thread is told of an observation
-    taken t identity                        the inference thread begins with that observation
-    get start end got depth chunk position  the loop asked for an action; depth: actions left, -1 unknown
-    values t numbers                        the action it got
-    at numbers                              the joints' positions in the observation
-    sent numbers                            the command that the robot took, after its own limits
-    pick t got                              the tick has an action to send, or none
-    call start end assumed left length      one chunk was predicted; assumed: inference_delay
-    used start end cpu waited               that call on its thread; waited: for a CPU, -1 unknown
-    merge t delay before consumed length after   the queue took a chunk; before, after: actions in it
-    camera t name fresh age                 a camera was read: see `CameraProbe`
-    bus start end lost damaged waiting cpu  the motors were read: see `BusProbe`
-    turns t waited own all                  nanoseconds so far: see `spent`
-    frame t, reset t, run t, end t          a frame was recorded; the engine was reset; the loop begins, ends
-    scheduled t policy priority             scheduling policy of the control thread
-    cadence text                            what LeRobot's own timer said of the run
+What the loop calls becomes sections, what passes between its threads becomes other events (`strobe.loops.events`), all
+as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is given. Where one cannot be attached
+the robot runs without.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import threading
 from collections.abc import Callable
@@ -43,7 +22,8 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from strobe.lerobot import versions
 from strobe.lerobot.action_queue import actions_left
 from strobe.loops.bench_calls import CallWatch
-from strobe.loops.event_log import Event, LastError, Log, opener
+from strobe.loops.event_log import LastError, Log, opener
+from strobe.loops.events import Row
 from strobe.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -55,7 +35,7 @@ from strobe.loops.instrument import (
     SAVE,
     SLEEP,
     Call,
-    Watching,
+    LoopWatch,
     given,
     sleeps,
 )
@@ -80,15 +60,17 @@ NAMES = frozenset(
 )
 
 
-class Watch(Watching):
-    """Watches one run of ``lerobot-rollout`` in this process, inside ``with Watch(log) as watch:``.
+class RolloutWatch(LoopWatch):
+    """Watches one run of ``lerobot-rollout`` in this process, inside ``with RolloutWatch(log) as watch:``.
 
     Args:
         log: where events go; started once the robot is connected.
         depth: levels of the policy's parts.
         record_s: after so many seconds the probes come off and the run goes on by itself.
-        keep: takes each tick's start and observation, at once; None: they are not kept.
+        keep: called with each tick's start and observation; must return at once. None: they are not recorded.
     """
+
+    _call_watch: CallWatch  # of the context that the probes are attached to
 
     def __init__(self, log: Log, depth: int = 1, record_s: float = 1800.0, keep: Call | None = None) -> None:
         super().__init__(log, record_s)
@@ -109,7 +91,7 @@ class Watch(Watching):
             ("create_strategy", self._strategy),
             ("ProcessSignalHandler", self._handler),
         ):
-            self._swap(loop, name, functools.partial(around, getattr(loop, name)))
+            self._wrap(loop, name, around)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -159,13 +141,14 @@ class Watch(Watching):
 
     def attach(self, context: Any) -> None:
         """Attach every probe to what LeRobot's ``build_rollout_context`` made."""
-        self._engine, self.calls = context.policy.inference, CallWatch(context, self.log.append)
+        self._engine = context.policy.inference
+        self.calls = self._call_watch = CallWatch(context, self.log.append)
         robot, policy = context.hardware.robot_wrapper.inner, context.policy.policy
         multiplier = context.runtime.cfg.interpolation_multiplier
         unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
         base = unwrap()
-        names, told = context.data.ordered_action_keys, robot.observation_features
-        self.joints = list(names) if all(told.get(name) is float for name in names) else []
+        joints, features = context.data.ordered_action_keys, robot.observation_features
+        self.joints = list(joints) if all(features.get(name) is float for name in joints) else []
         self._around(Hook(ThreadSafeRobot, "send_action", ACTION), self._commanding)
         hooks: list[Hook] = []
         if context.runtime.cfg.display_data:
@@ -182,10 +165,10 @@ class Watch(Watching):
             id(context.policy.preprocessor): PREPROCESSING,
             id(context.policy.postprocessor): POSTPROCESSING,
         }
-        self._attached(hooks)
+        self._time(hooks)
         threaded = hasattr(self._engine, "_action_queue")
         steps = None if threaded else Steps()
-        self._processors(names, "s" if steps is None else steps.processed)
+        self._time_processors(names, "s" if steps is None else steps.processed)
         for name, camera in cameras_of(robot).items():
             self._camera(name, camera)
         self._buses(buses_of(robot))
@@ -195,7 +178,7 @@ class Watch(Watching):
             self._around(Hook(self._engine, "notify_observation", ""), self._noting)
         self._around(Hook(self._engine, "reset", ""), self._resetting)
         if hasattr(self._engine, versions.QUERY):
-            self._attached([Hook(self._engine, versions.QUERY, QUERY)])
+            self._time([Hook(self._engine, versions.QUERY, QUERY)])
         if multiplier > 1:
             self._around(Hook(ActionInterpolator, "get", ""), self._picking)
         self._around(Hook(rtc, "build_dataset_frame", PREPARE), self._taking)
@@ -205,7 +188,7 @@ class Watch(Watching):
             parts = family_of(base, context.runtime.cfg.policy.type).hooks(base, training=False, depth=self.depth)
             self._probes.enter_context(Attached(parts))
         except Exception as error:
-            self.notes.append(f"the policy's parts are not told: {error}"[:300])
+            self.notes.append(f"the policy's parts are not timed: {error}"[:300])
         logger = logging.getLogger(rtc.__name__)
         logger.addHandler(self._errors)
         self._body.callback(logger.removeHandler, self._errors)
@@ -217,9 +200,9 @@ class Watch(Watching):
         LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
         since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
         """
-        append, engine, used = self.log.append, self._engine, self.calls
+        append, engine, used = self.log.append, self._engine, self._call_watch
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
-        told = _got if steps is None else steps.got
+        rows_of = _got if steps is None else steps.got
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -239,8 +222,8 @@ class Watch(Watching):
                     if at == 0 and action is not None:
                         number -= 1  # merged since: the action was the last one of the chunk before
                 end = host_ns()
-                kept = action if action is None or action.is_cpu else action.tolist()
-                append((_got, start, end, ident(), kept, left, number, at - 1, picks))
+                values = action if action is None or action.is_cpu else action.tolist()
+                append((_got, start, end, ident(), values, left, number, at - 1, picks))
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
@@ -258,8 +241,8 @@ class Watch(Watching):
                 if before <= 0:
                     used.end()
                     chunks[0] += 1
-                kept = action if action is None or action.is_cpu else action.tolist()
-                append((told, start, end, ident(), kept, after, chunks[0], int(before > 0), picks))
+                values = action if action is None or action.is_cpu else action.tolist()
+                append((rows_of, start, end, ident(), values, after, chunks[0], int(before > 0), picks))
                 return action
 
             return from_queue if steps is None else from_policy
@@ -270,7 +253,7 @@ class Watch(Watching):
         append, inner = self.log.append, self._timed(bare, CHUNK)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls.options = kwargs
+            self._call_watch.options = kwargs
             assumed, left = kwargs.get("inference_delay"), kwargs.get("prev_chunk_left_over")
             start = host_ns()
             actions = inner(*args, **kwargs)
@@ -286,17 +269,17 @@ class Watch(Watching):
 
         def call(queue: Any, *args: Any, **kwargs: Any) -> Any:
             before, at = queue.qsize(), queue.last_index
-            self.calls.end()
-            found = inner(queue, *args, **kwargs)
+            self._call_watch.end()
+            result = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
             processed = given(args, kwargs, 1, "processed_actions")
             delay = given(args, kwargs, 2, "real_delay")
             index = given(args, kwargs, 3, "action_index_before_inference")
-            length, after = (0 if one is None else len(one) for one in (processed, held))
+            length, after = (0 if actions is None else len(actions) for actions in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
-            return found
+            return result
 
         return call
 
@@ -314,7 +297,7 @@ class Watch(Watching):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
-            self.calls.begin(args, kwargs)
+            self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
 
         return call
@@ -349,25 +332,25 @@ class Steps:
     def __init__(self) -> None:
         self._processed: dict[str, tuple[int, int]] = {}  # the last start and end of each processor
 
-    def processed(self, name: str, start: int, end: int, thread: int) -> list[Event]:
+    def processed(self, name: str, start: int, end: int, thread: int) -> list[Row]:
         """Return the events of a processor's call."""
         self._processed[name] = start, end
         return [("s", name, start, end, thread)]
 
-    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Event]:
+    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
         """Return the events of a call for an action, which returned ``action``; see `_got`."""
-        found: list[Event] = []
+        rows: list[Row] = []
         (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
         if start <= begun <= ready <= over:
-            found = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
-        return [*found, *_got(start, end, thread, *action)]
+            rows = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
+        return [*rows, *_got(start, end, thread, *action)]
 
 
 def _got(
     start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
-) -> list[Event]:
+) -> list[Row]:
     got = int(action is not None)
-    found: list[Event] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
+    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
     if got:
-        found.append(("values", end, action if isinstance(action, list) else action.tolist()))
-    return [*found, ("pick", end, got)] if picks else found
+        rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
+    return [*rows, ("pick", end, got)] if picks else rows

@@ -9,7 +9,7 @@ from lerobot.rollout import RolloutConfig
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent, parsed
+from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.loops import rollout
 from strobe.policies import lerobot_policies
 
@@ -37,7 +37,7 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
         if "policy.path" not in given:
             raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
         lerobot_policies.config_from_path(given["policy.path"], [])
-    with lent(arguments, COMMAND):
+    with patched_arguments(arguments, COMMAND):
         config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
     if not 0 < config.fps < math.inf:
         raise UserError(f"--fps={config.fps:g}: must be above 0")

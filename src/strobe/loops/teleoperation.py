@@ -1,7 +1,7 @@
 """The anatomy of ``lerobot-record`` and ``lerobot-teleoperate``: LeRobot's own loops, run as they are, with probes.
 
 Both ask the robot for an observation and the leader for an action, and send it on; no policy takes part. Their events
-are those of `rollout_loop`; a tick that sends an action has had one (``pick``).
+are those of `strobe.loops.events`; a tick that sends an action has had one (``pick``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent, parsed
-from strobe.loops.bus_probe import spent
+from strobe.lerobot.flags import joined, parsed, patched_arguments
+from strobe.loops.device_probes import cpu_use
 from strobe.loops.event_log import Log
+from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import (
     ACTION,
     LEADER_READ,
@@ -30,11 +31,10 @@ from strobe.loops.instrument import (
     RECORD,
     SAVE,
     Call,
-    Watching,
+    LoopWatch,
     sleeps,
 )
-from strobe.loops.robot_header import asked, buses_of, cameras_of, type_of
-from strobe.results.subject import SubjectInfo
+from strobe.loops.robot_header import argument, buses_of, cameras_of, type_of
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 
@@ -78,7 +78,7 @@ def _config(argv: Sequence[str], command: str, config_class: type[Any], needed: 
         for name in needed:
             if name not in given:
                 raise UserError(_EXAMPLES[name])
-    with lent(arguments, command):
+    with patched_arguments(arguments, command):
         return parsed(arguments, config_class, lambda _: None, command)
 
 
@@ -88,7 +88,7 @@ def _checked(config: Any, fps: float, flag: str) -> Any:
     return config
 
 
-class TeleopWatch(Watching):
+class TeleopWatch(LoopWatch):
     """Watches one run of ``lerobot-record`` or ``lerobot-teleoperate`` in this process.
 
     Args:
@@ -102,8 +102,7 @@ class TeleopWatch(Watching):
         self._begun = False
 
     def __enter__(self) -> Self:
-        loop = getattr(self._module, self._name)
-        self._swap(self._module, self._name, functools.wraps(loop)(functools.partial(self._looped, loop)))
+        self._wrap(self._module, self._name, self._looped)
         self._interruptible()
         return self
 
@@ -127,57 +126,42 @@ class TeleopWatch(Watching):
                 self._unwatched(error)
         append = self.log.append
         append(("reset", host_ns()))
-        self._scheduled()  # between two episodes the one before was encoded
+        self._log_scheduling()  # between two episodes the one before was encoded
         try:
-            found = loop(*args, **kwargs)
+            result = loop(*args, **kwargs)
         except BaseException as error:
             self._resting = True
             self._interrupted += isinstance(error, KeyboardInterrupt)
             self.end()  # what follows puts the robot to rest
             raise
-        append(("turns", host_ns(), *spent()))
+        append(("turns", host_ns(), *cpu_use()))
         append(("reset", host_ns()))  # what follows is no tick: saving, speaking, or putting the robot to rest
-        return found
+        return result
 
-    def _header(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _header(self, given: dict[str, Any]) -> Header:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
-        kind, led = asked("--robot.type") or type_of(robot), asked("--teleop.type") or _named(leader)
-        told = robot.observation_features
-        self.joints = [name for name in robot.action_features if told.get(name) is float]
-        info = SubjectInfo(
-            name=kind,
-            kind=kind,
-            source="no policy",
-            parameters=0,
-            weight_bytes=0,
-            inputs=f"the leader {led}, {len(cameras_of(robot))} cameras",
+        kind, led = argument("--robot.type") or type_of(robot), argument("--teleop.type") or _named(leader)
+        features = robot.observation_features
+        self.joints = [name for name in robot.action_features if features.get(name) is float]
+        return Header(
+            command=self.command,
+            subject=subject_of(kind, "no policy", f"the leader {led}, {len(cameras_of(robot))} cameras"),
+            robot=kind,
+            strategy=led,
+            engine="none",
+            fps=float(given["fps"]),
+            dataset_fps=dataset.fps if dataset is not None else None,
+            joints=self.joints,
+            main=threading.get_ident(),
         )
-        return {
-            "command": self.command,
-            "subject": info.model_dump(mode="json"),
-            "robot": kind,
-            "device": "cpu",
-            "strategy": led,
-            "engine": "none",
-            "fps": float(given["fps"]),
-            "multiplier": 1,
-            "dataset_fps": dataset.fps if dataset is not None else None,
-            "threshold": None,
-            "horizon": None,
-            "guided": False,
-            "can_rtc": False,
-            "joints": self.joints,
-            "main": threading.get_ident(),
-            "compiled": False,
-        }
 
     def _attach(self, given: dict[str, Any]) -> None:
         robot, leader, dataset = given["robot"], given["teleop"], given.get("dataset")
         leaders = leader if isinstance(leader, list) else [leader]
         hooks = sleeps([self._module])
-        for one in leaders:
-            hooks.append(Hook(one, "get_action", LEADER))
-            for bus in buses_of(one, "get_action").values():
+        for arm in leaders:
+            hooks.append(Hook(arm, "get_action", LEADER))
+            for bus in buses_of(arm, "get_action").values():
                 pairs = (("sync_read", LEADER_READ), ("sync_write", LEADER_WRITTEN))
                 hooks += [Hook(bus, name, of) for name, of in pairs if hasattr(bus, name)]
         if dataset is not None:
@@ -185,9 +169,9 @@ class TeleopWatch(Watching):
             self._around(Hook(dataset, "add_frame", RECORD), self._recording)
         if given.get("display_data"):
             hooks.append(Hook(self._module, "log_visualization_data", DISPLAY))
-        self._attached(hooks)
+        self._time(hooks)
         self._buses(buses_of(robot))
-        self._processors(
+        self._time_processors(
             {
                 id(given["robot_observation_processor"]): PROCESS_OBSERVATION,
                 id(given["teleop_action_processor"]): PROCESS_LEADER,

@@ -8,11 +8,11 @@ from lerobot.configs import parser
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent, parsed
+from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.policies import lerobot_policies
 from strobe.policies.dataset_frames import locate_dataset
 
-__all__ = ["lent", "train_config"]
+__all__ = ["patched_arguments", "train_config"]
 
 # What would write or push, and what a measurement puts in its place.
 _WRITES = {
@@ -41,7 +41,7 @@ def train_config(argv: Sequence[str], *, measuring: bool = False) -> TrainPipeli
     _require_subject(arguments)
     if measuring:
         arguments = _without_writing(arguments)
-    with lent(arguments):
+    with patched_arguments(arguments):
         config = parsed(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
     for name, value, least in (("batch_size", config.batch_size, 1), ("num_workers", config.num_workers, 0)):
         if value < least:
@@ -73,6 +73,6 @@ def _require_subject(arguments: Sequence[str]) -> None:
 
 
 def _without_writing(arguments: Sequence[str]) -> list[str]:
-    kept = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
-    subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in kept) else "policy"
-    return [*kept, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]
+    others = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
+    subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in others) else "policy"
+    return [*others, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]

@@ -10,7 +10,6 @@ import functools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -23,6 +22,7 @@ from torch.utils.data import dataloader as torch_loader
 
 from strobe.devices.memory import DeviceMemory, memory_of
 from strobe.loops import loader_probes
+from strobe.loops.instrument import Instrument
 from strobe.policies.families.registry import family_of
 from strobe.policies.subject import ITERATION
 from strobe.timeline import Probe, Timeline, section
@@ -52,8 +52,8 @@ _PROBES = (
 
 
 @dataclass
-class Watch:
-    """Watches one run of ``lerobot-train`` in this process, inside ``with Watch(…) as watch:``.
+class TrainingWatch(Instrument):
+    """Watches one run of ``lerobot-train`` in this process, inside ``with TrainingWatch(…) as watch:``.
 
     Args:
         depth: levels of the policy's parts, forward and backward.
@@ -64,7 +64,7 @@ class Watch:
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
 
     Attributes:
-        peak_device: the most memory in use on the device in the steps recorded, in bytes; None where it is not told.
+        peak_device: the most memory in use on the device in the steps recorded, in bytes; None where it is unknown.
     """
 
     depth: int = 1
@@ -85,8 +85,7 @@ class Watch:
     peak_device: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._body = ExitStack()  # the loop's own names, replaced
-        self._probes = ExitStack()
+        super().__init__()
         self._parts: list[Hook] = []
         self._step: Mark | None = None
         self._training_loader: Any = None
@@ -97,17 +96,16 @@ class Watch:
         self._memory: DeviceMemory | None = None
 
     def __enter__(self) -> Self:
-        self._replace(loop, "make_train_eval_datasets", self._datasets)
-        self._replace(loop, "make_optimizer_and_scheduler", self._made)
-        self._replace(loop, "cycle", self._cycle)
-        self._replace(loop, "tqdm", self._bar)
+        self._wrap(loop, "make_train_eval_datasets", self._datasets)
+        self._wrap(loop, "make_optimizer_and_scheduler", self._made)
+        self._wrap(loop, "cycle", self._cycle)
+        self._wrap(loop, "tqdm", self._bar)
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._step = self._between = None  # a step that did not end is not one
-        self._let_go()
+        super().__exit__(*exception)
         self._training_loader = None  # it holds the workers, which report when they end
-        self._body.close()
 
     @property
     def parts(self) -> set[str]:
@@ -119,30 +117,20 @@ class Watch:
         """Steps recorded."""
         return len(self.uses)
 
-    def _replace(self, owner: Any, name: str, around: Callable[..., Any], stack: ExitStack | None = None) -> None:
-        inner = vars(owner)[name]
-
-        @functools.wraps(inner)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return around(inner, *args, **kwargs)
-
-        setattr(owner, name, call)
-        (stack or self._body).callback(setattr, owner, name, inner)
-
     # What the loop calls before its first step.
 
     def _datasets(self, inner: Callable[..., Any], config: Any) -> Any:
         self.config = config
-        found = inner(config)
-        self.dataset = found[0]
-        return found
+        datasets = inner(config)
+        self.dataset = datasets[0]
+        return datasets
 
     def _made(self, inner: Callable[..., Any], config: Any, policy: nn.Module) -> Any:
-        found = inner(config, policy)
+        made = inner(config, policy)
         self.policy = policy
         self.device = next(policy.parameters()).device
         self._attach(policy)
-        return found
+        return made
 
     def _attach(self, policy: nn.Module) -> None:
         timeline = Timeline(self.device, serialised=self.serialised)
@@ -169,11 +157,11 @@ class Watch:
         stack.callback(loader_probes.use_worker_main())
         if self.config.num_workers == 0:
             stack.callback(loader_probes.attach_loader(lambda broken: self.broken.append(broken)))
-        self._replace(Accelerator, "backward", self._backward, stack)
-        self._replace(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
-        self._replace(loop, "update_policy", self._update, stack)
-        self._replace(loop, "save_checkpoint", functools.partial(self._apart, CHECKPOINT), stack)
-        self._replace(loop, "eval_policy_all", functools.partial(self._apart, ROLLOUTS), stack)
+        self._wrap(Accelerator, "backward", self._backward, stack)
+        self._wrap(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
+        self._wrap(loop, "update_policy", self._update, stack)
+        self._wrap(loop, "save_checkpoint", functools.partial(self._interruption, CHECKPOINT), stack)
+        self._wrap(loop, "eval_policy_all", functools.partial(self._interruption, ROLLOUTS), stack)
         pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
         stack.enter_context(Attached(hooks_of(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS})))
         stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
@@ -205,12 +193,12 @@ class Watch:
     def _update(self, inner: Callable[..., Any], tracker: Any, policy: Any, *args: Any, **kwargs: Any) -> Any:
         self._close({FLOATS})
         self._look_at_memory()
-        found = inner(tracker, policy, *args, **kwargs)
+        output = inner(tracker, policy, *args, **kwargs)
         if self._step is not None:
             self.losses.append(tracker.metrics["loss"].val)
             self._communicated(policy)
         self._open(LOGGING)
-        return found
+        return output
 
     def _backward(self, inner: Callable[..., Any], accelerator: Any, *args: Any, **kwargs: Any) -> None:
         start = self._mark()
@@ -219,21 +207,21 @@ class Watch:
             if start is not None and (end := self._mark()) is not None:
                 self._backward_parts.sections(start, end)
 
-    def _apart(self, name: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _interruption(self, name: str, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self._close({LOGGING})
         with section(name):
-            found = inner(*args, **kwargs)
+            result = inner(*args, **kwargs)
         self._open(LOGGING)
-        return found
+        return result
 
     def _communicated(self, policy: Any) -> None:
         # DistributedDataParallel times its own all-reduce.
         if isinstance(policy, nn.parallel.DistributedDataParallel):
             if not self.communication_ms:
                 policy._set_ddp_runtime_logging_sample_rate(1)
-            said: dict[str, Any] = dict(policy._get_ddp_logging_data())
-            hidden = said.get("backward_compute_comm_overlap_time", 0)  # behind the rest of the backward pass
-            self.communication_ms.append(max(0.0, float(said.get("backward_comm_time", 0)) - float(hidden)) / 1e6)
+            times: dict[str, Any] = dict(policy._get_ddp_logging_data())
+            hidden = times.get("backward_compute_comm_overlap_time", 0)  # behind the rest of the backward pass
+            self.communication_ms.append(max(0.0, float(times.get("backward_comm_time", 0)) - float(hidden)) / 1e6)
 
     def _look_at_memory(self) -> None:
         # LeRobot's update_policy resets the peak in every step, to log its own.
@@ -248,7 +236,7 @@ class Watch:
         if self.timeline is None:
             return
         if self.steps >= self.most_steps:
-            self._let_go()
+            self.let_go()
             return
         self._step, self._used = self._mark(), self.used()
 
@@ -275,10 +263,11 @@ class Watch:
         bar.close = closing
         return bar
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
+        """Take every probe off, and record no more."""
         if self.timeline is not None:
             self.timeline.pause()
-        self.take_off()
+        super().let_go()
 
     def _mark(self) -> Mark | None:
         return self.timeline.mark() if self.timeline is not None else None
@@ -308,12 +297,12 @@ class Watch:
 
         @functools.wraps(inner)
         def call(mode: bool = True) -> Any:
-            found = inner(mode)
+            result = inner(mode)
             leave, enter = (EVALUATION, LOGGING) if mode else (LOGGING, EVALUATION)
             if self._between is not None and self._between[0] == leave:
                 self._close({leave})
                 self._open(enter)
-            return found
+            return result
 
         return call
 

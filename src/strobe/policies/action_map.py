@@ -1,7 +1,7 @@
-"""What a postprocessor makes of the numbers that a policy gives: it is run on 0 and ±1, and its factors are read off.
+"""Measure how a postprocessor scales a policy's actions: it is run on 0 and ±1, and its factors are read off.
 
-What it is said to do is another thing: LeRobot's unnormaliser leaves actions as they are, in silence, where it holds
-their statistics under another name than 'action'.
+Its configuration is not enough: LeRobot's unnormaliser silently leaves actions as they are if their statistics have
+another name than 'action'.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("
 
 @dataclass(frozen=True)
 class ActionMap:
-    """What comes out for each dimension: factor × number + offset.
+    """The output of each dimension: factor × number + offset.
 
     Args:
-        mode: how the actions are to be unnormalised, in LeRobot's word; `IDENTITY` where they are not.
-        stats: of actions, that the unnormaliser looks under; empty for none.
-        others: names of statistics of actions that it holds and does not look under.
-        factor, offset: (action dim,), which may be fewer than the statistics have; NaN where a dimension is no such
-            line, as of a gripper that is made 0 or 1; None where the postprocessor cannot be run on numbers.
-        inert: whether the actions are to be unnormalised, and are left as they are.
-        relative: whether the state is added to the actions, which ``offset`` holds then.
+        mode: how the actions should be unnormalised, in LeRobot's word; `IDENTITY` if they should not.
+        stats: the statistics of actions that the unnormaliser uses; empty for none.
+        others: names of statistics of actions that it holds and does not use.
+        factor, offset: (action dim,), possibly fewer than the statistics have; NaN for a dimension without such a line,
+            such as a gripper that becomes 0 or 1; None if the postprocessor cannot be run on numbers.
+        inert: whether the actions should be unnormalised, but are left as they are.
+        relative: whether the state is added to the actions; ``offset`` then contains it.
     """
 
     mode: str = IDENTITY
@@ -46,22 +46,22 @@ class ActionMap:
 
 
 def map_of(postprocessor: Any, width: int | None = None) -> ActionMap:
-    """Measure what ``postprocessor``, LeRobot's, does to actions of ``width`` numbers. It is left as it was.
+    """Measure what LeRobot's ``postprocessor`` does to actions of ``width`` numbers. Its state does not change.
 
     Args:
-        width: None for that of its statistics; without these it is not run.
+        width: None for the width of its statistics; without either it is not run.
     """
     steps = list(getattr(postprocessor, "steps", ()))
-    step: Any = next((one for one in steps if isinstance(getattr(one, "stats", None), Mapping)), None)
+    step: Any = next((step for step in steps if isinstance(getattr(step, "stats", None), Mapping)), None)
     stats = dict(step.stats.get(ACTION) or {}) if step is not None else {}
     mode = _mode(step)
     own = next((len(flat(value)) for key, value in stats.items() if key != "count"), None)
     width = own or width
     if width is None:
         return ActionMap(mode, stats)
-    whole, alone = _line(postprocessor, width), _line(step, width, step=True)
-    unchanged = alone is not None and bool((alone[0] == 1).all()) and bool((alone[1] == 0).all())
-    factor, offset = next((one for one in (whole, alone) if one is not None), (None, None))
+    whole, step_line = _line(postprocessor, width), _line(step, width, step=True)
+    unchanged = step_line is not None and bool((step_line[0] == 1).all()) and bool((step_line[1] == 0).all())
+    factor, offset = next((line for line in (whole, step_line) if line is not None), (None, None))
     scaled = factor is not None and bool((factor.nan_to_num(1.0) != 1).any())
     return ActionMap(
         mode,
@@ -70,14 +70,14 @@ def map_of(postprocessor: Any, width: int | None = None) -> ActionMap:
         factor=factor,
         offset=offset,
         inert=mode != IDENTITY and not stats and unchanged and not scaled,
-        relative=any(getattr(one, "relative_step", None) is not None and one.enabled for one in steps),
+        relative=any(getattr(step, "relative_step", None) is not None and step.enabled for step in steps),
     )
 
 
 def nominal(mode: str, stats: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
-    """Return the factor and the offset that ``mode`` gives with ``stats``; None where these lack what it takes.
+    """Return the factor and the offset that ``mode`` gives with ``stats``; None if these lack what it needs.
 
-    None for `IDENTITY` as well: a policy whose own steps unnormalise has it too.
+    Also None for `IDENTITY`, which a policy has whose own steps unnormalise.
     """
     if mode == "MEAN_STD":
         return (stats["std"], stats["mean"]) if {"mean", "std"} <= set(stats) else None
@@ -93,14 +93,14 @@ def flat(value: Any) -> Tensor:
 
 
 def _mode(step: Any) -> str:
-    found = dict(getattr(step, "norm_map", None) or {}).get(FeatureType.ACTION)
-    return IDENTITY if found is None else str(getattr(found, "value", found))
+    mode = dict(getattr(step, "norm_map", None) or {}).get(FeatureType.ACTION)
+    return IDENTITY if mode is None else str(getattr(mode, "value", mode))
 
 
 def _line(part: Any, width: int, step: bool = False) -> tuple[Tensor, Tensor] | None:
-    """The factor and the offset of ``part`` in each dimension; None where it does not take such actions."""
+    """Return the factor and the offset of ``part`` in each dimension; None if it does not take such actions."""
     try:
-        # A copy: steps move their statistics to where the actions are, and some keep what they saw.
+        # A copy: steps move their statistics to the actions' device, and some store what they saw.
         run = copy.deepcopy(part)
         middle, high, low = (_through(run, torch.full((1, 1, width), value).double(), step) for value in (0, 1, -1))
     except Exception:

@@ -1,4 +1,4 @@
-"""The spread of a policy's actions, in which errors are told: each dimension's own, in the units that come out."""
+"""The spread of each dimension of a policy's actions, in output units: the unit in which errors are reported."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OWN = "the policy's own normalisation statistics"
 MEASURED = "the untouched policy's actions over the observations, as there are no statistics of actions"
 NORMALISED = "actions as the policy gives them, normalised"
 _TWO_VALUES = 0.02  # how far the variance may be from that of a dimension that only ever is at its two ends
-# σ is at most so many times what the untouched policy's actions spread over. An outlier in the statistics could hide
-# everything that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
+# σ is at most so many times the spread of the untouched policy's actions. An outlier in the statistics could hide all
+# that a dimension does: at 40, one that always gives its mean is 0.025 σ off and an inverted one 0.05 σ, and
 # 0.02 σ are allowed. Less refuses sound rounding of a dimension that rests in the observations: it moves by a hundredth
 # of its σ there, and rounding by up to half of that. Both sides: `benchmarks/_planted_scale.py: resting`. Policies of
 # random weights spread over 0.08 to 2 σ.
@@ -26,7 +26,7 @@ MOST = 40.0
 # And at least this share of a dimension's size: 0.02 σ of it are three steps of float32, which no sum can go below.
 LEAST = 1e-5
 SMALLEST = 1e-8  # σ of a dimension that is always 0
-FEWEST = 4  # actions that tell how far a dimension moves
+FEWEST = 4  # actions that show how far a dimension moves
 
 
 def scale_of(
@@ -36,24 +36,24 @@ def scale_of(
     inputs: str,
     chunks: Sequence[Tensor] = (),
 ) -> ActionScale | None:
-    """Return the spread of each action dimension, as it comes out of ``postprocessor``.
+    """Return the spread of each action dimension after ``postprocessor``.
 
-    Each dimension is judged by itself: by its statistics, which are scaled as the postprocessor really scales; where
-    they say nothing, by the chunks; where these do not move either, by its own size. ``MOST`` and ``LEAST`` bound it.
+    Each dimension is judged by itself: by its statistics, scaled as the postprocessor really scales; without these by
+    the chunks; if these do not move either, by its own size. ``MOST`` and ``LEAST`` bound it.
 
     Args:
         postprocessor: LeRobot's, whose unnormaliser may hold statistics of the actions.
         stats: of the inputs, for a policy that has none.
-        names: of the action's dimensions, where they are known.
-        inputs: what the inputs' statistics are of, in words.
+        names: of the action's dimensions, if known.
+        inputs: the source of the inputs' statistics, in words.
         chunks: of the untouched policy, (…, action dim), finite or not.
 
     Returns:
-        None where there are neither statistics nor chunks.
+        None without statistics and chunks.
     """
-    seen = _moved(chunks) if chunks else None
+    seen = _motion(chunks) if chunks else None
     made = map_of(postprocessor, None if seen is None else len(seen.spread))
-    taught = _taught(made, stats, inputs, seen)
+    taught = _by_statistics(made, stats, inputs, seen)
     if taught is None and seen is None:
         return None
     return _scale(taught, seen, names, made)
@@ -61,27 +61,28 @@ def scale_of(
 
 @dataclass(frozen=True)
 class _Spread:
-    """Figures of each dimension, (action dim,); NaN where they mean nothing, ends of 0 where none are stated."""
+    """Figures of each dimension, (action dim,); NaN if meaningless, ends of 0 if none are stated."""
 
     spread: Tensor
     low: Tensor
     high: Tensor
     mean: Tensor
     source: str
-    faulty: Sequence[bool] = ()  # whether a dimension's statistics hold what is no number
-    actions: int = 0  # that were looked at
+    faulty: Sequence[bool] = ()  # whether a dimension's statistics hold NaN or infinity
+    actions: int = 0  # that it was computed from
 
     @property
     def size(self) -> Tensor:
-        return torch.stack([one.nan_to_num(0.0, 0.0, 0.0).abs() for one in (self.low, self.high, self.mean)]).amax(0)
+        figures = torch.stack([self.low, self.high, self.mean])
+        return figures.nan_to_num(0.0, 0.0, 0.0).abs().amax(0)
 
 
-def _nothing(like: _Spread | None) -> _Spread:
+def _unknown(like: _Spread | None) -> _Spread:
     none = torch.full_like(like.spread, torch.nan) if like is not None else torch.empty(0)
     return _Spread(none, none, none, none, "")
 
 
-def _moved(chunks: Sequence[Tensor]) -> _Spread:
+def _motion(chunks: Sequence[Tensor]) -> _Spread:
     actions = torch.cat([chunk.detach().double().cpu().reshape(-1, chunk.shape[-1]) for chunk in chunks])
     columns = [column[column.isfinite()] for column in actions.T]
     figures = [
@@ -92,12 +93,12 @@ def _moved(chunks: Sequence[Tensor]) -> _Spread:
     return _Spread(spread, low, high, mean, MEASURED, actions=len(actions))
 
 
-def _taught(made: ActionMap, stats: Mapping[str, Any], inputs: str, seen: _Spread | None) -> _Spread | None:
-    """What statistics say of the actions that come out; None where none do."""
-    for source, found in ((OWN, made.stats), (f"the statistics of {inputs}", dict(stats.get(ACTION) or {}))):
+def _by_statistics(made: ActionMap, stats: Mapping[str, Any], inputs: str, seen: _Spread | None) -> _Spread | None:
+    """Return the spread of the output actions by statistics; None without usable ones."""
+    for source, statistics in ((OWN, made.stats), (f"the statistics of {inputs}", dict(stats.get(ACTION) or {}))):
         come_out = None if made.factor is None else len(made.factor)  # of an action that is padded inside the policy
-        plain = {key: flat(value)[:come_out] for key, value in found.items() if key != "count"}
-        spread = _spread(plain)
+        plain = {key: flat(value)[:come_out] for key, value in statistics.items() if key != "count"}
+        spread = _deviation(plain)
         if spread is not None and (seen is None or len(spread) == len(seen.spread)):
             return _come_out(made, plain, spread, NORMALISED if made.inert else source)
     if made.factor is None or made.mode == IDENTITY or (seen is not None and len(made.factor) != len(seen.spread)):
@@ -108,7 +109,7 @@ def _taught(made: ActionMap, stats: Mapping[str, Any], inputs: str, seen: _Sprea
 
 
 def _come_out(made: ActionMap, stats: Mapping[str, Tensor], spread: Tensor, source: str) -> _Spread:
-    """Statistics of the data as they are after the postprocessor, which may do another thing than they are for."""
+    """Return the statistics after the postprocessor, which may scale otherwise than by them."""
     faulty = torch.stack([~value.isfinite() for value in stats.values()]).any(0).tolist()
     low, high, mean = (stats.get(key, torch.zeros_like(spread)) for key in ("min", "max", "mean"))
     meant = nominal(made.mode, stats)
@@ -119,14 +120,14 @@ def _come_out(made: ActionMap, stats: Mapping[str, Tensor], spread: Tensor, sour
     scale = torch.where(near | (factor == 0), 1.0, made.factor / factor)
     shift = made.offset - scale * offset
     shift = torch.where(shift.abs() <= 1e-3 * made.factor.abs() + 1e-6 * offset.abs(), 0.0, shift)
-    if made.relative:  # to the state: where the actions are, the statistics do not say
+    if made.relative:  # to the state: the statistics do not give the actions' place
         shift = torch.where(shift == 0, shift, torch.nan)
     ends = torch.stack([scale * low + shift, scale * high + shift])
     return _Spread(spread * scale.abs(), ends.amin(0), ends.amax(0), scale * mean + shift, source, faulty)
 
 
-def _spread(stats: Mapping[str, Tensor]) -> Tensor | None:
-    """The standard deviation of each dimension, else that of values that lie evenly between its quantiles or ends."""
+def _deviation(stats: Mapping[str, Tensor]) -> Tensor | None:
+    """Return each dimension's standard deviation, else that of values spread evenly over its quantiles or range."""
     ways = [stats["std"]] if "std" in stats else []
     for low, high in (ENDS["QUANTILES"], ENDS["MIN_MAX"]):
         if {low, high} <= set(stats):
@@ -140,7 +141,7 @@ def _spread(stats: Mapping[str, Tensor]) -> Tensor | None:
 
 
 def _scale(taught: _Spread | None, seen: _Spread | None, names: Sequence[str] | None, made: ActionMap) -> ActionScale:
-    known, moved = taught or _nothing(seen), seen or _nothing(taught)
+    known, moved = taught or _unknown(seen), seen or _unknown(taught)
     width = len(known.spread)
     named = list(names) if names is not None and len(names) == width else [f"action {d}" for d in range(width)]
     usable = known.spread.isfinite() & (known.spread > 0)
@@ -156,13 +157,13 @@ def _scale(taught: _Spread | None, seen: _Spread | None, names: Sequence[str] | 
     ]
     stated = usable & known.low.isfinite() & known.high.isfinite() & known.mean.isfinite()
     wide, low, high, mean = (
-        torch.where(stated, one, other).nan_to_num(0.0, 0.0, 0.0)
-        for one, other in (
+        torch.where(stated, own, seen_figure).nan_to_num(0.0, 0.0, 0.0)
+        for own, seen_figure in (
             (known.spread, moved.spread), (known.low, moved.low), (known.high, moved.high), (known.mean, moved.mean)
         )
     )  # fmt: skip
     ends = _two_ends(wide, low, high, mean)
-    # A gripper's name tells what two values cannot: one that closes slowly passes through all that lies between.
+    # A gripper that closes slowly passes through all values between its two; its name identifies it.
     decides = [bool(end) or ("gripper" in name.lower() and apart > 0)
                for name, end, apart in zip(named, ends, (high - low).tolist(), strict=True)]  # fmt: skip
     return ActionScale(
@@ -179,7 +180,7 @@ def _scale(taught: _Spread | None, seen: _Spread | None, names: Sequence[str] | 
 
 
 def _two_ends(spread: Tensor, low: Tensor, high: Tensor, mean: Tensor) -> list[bool]:
-    """Whether each dimension only ever is at its lowest or its highest value.
+    """Return, for each dimension, whether it is always at its lowest or its highest value.
 
     The variance of values in [a, b] with mean m is at most (b − m)(m − a), and it is just that where all of them are a
     or b (Bhatia and Davis 2000).
@@ -189,29 +190,29 @@ def _two_ends(spread: Tensor, low: Tensor, high: Tensor, mean: Tensor) -> list[b
 
 
 def _words(source: str, judged: Sequence[JudgedBy], names: Sequence[str], stated: bool) -> str:
-    """Where σ is from, with the dimensions whose σ is from elsewhere."""
+    """Return the source of σ, and the dimensions whose σ has another source."""
     words = {
         "chunks": "by what the untouched policy's actions spread over, as its statistics do not say",
         "motion": f"by {MOST:g} times what the untouched policy's actions spread over, as its statistics say more",
         "size": "by its own size, as it does not move",
     }
-    said = [source]
+    parts = [source]
     for way, why in words.items():
-        found = [name for name, one in zip(names, judged, strict=True) if one == way]
-        if found and (stated or way != "chunks"):
-            said.append(f"{', '.join(found)} {why}")
-    return "; ".join(said)
+        dimensions = [name for name, by in zip(names, judged, strict=True) if by == way]
+        if dimensions and (stated or way != "chunks"):
+            parts.append(f"{', '.join(dimensions)} {why}")
+    return "; ".join(parts)
 
 
 def _note(made: ActionMap, known: _Spread, names: Sequence[str]) -> str:
-    said: list[str] = []
+    parts: list[str] = []
     if made.inert:
         others = f" (it has {', '.join(made.others)})" if made.others else ""
-        said.append(
+        parts.append(
             f"the actions are still normalised: the postprocessor has no statistics of '{ACTION}'{others}, and LeRobot "
             "leaves them as they are"
         )
-    faulty = [name for name, one in zip(names, known.faulty, strict=bool(known.faulty)) if one]
+    faulty = [name for name, bad in zip(names, known.faulty, strict=bool(known.faulty)) if bad]
     if faulty:
-        said.append(f"the statistics of {', '.join(faulty)} are infinite or not a number")
-    return "; ".join(said)
+        parts.append(f"the statistics of {', '.join(faulty)} are infinite or not a number")
+    return "; ".join(parts)

@@ -37,7 +37,7 @@ _PIXELS = ("pixel_values", "pixel_values_videos")
 
 @dataclass
 class Model:
-    """A backbone in eval mode on its device, and the shape of what it takes."""
+    """A backbone in eval mode on its device, and the shape of its inputs."""
 
     module: nn.Module
     config: Any
@@ -58,20 +58,20 @@ def config_of(
     num_frames: int | None = None,
     overrides: Sequence[str] = (),
 ) -> Any:
-    """transformers' config of a checkpoint or a type, with the flags in it. Nothing heavy is built.
+    """Return transformers' config of a checkpoint or a type, with the flags applied. Nothing heavy is built.
 
     Args:
         overrides: further fields of the config, ``--name=value``.
 
     Raises:
-        UserError: an unknown type, size or field; what is no model; sizes that do not fit the patches.
+        UserError: an unknown type, size or field; a folder that is no model; sizes that do not fit the patches.
     """
     if path is not None:
         if size is not None:
             raise UserError("--model.size is for random weights: the model in --model.path has a size")
         config = _read(checkpoints.locate(path, what="model"), path)
     else:
-        config = _made(kind or "", size)
+        config = _config_of_type(kind or "", size)
     _check_kind(config)
     frames = num_frames
     if path is None and size != "tiny" and (known := _backbone(config.model_type)) is not None:
@@ -106,7 +106,7 @@ def load(
     """Build the model of ``config`` with random weights, or read it from ``path``.
 
     Raises:
-        UserError: weights that do not fit the config, a dtype or a device that is not there.
+        UserError: weights that do not fit the config, an unknown dtype, a missing device.
     """
     if dtype is not None and dtype not in DTYPES:
         raise UserError(f"--model.dtype={dtype}: {nearest(dtype, DTYPES)}")
@@ -146,7 +146,7 @@ def load(
 
 
 def known_kinds() -> list[str]:
-    """The model types that take images or video, as far as transformers lists them."""
+    """Return the model types that transformers lists as taking images or video."""
     from transformers.models.auto import modeling_auto
 
     listed = {*modeling_auto.MODEL_FOR_IMAGE_MAPPING_NAMES, *modeling_auto.MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES}
@@ -166,12 +166,12 @@ def _read(folder: Path, path: str) -> Any:
             return _tower(AutoConfig.from_pretrained(folder))
     except (ValueError, OSError, KeyError) as error:
         raise UserError(
-            f"{path} is no model of transformers: its config.json names no model_type that it knows; a policy of "
-            "LeRobot goes by --policy.path"
+            f"{path} is not a model of transformers: its config.json has no known model_type; for a policy of "
+            "LeRobot give --policy.path"
         ) from error
 
 
-def _made(kind: str, size: str | None) -> Any:
+def _config_of_type(kind: str, size: str | None) -> Any:
     from transformers import CONFIG_MAPPING
 
     if kind not in CONFIG_MAPPING:
@@ -188,7 +188,7 @@ def _made(kind: str, size: str | None) -> Any:
 
 
 def _tower(config: Any) -> Any:
-    """The config of the vision tower, of a model that has more than one."""
+    """Return the config of the vision tower; the config itself for a model without other towers."""
     return getattr(config, "vision_config", config)
 
 
@@ -215,12 +215,12 @@ def _check_kind(config: Any) -> None:
     if (known := _backbone(kind)) is not None and known.tower is not None:
         return
     try:
-        found: Any = MODEL_MAPPING[type(config)]
+        choices: Any = MODEL_MAPPING[type(config)]
     except KeyError:
         raise UserError(f"transformers has no plain model of type '{kind}'") from None
-    choice = found[0] if isinstance(found, tuple) else found
+    choice = choices[0] if isinstance(choices, tuple) else choices
     if choice.main_input_name not in _PIXELS or hasattr(config, "text_config"):
-        raise UserError(f"'{kind}' takes more or other things than images or video: {nearest(kind, known_kinds())}")
+        raise UserError(f"'{kind}' takes other inputs than images or video: {nearest(kind, known_kinds())}")
 
 
 def _check_shape(config: Any, img_size: int | None, num_frames: int | None) -> None:
@@ -232,16 +232,17 @@ def _check_shape(config: Any, img_size: int | None, num_frames: int | None) -> N
     if isinstance(tubelet, list | tuple):
         tubelet, patch = tubelet[0], tubelet[-1]
     if side is not None and isinstance(patch, int) and side % patch:
-        raise UserError(f"--model.img_size={side} is not divisible by the patch size {patch}: {_near(side, patch)}")
+        hint = _multiples(side, patch)
+        raise UserError(f"--model.img_size={side} is not divisible by the patch size {patch}: {hint}")
     length = _first(config, _LENGTH)
     frames = getattr(config, length) if length else None
     if frames is not None and isinstance(tubelet, int) and frames % tubelet:
         raise UserError(
-            f"--model.num_frames={frames} is not divisible by the tubelet size {tubelet}: {_near(frames, tubelet)}"
+            f"--model.num_frames={frames} is not divisible by the tubelet size {tubelet}: {_multiples(frames, tubelet)}"
         )
 
 
-def _near(value: int, divisor: int) -> str:
+def _multiples(value: int, divisor: int) -> str:
     below = value // divisor * divisor
     return f"take {f'{below} or ' if below else ''}{below + divisor}"
 
@@ -276,7 +277,7 @@ def _weights(folder: Path, config: Any, dtype: str | None, notes: list[str]) -> 
         )
     except Exception as error:  # shapes, unreadable files: of many types, all of them about this folder
         raise UserError(f"the weights in {checkpoints.source(folder)} cannot be read: {_last_line(error)}") from error
-    # A checkpoint with a classifier's head has no pooler, whose weights nobody needs.
+    # A checkpoint with a classifier's head has no pooler, whose weights are not needed.
     missing = sorted(loading["missing_keys"])
     needed = [name for name in missing if "pooler" not in name]
     if needed:

@@ -1,8 +1,8 @@
 """Build a policy at full size with random weights, fast and without a second copy in memory.
 
-While the policy's own constructor runs, large uninitialised tensors are put on the meta device and every
-operation on them is written down on a *tape* instead of being computed. When the constructor is done, each
-large tensor is allocated once, in its final dtype on its device, and its tape is played.
+While the policy's own constructor runs, large uninitialised tensors are put on the meta device, and every operation on
+them is recorded on a *tape* instead of being computed. After the constructor, each large tensor is allocated once, in
+its final dtype on its device, and its tape is played.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _OVERWRITE = {
 
 
 class CannotBuildFast(Exception):
-    """A tensor was left without values: the constructor has to be run the usual way."""
+    """A tensor has no values after the build: the constructor must be run the usual way."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One in-place operation or cast, on a view of the storage; without one, alike on every element."""
+    """One in-place operation or cast on a view of the storage; without a geometry, on every element alike."""
 
     func: Any
     args: tuple[Any, ...]
@@ -99,7 +99,7 @@ class _PutOff(TorchDispatchMode):
             # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
             kwargs["device"] = None
         if func is _aten._to_copy.default and torch.device(kwargs.get("device") or "cpu").type == "meta":
-            # "Where that weight is", asked of one that is put off: what has values keeps them.
+            # A move to the device of a deferred weight: a tensor with values keeps them.
             kwargs["device"] = None
         known = [tensor for tensor in _tensors_in((args, kwargs)) if self.knows(tensor)]
         if not known or func.is_view:
@@ -110,7 +110,7 @@ class _PutOff(TorchDispatchMode):
         in_place = func._schema.name.endswith("_")
         if in_place and len(known) == 1 and known[0] is first and self._write(first, func, args[1:], kwargs):
             return first
-        # Weights made here outlive the inference mode in which the constructor may be trying them out.
+        # Weights made here outlive an inference mode in which the constructor may try them out.
         with torch.inference_mode(False):
             args, kwargs = tree_map(self._valued, (args, kwargs))
         result = func(*args, **kwargs)
@@ -126,13 +126,13 @@ class _PutOff(TorchDispatchMode):
         return device.type != "meta" and dtype.is_floating_point and torch.Size(size).numel() >= self.above
 
     def _put_off(self, tensor: Tensor, tape: list[_Step]) -> Tensor:
-        # A freed storage's address may be taken by the next one; held, an address means one storage only.
+        # A freed storage's address may be reused; while the tensor is held, an address means one storage only.
         self.held.append(tensor)
         self.tapes[_storage(tensor)] = tape
         return tensor
 
     def _copy(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
-        # A move to a device is put off with everything else: where to is known in the end.
+        # A move to a device is deferred too: the final device is known at the end.
         copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [])
         if _storage(tensor) in self.made:
             self.made[_storage(copied)] = self.made[_storage(tensor)].to(copied.dtype, copy=True)
@@ -142,7 +142,7 @@ class _PutOff(TorchDispatchMode):
         return copied
 
     def _write(self, tensor: Tensor, func: Any, args: Any, kwargs: dict[str, Any]) -> bool:
-        """Put the operation on the tape, if it can be put off."""
+        """Record the operation on the tape; return False if it cannot be deferred."""
         if _storage(tensor) in self.made:
             return False
         tape, whole = self.tapes[_storage(tensor)], tensor.numel() == _length(tensor)
@@ -160,7 +160,7 @@ class _PutOff(TorchDispatchMode):
         return self.value(leaf) if isinstance(leaf, Tensor) and self.knows(leaf) else leaf
 
     def value(self, tensor: Tensor) -> Tensor:
-        """The tensor with its values, on the device; tensors that shared a storage share it still."""
+        """Return the tensor with its values, on the device; tensors that shared a storage still share one."""
         key = _storage(tensor)
         if key not in self.made:
             # Popped, so that the tensors a checkpoint was read into are freed one by one.
@@ -203,22 +203,25 @@ def build_fast(
     outside: Callable[[Any], Sequence[nn.Module]] = lambda _: (),
     known: bool = False,
 ) -> nn.Module:
-    """Call ``make`` with the initialisation of its large tensors put off, then fill them in fast.
+    """Call ``make`` with the initialisation of its large tensors deferred, then fill them fast.
 
     Tensors below ``above`` elements are initialised by ``make`` itself. A larger one gets the distribution
-    that its constructor asked for, but its values are slices, at random offsets, of one block of 4 Mi random
-    values per distribution: weights repeat each other in pieces. They behave as random weights do in
-    everything that is timed, and are no start for training. Names, shapes, dtypes, ties and ``requires_grad``
-    are the constructor's own.
+    of its constructor, but its values are slices, at random offsets, of one block of 4 Mi random values per
+    distribution: weights repeat each other in pieces. They behave as random weights do in everything that is timed, and
+    are no start for training. Names, shapes, dtypes, ties and ``requires_grad`` are the constructor's own.
 
-    The same ``seed`` gives the same weights on every device. The global random state is left as it was.
+    The same ``seed`` gives the same weights on every device. The global random state does not change.
     Memory peaks at the weights plus one block per distribution.
 
-    ``make`` may also read a checkpoint into the module: what it copies into a weight is what the weight
-    holds. ``outside``: the module → others that it holds but does not register, which ``make`` has made too.
-    ``known``: nothing else holds what ``make`` makes; else that is looked for, which takes half a second.
+    ``make`` may also read a checkpoint into the module: a weight then holds the values that were copied into it.
 
-    Raises CannotBuildFast if a tensor is left without values, and UserError where there is too little memory for them.
+    Args:
+        outside: the module → others that ``make`` made and that it holds but does not register.
+        known: nothing else holds tensors that ``make`` makes; else they are searched for, which takes half a second.
+
+    Raises:
+        CannotBuildFast: a tensor has no values after the build.
+        UserError: there is too little memory for the weights.
     """
     device = torch.device(device)
     with put_back(device):
@@ -232,17 +235,17 @@ def build_fast(
         for owner in owners:
             for tensor in _tensors(owner):
                 if putting_off.knows(tensor):
-                    _become(tensor, putting_off.value(tensor))
-    left = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
-    if not left and not known:
-        left = _held_elsewhere(putting_off)
-    if left:
-        raise CannotBuildFast(f"{left} tensors of {type(module).__name__} were left without values")
+                    _swap(tensor, putting_off.value(tensor))
+    empty = sum(tensor.is_meta for owner in owners for tensor in _tensors(owner))
+    if not empty and not known:
+        empty = _held_elsewhere(putting_off)
+    if empty:
+        raise CannotBuildFast(f"{empty} tensors of {type(module).__name__} got no values")
     return module.to(device)
 
 
 def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff, device: torch.device) -> None:
-    """Raise UserError where the weights that are still to be filled in do not fit in memory."""
+    """Raise UserError if the weights that are still to be filled do not fit into memory."""
     put_off = {
         _storage(tensor): _length(tensor) * tensor.element_size()
         for owner in owners
@@ -260,19 +263,19 @@ def _require_memory(name: str, owners: Sequence[nn.Module], putting_off: _PutOff
 
 
 def _held_elsewhere(putting_off: _PutOff) -> int:
-    """How many tensors without values are alive beside those of the modules: a closure's, or another object's."""
+    """Return how many tensors without values live outside of the modules: in a closure, or another object."""
     if not putting_off.tapes:
         return 0
-    gc.collect()  # a cycle that nobody reaches any more holds nothing
+    gc.collect()  # an unreachable cycle holds nothing
     tapes = {id(tensor) for tensor in putting_off.held}
     return sum(
-        Tensor in type(one).__mro__ and id(one) not in tapes and one.is_meta and _storage(one) in putting_off.tapes
-        for one in gc.get_objects()
+        Tensor in type(item).__mro__ and id(item) not in tapes and item.is_meta and _storage(item) in putting_off.tapes
+        for item in gc.get_objects()
     )
 
 
-def _become(tensor: Tensor, value: Tensor) -> None:
-    # Swapped in place, so that whoever holds the parameter (a tied layer, a list) holds the one with values.
+def _swap(tensor: Tensor, value: Tensor) -> None:
+    # Swapped in place, so that other holders of the parameter (a tied layer, a list) hold the one with values.
     if isinstance(tensor, nn.Parameter):
         value = nn.Parameter(value, requires_grad=tensor.requires_grad)
     vars(value).update(vars(tensor))  # pyright: ignore[reportAttributeAccessIssue]
@@ -280,6 +283,6 @@ def _become(tensor: Tensor, value: Tensor) -> None:
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """The module's own parameters, buffers and plain tensor attributes."""
+    """Yield the module's own parameters, buffers and plain tensor attributes."""
     for values in (module._parameters, module._buffers, vars(module)):
         yield from (value for value in values.values() if isinstance(value, Tensor))

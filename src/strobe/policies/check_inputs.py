@@ -1,7 +1,7 @@
 """Observations that find faults: they differ in frame, state, prompt, its length, and in the cameras that are there.
 
-A policy's caches and masks go wrong where an observation is unlike the one before it; four neighbouring ticks with one
-prompt show nothing of that.
+Faults of caches and masks show when an observation differs from the one before it; four neighbouring ticks with one
+prompt do not show them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SHARE = 0.03  # of the way to another observation: as far as a synthetic neighbo
 
 @dataclass(frozen=True)
 class Checks:
-    """Raw observations as `Inputs` has them, and for each one that is near it.
+    """Raw observations as `Inputs` has them, each with a neighbour.
 
     Args:
-        description: where they are from and what they differ in, in words.
-        neighbours: one for each observation, with its prompt and its cameras.
-        neighbour: what a neighbour is, in words.
+        description: their source and their differences, in words.
+        neighbours: a slightly different observation for each, with the same prompt and cameras.
+        neighbour: the meaning of a neighbour, in words.
     """
 
     description: str
@@ -41,13 +41,13 @@ class Checks:
     neighbour: str
 
     @property
-    def alike(self) -> list[int]:
-        """Those that have the first one's prompt and cameras, at most three: they make tensors of the same shapes."""
+    def same_shape(self) -> list[int]:
+        """Indices of observations with the prompt and cameras of the first, three at most: their shapes match."""
         first = self.observations[0]
         return [
             index
-            for index, one in enumerate(self.observations)
-            if _prompt(one) == _prompt(first) and _cameras(one) == _cameras(first)
+            for index, other in enumerate(self.observations)
+            if _prompt(other) == _prompt(first) and _cameras(other) == _cameras(first)
         ][:3]
 
 
@@ -55,44 +55,44 @@ def varied(checks: Checks, *, reads_words: bool, may_miss: bool) -> Checks:
     """Return ``checks`` with other prompts in some, and without their last camera in some.
 
     Args:
-        reads_words: whether the policy reads its prompt. Where all observations have the same one, every other gets
+        reads_words: whether the policy reads its prompt. If all observations have the same one, every second gets
             another, longer or shorter.
-        may_miss: whether the policy takes an observation with a camera missing; two get one less, of those that have
-            two or more.
+        may_miss: whether the policy takes an observation with a camera missing. Two observations with two or more
+            cameras then lose one.
     """
-    observations = [dict(one) for one in checks.observations]
-    neighbours = [dict(one) for one in checks.neighbours]
-    said: list[str] = []
-    prompts = {_prompt(one) for one in observations}
+    observations = [dict(observation) for observation in checks.observations]
+    neighbours = [dict(observation) for observation in checks.neighbours]
+    differences: list[str] = []
+    prompts = {_prompt(observation) for observation in observations}
     if reads_words and len(prompts) == 1 and len(observations) > 1:
         others = [prompt for prompt in PROMPTS if prompt not in prompts]
         for number, index in enumerate(range(1, len(observations), 2)):
-            for one in (observations[index], neighbours[index]):
-                one["task"] = _like(one.get("task", ""), others[number % len(others)])
-        prompts = {_prompt(one) for one in observations}
+            for observation in (observations[index], neighbours[index]):
+                observation["task"] = _like(observation.get("task", ""), others[number % len(others)])
+        prompts = {_prompt(observation) for observation in observations}
     if reads_words:
-        said.append(f"{len(prompts)} prompts" if len(prompts) > 1 else "one prompt")
+        differences.append(f"{len(prompts)} prompts" if len(prompts) > 1 else "one prompt")
     if may_miss:
         missing = [index for index in (2, 7) if index < len(observations) and len(_cameras(observations[index])) > 1]
         for index in missing:
-            for one in (observations[index], neighbours[index]):
-                del one[_cameras(one)[-1]]
-        said += [f"a camera missing in {len(missing)}"] if missing else []
-    return Checks(", ".join([checks.description, *said]), observations, neighbours, checks.neighbour)
+            for observation in (observations[index], neighbours[index]):
+                del observation[_cameras(observation)[-1]]
+        differences += [f"a camera missing in {len(missing)}"] if missing else []
+    return Checks(", ".join([checks.description, *differences]), observations, neighbours, checks.neighbour)
 
 
 def blended(observations: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a neighbour for each observation: its images and numbers, `SHARE` of the way to the next one's."""
-    found = []
-    for index, one in enumerate(observations):
+    neighbours = []
+    for index, observation in enumerate(observations):
         other = observations[(index + 1) % len(observations)]
         moved = {
             key: value + SHARE * (other[key] - value)
-            for key, value in one.items()
+            for key, value in observation.items()
             if isinstance(value, Tensor) and value.is_floating_point() and value.shape == other[key].shape
         }
-        found.append(one | moved)
-    return found
+        neighbours.append(observation | moved)
+    return neighbours
 
 
 def _prompt(observation: dict[str, Any]) -> str:
@@ -101,7 +101,7 @@ def _prompt(observation: dict[str, Any]) -> str:
 
 
 def _like(task: Any, prompt: str) -> Any:
-    """``prompt`` in the form that the task has: a text, or a list of one for each in the batch."""
+    """Return ``prompt`` in the form of ``task``: a text, or a list with a text for each in the batch."""
     return prompt if isinstance(task, str) else [prompt] * len(task)
 
 

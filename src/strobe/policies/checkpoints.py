@@ -1,6 +1,6 @@
-"""Read a policy's weights from a folder or the Hub, and make sure that they really got into the policy.
+"""Read a policy's weights from a folder or the Hub, and verify that the policy has them.
 
-LeRobot's pi0 and pi0.5 print what went wrong and return random weights; here that is an error.
+LeRobot's pi0 and pi0.5 print the failure and return random weights; here it is an error.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from strobe.policies.standins import hub_reachable
 
 
 def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:
-    """The local folder of a checkpoint: ``path`` itself, or the snapshot of a Hub id, fetched if need be.
+    """Return the local folder of a checkpoint: ``path`` itself, or the snapshot of a Hub id, fetched if need be.
 
     ``what`` is the word for it in messages.
 
-    Raises UserError if there is none, or if it lacks its config or its weights.
+    Raises UserError if it does not exist, or lacks its config or its weights.
     """
     folders.check_checkpoint(path, what)
     if Path(path).is_dir():
@@ -71,7 +71,7 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
 
     def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         try:
-            # Never strict: tied weights are saved once, and LeRobot gives up in silence for the other name.
+            # Never strict: tied weights are saved once, and LeRobot silently gives up for the other name.
             keys = plain(self, state_dict, strict=False, assign=assign)
         except RuntimeError as error:
             outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))

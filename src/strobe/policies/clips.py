@@ -25,10 +25,12 @@ TINY_FRAME = (96, 128)
 class Clips:
     """Clips of equally many frames; the indices wrap around.
 
-    ``read(index)`` returns one, ``(frames, 3, height, width)`` uint8. ``decoding``: reading decodes a video, which a
-    robot would have to wait for, so that it is measured too. ``chosen``: positions of the frames taken from each clip;
-    None for all. ``pick(index, chosen)`` reads these alone, where that is less work.
-    ``recorded``: they are of a dataset or a video, not made up.
+    Args:
+        read: index → a clip, ``(frames, 3, height, width)`` uint8.
+        decoding: reading decodes a video, which a robot would wait for, so it is measured too.
+        pick: index, positions → these frames of a clip alone, if that is less work; else None.
+        chosen: positions of the frames taken from each clip; None for all.
+        recorded: they are of a dataset or a video, not made up.
     """
 
     description: str
@@ -39,7 +41,7 @@ class Clips:
     recorded: bool = False
 
     def batch(self, index: int, size: int) -> Tensor:
-        """The ``size`` clips of iteration ``index``, ``(size, frames, 3, height, width)``."""
+        """Return the ``size`` clips of iteration ``index``, ``(size, frames, 3, height, width)``."""
         return torch.stack([self._clip(index * size + offset) for offset in range(size)])
 
     def _clip(self, index: int) -> Tensor:
@@ -51,7 +53,7 @@ class Clips:
 
 
 def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 4, seed: int = 0) -> Clips:
-    """Smooth noise. The clips are windows of one longer one, which keeps them small in memory."""
+    """Return clips of smooth noise. They are windows of one longer clip, to save memory."""
     height, width = image_size
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(frames + count - 1, 3, max(height // 32, 2), max(width // 32, 2), generator=generator)
@@ -64,13 +66,13 @@ def synthetic(frames: int, image_size: tuple[int, int] = FRAME, *, count: int = 
 def from_dataset(
     root: str | Path | None, repo_id: str | None, frames: int, *, episodes: list[int] | None = None, count: int = 4
 ) -> Clips:
-    """``count`` clips of successive frames, spread over a LeRobotDataset's first camera, read beforehand.
+    """Read ``count`` clips of successive frames, spread over the first camera of a LeRobotDataset.
 
     Args:
         episodes: those to read; all by default.
 
     Raises:
-        UserError: there is no such dataset, or it is broken, or it has no camera, or no episode of it is long enough.
+        UserError: the dataset is missing or broken, or has no camera, or no episode that is long enough.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
 
@@ -117,8 +119,8 @@ def from_video(path: Path, frames: int) -> Clips:
     def reader(backend: str) -> Any:
         def pick(index: int, chosen: Sequence[int] = range(frames)) -> Tensor:
             start = index % clips * frames
-            wanted = [times[start + frame] for frame in chosen]
-            return decode_video_frames(path, wanted, 0.5 / rate, backend=backend, return_uint8=True)
+            moments = [times[start + frame] for frame in chosen]
+            return decode_video_frames(path, moments, 0.5 / rate, backend=backend, return_uint8=True)
 
         return pick
 
@@ -126,7 +128,7 @@ def from_video(path: Path, frames: int) -> Clips:
     # on from the nearest key frame.
     failures: list[str] = []
     with quiet():
-        # Chosen once, as a LeRobotDataset does: every such call tries all FFmpeg libraries anew.
+        # Chosen once, as a LeRobotDataset does: every such call tries all FFmpeg libraries again.
         preferred = get_safe_default_video_backend()
     for backend in dict.fromkeys((preferred, "pyav")):
         pick = reader(backend)
@@ -146,7 +148,7 @@ def from_video(path: Path, frames: int) -> Clips:
 
 
 def _timestamps(path: Path) -> list[float]:
-    """The frames' times in seconds, from the file's index: nothing is decoded."""
+    """Return the frames' times in seconds, from the file's index: nothing is decoded."""
     import av
 
     if not path.is_file():
@@ -158,7 +160,7 @@ def _timestamps(path: Path) -> list[float]:
                 if packet.pts is not None and packet.time_base is not None:
                     times.append(float(packet.pts * packet.time_base))
     except (av.FFmpegError, IndexError) as error:
-        raise UserError(f"{path} is no video that can be read: {_reason(error)}") from error
+        raise UserError(f"{path} is not a readable video: {_reason(error)}") from error
     return sorted(times)
 
 

@@ -1,4 +1,4 @@
-"""Frames of a LeRobotDataset as a policy gets them: observations, batches and the observations of a check."""
+"""Read frames of a LeRobotDataset as a policy gets them: observations, batches and the observations of a check."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class DatasetFrames:
 
     Args:
         root, repo_id: the folder, or the name in the cache or on the Hub; at least one of them.
-        episodes: those to read; None for all.
+        episodes: the episodes to read; None for all.
         video_backend: LeRobot's decoder; None for its own choice.
         stacked: whether an observation holds all ticks that the policy looks at.
 
     Attributes:
         meta: LeRobot's ``LeRobotDatasetMetadata``.
-        faults: what is wrong with the dataset, as far as it can be read.
+        faults: faults of the dataset that do not stop reading, in words.
 
     Raises:
-        UserError: there is no such dataset, it has no frames, or it cannot be read.
+        UserError: the dataset is missing, has no frames, or cannot be read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class DatasetFrames:
         self._generator = torch.Generator().manual_seed(seed)
 
     def describe(self, count: int) -> str:
-        """Say what ``count`` frames of it are."""
+        """Return ``count`` frames of it in words."""
         return f"{count} frames of the dataset {self._label}"
 
     def observation(self, index: int) -> dict[str, Any]:
@@ -90,11 +90,11 @@ class DatasetFrames:
 
     def observations(self, count: int) -> list[dict[str, Any]]:
         """Return ``count`` observations, or as many as there are frames, spread over all of them."""
-        return [self.observation(index) for index in self._spread(count)]
+        return [self.observation(index) for index in self._evenly_spaced(count)]
 
     def checks(self, count: int) -> Checks:
         """Return observations to compare actions on, each with the next frame of its episode."""
-        chosen = self._spread(count)
+        chosen = self._evenly_spaced(count)
         return Checks(
             description=self.describe(len(chosen)),
             observations=[self.observation(index) for index in chosen],
@@ -114,14 +114,14 @@ class DatasetFrames:
                 batch[key] = batch[key].to(torch.float32) / 255.0
         return batch
 
-    def _spread(self, count: int) -> list[int]:
-        """Return ``count`` frames, each in the middle of its share, so that no two are alike."""
+    def _evenly_spaced(self, count: int) -> list[int]:
+        """Return the indices of ``count`` frames, each in the middle of its share of the dataset."""
         frames = len(self._frames)
         count = min(count, frames)
         return [min(int((number + 0.5) * frames / count), frames - 1) for number in range(count)]
 
     def _next(self, index: int) -> int:
-        """Return the next frame of the same episode; the one before if ``index`` is the last."""
+        """Return the next frame of the same episode; the previous one if ``index`` is the last."""
         episodes = self._frames.hf_dataset["episode_index"]
         for other in (index + 1, index - 1):
             if 0 <= other < len(self._frames) and int(episodes[other]) == int(episodes[index]):
@@ -152,4 +152,5 @@ def locate_dataset(root: str | Path | None, repo_id: str | None) -> Path:
         with quiet():
             return Path(LeRobotDataset(str(repo_id)).root)
     except Exception as error:
-        raise UserError(f"the dataset {repo_id} cannot be had from the Hub: {str(error).splitlines()[0]}") from error
+        reason = str(error).splitlines()[0]
+        raise UserError(f"the dataset {repo_id} cannot be fetched from the Hub: {reason}") from error

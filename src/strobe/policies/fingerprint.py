@@ -1,4 +1,4 @@
-"""A digest that tells two policies' weights apart without reading all of them."""
+"""A digest that distinguishes two policies' weights without reading all of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _EACH = 64  # numbers of each tensor: training changes them all
 
 
 def fingerprint(module: torch.nn.Module) -> str:
-    """A digest of the names and shapes of ``module``'s parameters and buffers, and of the first numbers of each."""
+    """Return a digest of the names and shapes of ``module``'s parameters and buffers, and the first numbers of each."""
     seen = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         first = tensor.detach().flatten()[:_EACH].to("cpu")

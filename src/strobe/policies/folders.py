@@ -1,4 +1,4 @@
-"""Folders of checkpoints and datasets, as far as a look at them says what they are. Needs neither torch nor LeRobot."""
+"""Check folders of checkpoints and datasets by the files in them. Needs neither torch nor LeRobot."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
 
     Args:
         what: the word for it in messages.
-        called: its name in messages, where that is not the path.
+        called: its name in messages; None for the path.
 
     Raises:
-        UserError: there is none, or it lacks its config or its weights.
+        UserError: the folder is missing, or lacks its config or its weights.
     """
     folder, name = Path(path), str(called if called is not None else path)
     if not folder.is_dir():
@@ -35,17 +35,17 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
 
 
 def type_of(path: str | Path) -> str | None:
-    """The type of policy that a checkpoint's folder says it is; None where it says none, or there is no folder."""
+    """Return the type of policy in a checkpoint's config; None without a type, or without a folder."""
     try:
-        found = json.loads((Path(path) / "config.json").read_text())
+        config = json.loads((Path(path) / "config.json").read_text())
     except (OSError, ValueError):
         return None
-    kind = found.get("type") if isinstance(found, dict) else None
+    kind = config.get("type") if isinstance(config, dict) else None
     return kind if isinstance(kind, str) else None
 
 
 def check_dataset(root: str | Path) -> None:
-    """Raises UserError where no LeRobotDataset is at ``root``."""
+    """Raise UserError if no LeRobotDataset is at ``root``."""
     where = Path(root)
     if not (where / "meta" / "info.json").is_file():
         what = "has no meta/info.json in it" if where.is_dir() else "is not a folder"

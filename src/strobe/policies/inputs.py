@@ -1,4 +1,4 @@
-"""Inputs of a policy: observations as inference hands them over, and batches as training does.
+"""Inputs of a policy: observations as for inference, and batches as for training.
 
 Both are raw: they go into the policy's preprocessor.
 """
@@ -32,10 +32,10 @@ STRIDE = 5  # ticks between two observations of an episode
 class Inputs:
     """Observations and batches for one policy.
 
-    An observation is one control tick's: images ``(1, C, H, W)`` float in [0, 1], vectors ``(1, D)``, and
-    ``task``, on the CPU. A policy that looks at several ticks (``n_obs_steps`` > 1, as Diffusion does) gets
-    them stacked, ``(1, n_obs_steps, …)``: what ``select_action``'s queues hold when a chunk is due, so that
-    ``predict_action_chunk`` on it does the work of one real chunk without the state of the queues.
+    An observation is one control tick's: images ``(1, C, H, W)`` float in [0, 1], vectors ``(1, D)``, and ``task``, on
+    the CPU. A policy that looks at several ticks (``n_obs_steps`` > 1, such as Diffusion) gets them stacked,
+    ``(1, n_obs_steps, …)``, as in ``select_action``'s queues when a chunk is due: ``predict_action_chunk`` then does
+    the work of one real chunk without the state of the queues.
     """
 
     description: str
@@ -46,29 +46,29 @@ class Inputs:
     make_batch: Callable[[int], dict[str, Any]]
     make_checks: Callable[[int], Checks]
     kind: Kind = "made up"
-    notes: list[str] = field(default_factory=list)  # what is wrong with the data, as far as it can be read
+    notes: list[str] = field(default_factory=list)  # faults of the data that do not stop reading
 
     @property
     def fed(self) -> Fed:
-        """What they are, for what is calibrated on them."""
+        """Their kind and digest, for files of data that is calibrated on them."""
         return Fed(self.kind, digest(self.observations) if self.kind == "data" else "")
 
     def batch(self, size: int) -> dict[str, Any]:
-        """A training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
+        """Return a training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].
 
-        It is what the training loop hands to the preprocessor. Raises UserError for a size below 1.
+        The training loop hands it to the preprocessor. Raises UserError for a size below 1.
         """
         if size < 1:
             raise UserError(f"a batch needs at least one sample, not {size}")
         return self.make_batch(size)
 
     def checks(self, count: int = COUNT) -> Checks:
-        """Observations to compare actions on, ``count`` or as many as there are, spread over all that is there."""
+        """Return observations to compare actions on: ``count``, or as many as there are, spread over all data."""
         return self.make_checks(count)
 
     @property
     def action_names(self) -> list[str] | None:
-        """Names of the action's dimensions, as the data set has them; None where it has none."""
+        """Names of the action's dimensions in the data set; None without any."""
         names = self.meta.features.get(ACTION, {}).get("names")
         if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
             names = next((value for value in names.values() if isinstance(value, list)), None)
@@ -87,8 +87,7 @@ def from_dataset(
 ) -> Inputs:
     """Return ``count`` frames spread over a LeRobotDataset; the arguments are those of `DatasetFrames`.
 
-    Raises UserError if there is no dataset, or it cannot be read. What is wrong with frames that were not read is in
-    the notes.
+    Raises UserError if the dataset is missing or cannot be read. Faults of frames that were not read are in the notes.
     """
     from lerobot.utils.feature_utils import dataset_to_policy_features
 
@@ -108,19 +107,18 @@ def from_dataset(
 
 
 def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 0) -> Inputs:
-    """Observations of an environment (a LeRobot ``EnvConfig``), from several resets, after random actions.
+    """Return observations of an environment (a LeRobot ``EnvConfig``), from several resets, after random actions.
 
-    The features are those the environment really shows, which may differ from what its config says. Batches
-    are put together from its observations and random actions; statistics come from them too. Images are drawn when they
-    are read: for batches and checks the episodes are played again. Raises UserError if the environment cannot be
-    started.
+    The features are those of the environment's observations, which may differ from its config. Batches consist of its
+    observations and random actions; statistics come from these too. Images are drawn when they are read: for batches
+    and checks the episodes are played again. Raises UserError if the environment cannot be started.
     """
     each = max(-(-COUNT // EPISODES), 1)  # observations of an episode
     episodes = RandomEpisodes(env, config, EPISODES, each * STRIDE + config.n_obs_steps, seed)
     places = [(episode, STRIDE * number) for number in range(each) for episode in range(EPISODES)]
 
     def runs(count: int, beyond: int = 0) -> list[list[dict[str, Any]]]:
-        """The episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
+        """Return the episodes, with the first ``count`` observations drawn, and ``beyond`` ticks after each."""
         last = config.n_obs_steps + beyond  # stacked or not, an observation has no tick after these
         return episodes.runs({first + later for _, first in places[:count] for later in range(last)})
 
@@ -140,11 +138,11 @@ def from_env(config: PreTrainedConfig, env: Any, *, count: int = 4, seed: int = 
     named = f"observations of the environment {env.type}"
 
     def make_checks(count: int) -> Checks:
-        chosen, found = places[:count], [_windows(run, config) for run in runs(count, beyond=1)]
+        chosen, windows = places[:count], [_windows(run, config) for run in runs(count, beyond=1)]
         return Checks(
             description=f"{len(chosen)} {named} from {EPISODES} episodes",
-            observations=[found[episode][first] for episode, first in chosen],
-            neighbours=[found[episode][first + 1] for episode, first in chosen],
+            observations=[windows[episode][first] for episode, first in chosen],
+            neighbours=[windows[episode][first + 1] for episode, first in chosen],
             neighbour="the next tick of the episode, after a random action",
         )
 
@@ -174,16 +172,16 @@ def synthetic(
     count: int = 4,
     seed: int = 0,
 ) -> Inputs:
-    """Made-up inputs of the policy's own features, or of an arm like the SO-101 where it has none.
+    """Return made-up inputs of the policy's own features; without any, of an arm like the SO-101.
 
-    That arm has two 480 × 640 cameras (64 × 64 if ``tiny``) unless ``image_size`` (height, width) or ``cameras`` say
-    otherwise, a state and an action of 6 joints; its family's record says where a policy takes another one. The images
-    are smooth noise. Raises UserError where a policy that has features is to get other cameras, or more than it takes.
+    That arm has two 480 × 640 cameras (64 × 64 if ``tiny``), or ``cameras`` of ``image_size`` (height, width), and a
+    state and an action of 6 joints; a family's record may define another arm. The images are smooth noise.
+    Raises UserError if a policy with features should get other cameras, or more than it takes.
     """
     family = registered(config.type)
-    wanted = Arm() if family is None else family.arm
-    arm, own = synthesis.features_of(wanted, tiny, image_size, cameras), dict(config.input_features or {})
-    if wanted.instead and config.pretrained_path is None:
+    robot = Arm() if family is None else family.arm
+    arm, own = synthesis.features_of(robot, tiny, image_size, cameras), dict(config.input_features or {})
+    if robot.instead and config.pretrained_path is None:
         seen = {key: feature for key, feature in arm.items() if feature.type is FeatureType.VISUAL}
         own = seen | {key: feature for key, feature in own.items() if feature.type is not FeatureType.VISUAL}
     elif own and (image_size or cameras):
@@ -223,7 +221,7 @@ def synthetic(
 
 @dataclass(frozen=True)
 class _Ticks:
-    """Ticks without a dataset: their features, the range of each vector, and how to draw all of them."""
+    """Ticks without a dataset: their features, the range of each vector, and a function that draws them all."""
 
     features: dict[str, PolicyFeature]
     ranges: dict[str, tuple[Tensor, Tensor]]
@@ -257,13 +255,13 @@ class _Ticks:
 
 
 def _stacked(config: Any) -> bool:
-    """Whether observations have a dimension of ticks: those of several do, and of one where the family wants it."""
+    """Return whether observations have a dimension of ticks: those of several do, and of one if the family wants it."""
     family = registered(config.type)
     return config.n_obs_steps > 1 or (family is not None and family.stacked)
 
 
 def _windows(ticks: list[dict[str, Any]], config: Any) -> list[dict[str, Any]]:
-    """Each run of as many successive ticks as the policy looks at, stacked along dimension 1 where it wants that."""
+    """Return each run of as many successive ticks as the policy looks at, stacked along dimension 1 if needed."""
     if not _stacked(config):
         return ticks
     steps = config.n_obs_steps

@@ -1,4 +1,4 @@
-"""Load a policy with its processors: from a checkpoint, or of a type with random weights."""
+"""Load a policy with its processors: from a checkpoint, or from a type with random weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
 from strobe.policies.build import CannotBuildFast, build_fast
-from strobe.policies.families.registry import building, outside, registered
+from strobe.policies.families.registry import building, registered, unregistered_modules
 from strobe.policies.inputs import Inputs
 from strobe.policies.standins import stand_ins
 from strobe.policies.tiny import shrink
@@ -41,7 +41,7 @@ _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
 
 @contextlib.contextmanager
 def by_strobe() -> Iterator[None]:
-    """Inside, a checkpoint is loaded by Strobe itself: our plug-in of LeRobot puts no recipe on it (`asked_for`)."""
+    """Mark checkpoints that are loaded inside as Strobe's own: its plug-in puts no recipe on them (`asked_for`)."""
     token = _BY_STROBE.set(True)
     try:
         yield
@@ -50,13 +50,13 @@ def by_strobe() -> Iterator[None]:
 
 
 def asked_for() -> bool:
-    """Whether Strobe itself loads what is being loaded."""
+    """Return whether Strobe itself is loading the policy."""
     return _BY_STROBE.get()
 
 
 @dataclass
 class Loaded:
-    """A policy in eval mode on its device, with the processors that stand before and after it."""
+    """A policy in eval mode on its device, with its preprocessor and postprocessor."""
 
     policy: PreTrainedPolicy
     preprocessor: Any
@@ -66,10 +66,10 @@ class Loaded:
 
 
 def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: str | None = None) -> PreTrainedConfig:
-    """The config of a checkpoint (a folder or a Hub id), with overrides as on LeRobot's command line.
+    """Return the config of a checkpoint (a folder or a Hub id), with overrides as on LeRobot's command line.
 
-    ``overrides`` are ``--name=value``. Raises UserError for what is not a checkpoint, a type that is not
-    known, an override that does not exist and a device that is not there.
+    ``overrides`` are ``--name=value``. Raises UserError for a path without a checkpoint, an unknown type or override,
+    and a missing device.
     """
     known_types()
     folder = checkpoints.locate(path, revision)
@@ -83,9 +83,9 @@ def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: 
 
 
 def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConfig:
-    """The config of a policy type, LeRobot's own or a plug-in's, with overrides as on LeRobot's command line.
+    """Return the config of a policy type, LeRobot's own or a plug-in's, with overrides as on LeRobot's command line.
 
-    Raises UserError for an unknown type, an override that does not exist and a device that is not there.
+    Raises UserError for an unknown type or override, and a missing device.
     """
     if kind not in known_types():
         raise UserError(f"no policy type '{kind}': {nearest(kind, known_types())}")
@@ -104,7 +104,7 @@ def config_from_type(kind: str, overrides: Sequence[str] = ()) -> PreTrainedConf
 
 
 def known_types() -> list[str]:
-    """The policy types that LeRobot and the installed plug-ins know."""
+    """Return the policy types of LeRobot and the installed plug-ins."""
     _register_plugins()
     return sorted(PreTrainedConfig.get_known_choices())
 
@@ -126,10 +126,10 @@ def load(
 ) -> Loaded:
     """Build the policy of ``config``, or read it from its ``pretrained_path``, and fit it to ``inputs``.
 
-    With random weights the features are those of the inputs, the weights depend on ``seed`` alone, and the
-    processors use the inputs' statistics. ``rename`` maps the inputs' names to the policy's. ``config`` is
-    changed to what was built. Raises UserError where inputs and policy do not match, an extra is not
-    installed, or the checkpoint is not whole.
+    With random weights the features are those of the inputs, the weights depend on ``seed`` alone, and the processors
+    use the inputs' statistics. ``rename`` maps the inputs' names to the policy's. ``config`` is changed to match the
+    policy. Raises UserError if inputs and policy do not match, an extra is not installed, or the checkpoint is
+    incomplete.
     """
     kind, tiny = config.type, size == "tiny"
     family = registered(kind)
@@ -137,7 +137,7 @@ def load(
     notes = [*(line for line in (untried(),) if line), *inputs.notes]
     if tiny:
         shrink(config)
-    _fit(config, inputs, rename or {}, notes)
+    _fit_features(config, inputs, rename or {}, notes)
     if random and getattr(config, "pretrained_backbone_weights", None):
         notes.append("the backbone's pretrained weights were left out: all weights are random")
         config.pretrained_backbone_weights = None  # pyright: ignore[reportAttributeAccessIssue]
@@ -151,11 +151,11 @@ def load(
         preprocessor, postprocessor = _processors(config, inputs)
         if family is not None and family.settle is not None:
             family.settle(policy, preprocessor)
-    held = outside(policy)
+    unregistered = unregistered_modules(policy)
     for step in preprocessor.steps:
         if rename and hasattr(step, "rename_map"):
             step.rename_map = dict(rename)
-    for module in (policy, *held):
+    for module in (policy, *unregistered):
         module.eval()
     info = SubjectInfo(
         name=kind if config.pretrained_path is None else checkpoints.source(config.pretrained_path).split("/")[-1],
@@ -164,16 +164,16 @@ def load(
         size=size,
         inputs=inputs.description,
         stand_ins=_grouped([*stood_in, *(made_up or ())]),
-        **known(config),
-        **count(policy, *held),
+        **facts_of_type(config),
+        **count(policy, *unregistered),
     )
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
 
 
 def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
-    """A policy that LeRobot has built from the checkpoint at ``path``, with the processors from there.
+    """Return a policy that LeRobot has built from the checkpoint at ``path``, with the processors from there.
 
-    Raises UserError where there are none.
+    Raises UserError without processors.
     """
     config: Any = policy.config
     with quiet() as warned, stand_ins(config.type, random_weights=False), in_a_line(config.type):
@@ -185,8 +185,8 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         source=source,
         inputs="none",
         stand_ins=[],
-        **known(config),
-        **count(policy, *outside(policy)),
+        **facts_of_type(config),
+        **count(policy, *unregistered_modules(policy)),
     )
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
@@ -196,10 +196,10 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
     folder, family = config.pretrained_path, registered(config.type)
     make: Callable[[], Any]
     if folder is None:
-        given = _taken(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
+        arguments = _accepted(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
 
         def make() -> Any:
-            policy = choice(config=config, **given)
+            policy = choice(config=config, **arguments)
             if family is not None and family.settle is not None:
                 family.settle(policy, None)  # its weights too must be known to fit before they are made
             return policy
@@ -213,7 +213,9 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
                 return choice.from_pretrained(folder, config=config)
 
     try:
-        built: Any = build_fast(make, config.device or "cpu", seed, outside=outside, known=family is not None)
+        built: Any = build_fast(
+            make, config.device or "cpu", seed, outside=unregistered_modules, known=family is not None
+        )
         return built
     except CannotBuildFast as error:
         notes.append(f"built the usual, slower way: {error}")
@@ -222,13 +224,13 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
             return make().to(config.device)
 
 
-def _taken(choice: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of ``given`` the constructor of ``choice`` takes: gaussian_actor's takes the config alone."""
+def _accepted(choice: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ``arguments`` that the constructor of ``choice`` accepts: gaussian_actor's takes the config alone."""
     parameters = inspect.signature(choice).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return dict(given)
+        return dict(arguments)
     names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in given.items() if name in names}
+    return {name: value for name, value in arguments.items() if name in names}
 
 
 def _processors(config: PreTrainedConfig, inputs: Inputs) -> tuple[Any, Any]:
@@ -251,14 +253,14 @@ def _saved_processors(config: PreTrainedConfig, folder: str | Path) -> tuple[Any
         ) from error
 
 
-def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:
-    """Take the features from the inputs where the policy has none, else check that they are what it wants."""
+def _fit_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes: list[str]) -> None:
+    """Take the features from the inputs if the policy has none; else check that they are the policy's."""
     if config.pretrained_path is None:
-        given = {rename.get(key, key): feature for key, feature in inputs.features.items()}
-        actions = {key: feature for key, feature in given.items() if feature.type is FeatureType.ACTION}
+        features = {rename.get(key, key): feature for key, feature in inputs.features.items()}
+        actions = {key: feature for key, feature in features.items() if feature.type is FeatureType.ACTION}
         config.output_features = config.output_features or actions
         if not config.input_features:
-            config.input_features = {key: feature for key, feature in given.items() if key not in actions}
+            config.input_features = {key: feature for key, feature in features.items() if key not in actions}
         _describe_dataset(config, inputs.meta)
     with in_a_line(config.type):
         config.validate_features()
@@ -266,25 +268,25 @@ def _fit(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str], notes
 
 
 def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, str] | None = None) -> list[str]:
-    """Return, in words, how ``inputs`` differ from what the policy was made for, where it works all the same.
+    """Return, in words, differences of ``inputs`` from the policy's features that still work.
 
-    Raises UserError for a feature that is missing or of the wrong shape.
+    Raises UserError for a missing feature or a wrong shape.
     """
     notes: list[str] = []
-    given = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
+    offered = {(rename or {}).get(key, key): feature for key, feature in inputs.features.items()}
     family = registered(config.type)
     fills = family is not None and family.fills_cameras
-    has_camera = any(key in given for key in config.image_features)
-    for key, wanted in ((config.input_features or {}) | (config.output_features or {})).items():
-        if key in given:
-            _check_shape(config, key, wanted, given[key], inputs, notes)
-        elif wanted.type is FeatureType.VISUAL and fills and has_camera:
+    has_camera = any(key in offered for key in config.image_features)
+    for key, needed in ((config.input_features or {}) | (config.output_features or {})).items():
+        if key in offered:
+            _check_shape(config, key, needed, offered[key], inputs, notes)
+        elif needed.type is FeatureType.VISUAL and fills and has_camera:
             notes.append(f"{key} is not among the inputs; the policy sees an empty image there")
         else:
-            alike = [k for k, feature in given.items() if feature.type is wanted.type]
+            candidates = [k for k, feature in offered.items() if feature.type is needed.type]
             raise UserError(
                 f"the policy wants '{key}', which {inputs.description} do not have"
-                + (f"; map one of {', '.join(alike)} to it with --rename_map" if alike else "")
+                + (f"; map one of {', '.join(candidates)} to it with --rename_map" if candidates else "")
             )
     return notes
 
@@ -292,13 +294,13 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
 def _check_shape(
     config: PreTrainedConfig,
     key: str,
-    wanted: PolicyFeature,
-    given: PolicyFeature,
+    needed: PolicyFeature,
+    offered: PolicyFeature,
     inputs: Inputs,
     notes: list[str],
 ) -> None:
-    want, have = tuple(wanted.shape), tuple(given.shape)
-    if wanted.type is FeatureType.VISUAL:
+    want, have = tuple(needed.shape), tuple(offered.shape)
+    if needed.type is FeatureType.VISUAL:
         if want[0] != have[0]:
             raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
         if want != have:
@@ -325,8 +327,8 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
         describe(meta.features)
 
 
-def known(config: Any) -> dict[str, bool]:
-    """Return the facts of a type of policy that advice asks for: `SubjectInfo.compilable` and `mps_known`."""
+def facts_of_type(config: Any) -> dict[str, bool]:
+    """Return facts about a type of policy that findings need: `SubjectInfo.compilable` and `mps_known`."""
     family = registered(config.type)
     mps_known = family is not None and family.mps_known
     return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
@@ -347,11 +349,11 @@ def count(*modules: torch.nn.Module) -> dict[str, Any]:
 
 def _grouped(notes: Sequence[str]) -> list[str]:
     """Join notes that differ in the first word: 'config X: why', 'tokenizer X: why' → 'config and tokenizer X: why'."""
-    found: dict[str, list[str]] = {}
+    by_rest: dict[str, list[str]] = {}
     for note in notes:
         what, _, rest = note.partition(" ")
-        found.setdefault(rest, []).append(what)
-    return [f"{' and '.join(whats)} {rest}" for rest, whats in found.items()]
+        by_rest.setdefault(rest, []).append(what)
+    return [f"{' and '.join(whats)} {rest}" for rest, whats in by_rest.items()]
 
 
 def _device(overrides: Sequence[str]) -> str | None:
@@ -379,8 +381,8 @@ def _parsing(what: str) -> Iterator[None]:
             raise UserError(f"{what} is of an unknown type '{match[1]}': {nearest(match[1], known_types())}") from error
         if of_the_hub(error):
             raise refused(error, what) from error
-        # draccus wraps what the config's own checks and its class said.
+        # draccus wraps errors of the config's own checks and its class.
         cause = error.__cause__ if isinstance(error.__cause__, (ValueError, TypeError, NotImplementedError)) else error
-        given = re.search(r"Missing required field\(s\) `(\w+)`", str(cause))
-        how = f"; give --policy.{given[1]}=" if given else ""
+        missing = re.search(r"Missing required field\(s\) `(\w+)`", str(cause))
+        how = f"; give --policy.{missing[1]}=" if missing else ""
         raise UserError(f"{what} cannot be read as a policy's config: {first_line(cause)}{how}") from error

@@ -16,7 +16,7 @@ def load_subject(policy: PolicyOptions, source: InputOptions | None = None, *, s
         seed: seed of weights, inputs and noise.
 
     Raises:
-        UserError: something of it cannot be had, or does not fit together.
+        UserError: a part cannot be loaded, or parts do not fit together.
     """
     options = source or InputOptions()
     dataset, env, rename = options.dataset, options.env, options.rename or None
@@ -56,7 +56,7 @@ def load_model(
         seed: seed of weights and clips.
 
     Raises:
-        UserError: something of it cannot be had, or does not fit together.
+        UserError: a part cannot be loaded, or parts do not fit together.
     """
     source = source or InputOptions()
     size, shape = options.size, {"img_size": options.img_size, "num_frames": options.num_frames}

@@ -16,8 +16,9 @@ from strobe.policies.clips import Clips
 from strobe.policies.families.family import Family
 from strobe.policies.families.modules import along_blocks
 from strobe.policies.families.registry import registered, types_with
-from strobe.policies.subject import ITERATION, Facts, Fed, Phase, digest
+from strobe.policies.subject import ITERATION, Fed, Phase, digest
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import BackboneTraits, Traits
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -28,11 +29,14 @@ Prepare = Callable[[Tensor], Pixels]
 
 @dataclass
 class ModelSubject:
-    """A loaded backbone and what it is fed.
+    """A loaded backbone and its clips.
 
-    ``predictor``: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
-    encoder only. ``pooled`` is the mean of the latest call's features over their tokens, ``(clips, width)``: its shape
-    is the same for clips of any size.
+    Args:
+        predictor: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
+            encoder only.
+
+    Attributes:
+        pooled: mean of the latest call's features over their tokens, ``(clips, width)``, for clips of any size.
     """
 
     model: Model
@@ -72,11 +76,11 @@ class ModelSubject:
 
     @property
     def fed(self) -> Fed:
-        """What it is called with."""
+        """The kind and digest of its clips."""
         return Fed("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else Fed("made up")
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
-        """``batch_size`` clips from their frames to features, as a function of the iteration's index.
+        """Return a function of the iteration's index that computes features of ``batch_size`` clips from their frames.
 
         Sections: decode (of a video file), preprocessing, model. Raises UserError for a training phase.
         """
@@ -95,23 +99,23 @@ class ModelSubject:
                 with section("model"):
                     features = self._features(pixels)
                 synchronise(self.device)
-            return self._kept(features, batch_size)
+            return self._pool(features, batch_size)
 
         return run
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
-        """Where the family's probes attach, and below its first level the steps of the preprocessing."""
+        """Return the hooks of the family's probes, and below the first level those of the preprocessing's steps."""
         return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return the sizes of what a call works on; ``tokens`` are those that the model returned per clip."""
-        return {
-            "batch size": batch_size,
-            "frames per clip": self.model.frames,
-            "img size": self.model.img_size,
-            "tokens": self._tokens,
-            "predictor": True if self.predictor else None,
-        }
+        backbone = BackboneTraits(
+            frames_per_clip=self.model.frames,
+            image_size=self.model.img_size,
+            tokens=self._tokens,
+            predictor=True if self.predictor else None,
+        )
+        return Traits(batch_size=batch_size, backbone=backbone)
 
     @property
     def _predictor(self) -> str:
@@ -119,10 +123,12 @@ class ModelSubject:
 
     def _pixels(self, frames: Tensor) -> dict[str, Tensor]:
         dtype = next(self.module.parameters()).dtype
-        found = self._prepare(frames)
-        if isinstance(found, Tensor):
-            found = {str(self.module.main_input_name): found if self.model.video else found.flatten(0, 1)}
-        return {name: one.to(self.device, dtype if one.is_floating_point() else None) for name, one in found.items()}
+        pixels = self._prepare(frames)
+        if isinstance(pixels, Tensor):
+            pixels = {str(self.module.main_input_name): pixels if self.model.video else pixels.flatten(0, 1)}
+        return {
+            name: value.to(self.device, dtype if value.is_floating_point() else None) for name, value in pixels.items()
+        }
 
     def _features(self, pixels: dict[str, Tensor]) -> Tensor:
         options: dict[str, Any] = {self._predictor: not self.predictor} if self._predictor else {}
@@ -132,12 +138,12 @@ class ModelSubject:
             raise UserError(f"'{self.info.kind}' does not run on clips alone: {str(error).splitlines()[0]}") from error
         if getattr(output, "predictor_output", None) is not None:
             return output.predictor_output.last_hidden_state
-        # A tower's own answer is what its merger makes of the last block's.
+        # The features of a tower are its merger's output.
         merged = self.family.backbone is not None and self.family.backbone.tower is not None
         features = getattr(output, "pooler_output" if merged else "last_hidden_state", None)
         return output[0] if features is None else features
 
-    def _kept(self, features: Tensor, batch_size: int) -> Tensor:
+    def _pool(self, features: Tensor, batch_size: int) -> Tensor:
         if features.ndim == 2:  # the tokens of all images in a row
             features = features.unflatten(0, (batch_size, -1))
         if features.ndim == 4:  # the places of a feature map count as tokens
@@ -149,7 +155,7 @@ class ModelSubject:
 
 
 def _preprocessing(model: Model, family: Family) -> tuple[Prepare, list[Hook]]:
-    """Frames → pixels, and the probes on its steps: the family's own processor, else the same steps in torch."""
+    """Return frames → pixels, and the probes on its steps: the family's processor, else the same steps in torch."""
     if family.backbone is not None and family.backbone.preprocessing is not None:
         return family.backbone.preprocessing(model)
     model.notes.append(
@@ -164,8 +170,8 @@ def _resized(frames: Tensor, side: int) -> Tensor:
     scale = side / min(height, width)
     size = (max(round(height * scale), side), max(round(width * scale), side))
     pixels = interpolate(frames.flatten(0, 1).float(), size, mode="bilinear", antialias=True)
-    top, left = (size[0] - side) // 2, (size[1] - side) // 2
-    pixels = pixels[..., top : top + side, left : left + side] / 255
+    row, column = (size[0] - side) // 2, (size[1] - side) // 2
+    pixels = pixels[..., row : row + side, column : column + side] / 255
     mean = pixels.new_tensor((0.485, 0.456, 0.406)).view(3, 1, 1)
     deviation = pixels.new_tensor((0.229, 0.224, 0.225)).view(3, 1, 1)
     return ((pixels - mean) / deviation).view(batch, length, channels, side, side)

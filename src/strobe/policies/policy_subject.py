@@ -20,10 +20,11 @@ from strobe.policies.families.family import Family
 from strobe.policies.families.registry import family_of, predict, steps_of
 from strobe.policies.inputs import Inputs
 from strobe.policies.lerobot_policies import Loaded
-from strobe.policies.subject import ITERATION, Facts, Fed, Phase
+from strobe.policies.subject import ITERATION, Fed, Phase
 from strobe.policies.training_step import Training, micro_batches
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import DelayTraining, PolicyTraits, Traits
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import section
@@ -33,9 +34,9 @@ _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call t
 
 @dataclass
 class PolicySubject:
-    """A loaded policy and what it is fed.
+    """A loaded policy and its inputs.
 
-    ``chunk_options`` are handed to ``predict_action_chunk`` (RTC's ``inference_delay``, ``prev_chunk_left_over``).
+    ``chunk_options`` are passed to ``predict_action_chunk`` (RTC's ``inference_delay``, ``prev_chunk_left_over``).
     """
 
     loaded: Loaded
@@ -84,27 +85,27 @@ class PolicySubject:
 
     @property
     def fed(self) -> Fed:
-        """What it is called with."""
+        """The kind and digest of its inputs."""
         return self.inputs.fed
 
     def observation(self, index: int) -> dict[str, Any]:
-        """A raw observation; the indices wrap around."""
+        """Return a raw observation; the indices wrap around."""
         observations = self.inputs.observations
         return dict(observations[index % len(observations)])
 
     def chunk(self, index: int = 0) -> Tensor:
-        """One action chunk for observation ``index``, in the action's own units, (1, chunk, action dim) on the CPU.
+        """Return a chunk for observation ``index``, in the action's own units, (1, chunk, action dim) on the CPU.
 
         The noise is the same whenever the index is. Sections: preprocessing, policy, postprocessing.
         """
         return self.act(self.observation(index), self.seed + index)
 
     def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """The batch that the policy is called with, on its device, of a raw observation."""
+        """Return the batch of a raw observation that the policy is called with, on its device."""
         return self.training.laid_out(self.loaded.preprocessor(observation))
 
     def act(self, observation: dict[str, Any], seed: int) -> Tensor:
-        """Like `chunk`, for a raw observation and the seed of its noise."""
+        """Return a chunk like `chunk`, for a raw observation and the seed of its noise."""
         self.policy.eval()
         torch.manual_seed(seed)
         with section(ITERATION), torch.no_grad():
@@ -119,25 +120,25 @@ class PolicySubject:
         return actions
 
     def checks(self, count: int = COUNT) -> Checks:
-        """Observations to compare this policy's actions on: they differ in all that it looks at."""
+        """Return observations to compare this policy's actions on: they differ in all of its inputs."""
         steps = self.loaded.preprocessor.steps
         words = self.family.reads_words or any("tokenizer" in type(step).__name__.lower() for step in steps)
         return varied(self.inputs.checks(count), reads_words=words, may_miss=self.family.fills_cameras)
 
     @property
     def executed(self) -> int | None:
-        """Actions of a chunk that the robot executes before the next one; None where the config does not say."""
+        """Actions of a chunk that the robot executes before the next one; None if the config does not say."""
         return getattr(self.policy.config, "n_action_steps", None)
 
     def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
-        """The spread of its action's dimensions; from ``chunks`` of its own where there are no statistics of them."""
+        """Return the spread of its action's dimensions; without statistics, from ``chunks`` of its own."""
         fed = self.inputs
-        # Made-up statistics are of these actions only where the policy was built on them, as its own.
+        # Made-up statistics fit these actions only if the policy was built on them, as its own.
         stats = fed.stats if fed.kind == "data" else {}
         return scale_of(self.loaded.postprocessor, stats, fed.action_names, fed.description, chunks)
 
     def model_chunk(self, index: int = 0) -> Tensor:
-        """Like ``chunk``, but as the policy gave it, normalised: what RTC keeps as the previous chunk."""
+        """Return a chunk like `chunk`, but normalised, as the policy gives it and RTC stores the previous chunk."""
         self.policy.eval()
         torch.manual_seed(self.seed + index)
         with torch.no_grad():
@@ -152,7 +153,7 @@ class PolicySubject:
         arithmetic is all there, and the weights stay as they are.
 
         Raises:
-            UserError: the policy has no training forward pass; the memory for a training step is not there.
+            UserError: the policy has no training forward pass, or there is too little memory for a training step.
         """
         if phase == "inference":
             return self.chunk
@@ -164,7 +165,7 @@ class PolicySubject:
         return lambda index: self._train(raw, index, step=phase == "training step")
 
     def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
-        """The loss of ``raw``, with its gradient left in the parameters' ``grad``; for looking, not for timing.
+        """Compute the loss of ``raw`` and its gradient in the parameters' ``grad``; for inspection, not for timing.
 
         The backward pass starts from the loss times ``scale``, and the gradient is divided by it again. The noise is
         the same whenever the index is.
@@ -178,31 +179,31 @@ class PolicySubject:
                 parameter.grad /= scale
         return loss
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Return the facts about the work of one call, most of them from the policy's config.
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what one call works on, most of it from the policy's config.
 
-        A chunk's size is that of the last one, where there was one: a policy of single actions may call its own
-        otherwise.
+        A chunk's size is that of the last chunk, if any: a policy of single actions may name its own otherwise.
         """
         config: Any = self.policy.config
-        said = next((found for name in _LENGTHS if (found := getattr(config, name, None))), None)
-        facts: Facts = {
-            "batch size": 1 if phase == "inference" else batch_size,
-            "chunk size": (self._length or said) if phase == "inference" else said,
-            "tensors requiring grad": sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
-        }
+        length = next((value for name in _LENGTHS if (value := getattr(config, name, None))), None)
+        work = PolicyTraits(
+            chunk_size=(self._length or length) if phase == "inference" else length,
+            trainable_tensors=sum(1 for parameter in self.policy.parameters() if parameter.requires_grad),
+        )
         if phase != "inference" and getattr(config, "use_rtc", False):  # training-time RTC
-            facts["delay_training"] = getattr(config, "delay_training", None)
-            facts["prefix_attention"] = getattr(config, "prefix_attention", None)
-            facts["delays"] = getattr(config, "rtc_max_delay", 0) + 1
+            work.delay_training = DelayTraining(
+                way=getattr(config, "delay_training", None),
+                prefix_attention=getattr(config, "prefix_attention", None),
+                delays=getattr(config, "rtc_max_delay", 0) + 1,
+            )
         if phase == "inference":
-            facts["denoising steps"] = steps_of(config)
-            facts["tokens at most"] = getattr(config, "max_decoding_steps", None)
-            facts["executed actions"] = getattr(config, "n_action_steps", None)
-        return facts
+            work.denoising_steps = steps_of(config)
+            work.max_tokens = getattr(config, "max_decoding_steps", None)
+            work.executed_actions = getattr(config, "n_action_steps", None)
+        return Traits(batch_size=1 if phase == "inference" else batch_size, policy=work)
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
-        """Where the family's probes attach for ``phase``, and below its first level the processors' steps."""
+        """Return the hooks of the family's probes for ``phase``, and below the first level the processors' steps."""
         hooks = self.family.hooks(self.policy, training=phase != "inference", depth=depth)
         if depth > 1:
             steps = [*self.loaded.preprocessor.steps, *self.loaded.postprocessor.steps]
@@ -211,7 +212,7 @@ class PolicySubject:
         return hooks
 
     def _require_memory(self) -> None:
-        """Raises UserError where gradients and Adam's two moments cannot fit: the kernel would kill the process."""
+        """Raise UserError if gradients and Adam's two moments cannot fit: the kernel would kill the process."""
         trained = sum(p.numel() * p.element_size() for p in self.policy.parameters() if p.requires_grad)
         needed = 3 * trained
         memory = None if self.device.type == "mps" else memory_of(self.device)  # MPS takes the machine's
@@ -247,7 +248,7 @@ class PolicySubject:
         return loss
 
     def _passes(self, raw: dict[str, Any], scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
-        """Forward, and backward from what ``scaled`` makes of the loss, of each micro-batch. Returns the mean loss."""
+        """Run forward, and backward from the ``scaled`` loss, of each micro-batch. Return the mean loss."""
         parts = micro_batches(raw, self.training.micro_batches)
         losses = []
         for part in parts:
@@ -255,7 +256,7 @@ class PolicySubject:
                 batch = self.training.laid_out(self.loaded.preprocessor(dict(part)))
             with section("forward"), self.training.autocasting():
                 loss = answers.loss(self.policy, batch, back=scaled is not None)
-            if self.training.dtype is not None:  # as accelerate does with what comes out of autocast
+            if self.training.dtype is not None:  # as accelerate does after autocast
                 loss = loss.float()
             if len(parts) > 1:
                 loss = loss / len(parts)

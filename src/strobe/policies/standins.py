@@ -1,7 +1,7 @@
 """Stand-ins for what LeRobot fetches from the Hub while it makes a policy: tokenizers, configs, processors.
 
-Preprocessing stays real. Only policies with random weights get a stand-in, and the notes say so. Which things a policy
-needs, and what stands in for them, is in its family's record.
+Preprocessing stays real. Only policies with random weights get a stand-in, and the notes say so. The family's record
+lists the things that a policy needs, with their stand-ins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REACH_SECONDS = 3.0
 
 @cache
 def hub_reachable() -> bool:
-    """Whether the Hub answers, found out once per process and within a few seconds."""
+    """Return whether the Hub answers. It is tried once per process, for a few seconds."""
     from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
@@ -41,14 +41,14 @@ def hub_reachable() -> bool:
             get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
             answered.set()
 
-    # In a thread, because looking up the name may hang for longer than any timeout says.
+    # In a thread, because looking up the name may hang beyond any timeout.
     threading.Thread(target=ask, daemon=True).start()
     return answered.wait(_REACH_SECONDS)
 
 
 @dataclass
 class _Auto:
-    """Takes the place of a transformers ``Auto…`` class: the real thing where no wait is needed for it."""
+    """Takes the place of a transformers ``Auto…`` class: the real thing if it is there without waiting."""
 
     real: Any
     what: str
@@ -72,7 +72,7 @@ class _Auto:
         if self.random_weights and name in self.make:
             return self._stand_in(name, why)
         raise UserError(
-            f"the {self.what} '{name}' that this policy needs cannot be had: {why}; "
+            f"the {self.what} '{name}' that this policy needs is not available: {why}; "
             f"run `hf download {name}` where there is a connection, or set HF_HOME to a cache that has it"
         )
 
@@ -91,8 +91,8 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
     """While open, LeRobot gets what a policy of type ``kind`` needs from the Hub without waiting for the Hub.
 
     Each thing is looked for in the local cache, then on the Hub if it answers, and last replaced by a stand-in, but
-    only with ``random_weights`` and for the known ids; ``tiny`` always takes the stand-in. Yields the notes,
-    which fill while LeRobot asks. Inside, a tokenizer or config that cannot be had raises UserError. With
+    only with ``random_weights`` and for the known ids; ``tiny`` always takes the stand-in. Yields the notes, which
+    fill as LeRobot loads. Inside, a tokenizer or config that is not available raises UserError. With
     ``random_weights`` no backbone of timm reads weights either.
     """
     family = registered(kind)
@@ -104,12 +104,12 @@ def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterato
         sites.setdefault(need.site, []).append(need)
     notes: list[str] = []
     with contextlib.ExitStack() as stack:
-        for (name, attribute), asked in sites.items():
+        for (name, attribute), needed in sites.items():
             module = importlib.import_module(name)
             real = getattr(module, attribute)
             if real is not None:  # transformers is not installed: LeRobot says so itself
-                what = asked[0].what if asked else "tokenizer"
-                auto = _Auto(real, what, {need.name: need.make for need in asked}, random_weights, tiny, notes)
+                what = needed[0].what if needed else "tokenizer"
+                auto = _Auto(real, what, {need.name: need.make for need in needed}, random_weights, tiny, notes)
                 stack.enter_context(mock.patch.object(module, attribute, auto))
         if random_weights and (builder := sys.modules.get("timm.models._builder")) is not None:
             stack.enter_context(mock.patch.object(builder, "load_pretrained", _left_out))

@@ -1,4 +1,4 @@
-"""The subject: what a study runs. Policies are one kind of it, other models another."""
+"""The subject of a study: a policy or another model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.policies.families.family import Family
 from strobe.results.subject import SubjectInfo
+from strobe.results.traits import Traits
 from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
-Facts = dict[str, str | int | float | bool | None]
 
 Kind = Literal["data", "made up", "to come"]
 
@@ -24,9 +24,9 @@ Kind = Literal["data", "made up", "to come"]
 class Fed:
     """Observations that a subject is called with: recorded ``data``, or what was ``made up`` in their shapes.
 
-    Those of a policy that a program loads for its own observations, which are still ``to come``, are made up too.
+    The inputs of a policy that a program loads for its own observations, still ``to come``, are made up too.
 
-    ``digest``: of recorded data, so that what was measured on other data is told apart.
+    ``digest``: of recorded data, to recognise measurements on other data.
     """
 
     kind: Kind
@@ -39,14 +39,14 @@ class Fed:
 
 
 def digest(observations: Sequence[Any]) -> str:
-    """Return a short name of ``observations``: of the bytes of their tensors, and of the words in them."""
-    found = hashlib.blake2b(digest_size=6)
+    """Return a short digest of ``observations``: of their tensors' bytes and their texts."""
+    hashed = hashlib.blake2b(digest_size=6)
     for leaf in tree_leaves(list(observations)):
         if isinstance(leaf, torch.Tensor):
-            found.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+            hashed.update(leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         else:
-            found.update(repr(leaf).encode())
-    return found.hexdigest()
+            hashed.update(repr(leaf).encode())
+    return hashed.hexdigest()
 
 
 ITERATION = "iteration"  # the section around one run of the whole
@@ -80,7 +80,7 @@ class Subject(Protocol):
 
     @property
     def fed(self) -> Fed:
-        """What it is called with."""
+        """The kind and digest of its inputs."""
         ...
 
     @property
@@ -89,16 +89,16 @@ class Subject(Protocol):
         ...
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
-        """One iteration of ``phase`` as a function of its index: opens the section `ITERATION`, returns a tensor.
+        """Return index → one iteration of ``phase``, which opens the section `ITERATION` and returns a tensor.
 
-        Raises UserError where the phase cannot be run.
+        Raises UserError if the phase cannot be run.
         """
         ...
 
     def hooks(self, phase: Phase, depth: int) -> list[Hook]:
-        """Where probes attach for ``phase``, down to ``depth`` levels."""
+        """Return the hooks for ``phase``, down to ``depth`` levels."""
         ...
 
-    def facts(self, phase: Phase, batch_size: int) -> Facts:
-        """Facts to show beside the numbers: batch size, chunk size, steps, frames."""
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what a call works on: batch size, chunk size, steps, frames."""
         ...

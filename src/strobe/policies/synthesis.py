@@ -1,4 +1,4 @@
-"""Make up ticks, batches and statistics from a policy's features, where there is no dataset."""
+"""Make up ticks, batches and statistics from a policy's features, without a dataset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEGREES = 100.0  # the range of a joint, either way
 def features_of(
     arm: Arm, tiny: bool = False, image_size: tuple[int, int] | None = None, cameras: int | None = None
 ) -> dict[str, PolicyFeature]:
-    """Return the features of ``arm``, with as many cameras as ``cameras`` says, two where it may have them.
+    """Return the features of ``arm``, with ``cameras`` cameras; None for two, or fewer if it has no more.
 
     Raises:
         UserError: more cameras than the arm may have.
@@ -43,7 +43,7 @@ def features_of(
 
 
 def ranges(features: dict[str, PolicyFeature]) -> dict[str, tuple[Tensor, Tensor]]:
-    """The lowest and highest value of each vector feature: a joint's degrees."""
+    """Return the lowest and highest value of each vector feature, as of a joint in degrees."""
     return {
         key: (torch.full(tuple(ft.shape), -_DEGREES), torch.full(tuple(ft.shape), _DEGREES))
         for key, ft in features.items()
@@ -52,8 +52,8 @@ def ranges(features: dict[str, PolicyFeature]) -> dict[str, tuple[Tensor, Tensor
 
 
 def stats(features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """Statistics for every normalisation mode: those of values spread evenly over their range."""
-    found = {}
+    """Return statistics for every normalisation mode, of values spread evenly over their range."""
+    statistics = {}
     for key, feature in features.items():
         if feature.type is FeatureType.VISUAL:
             shape = (feature.shape[0], 1, 1)
@@ -61,15 +61,15 @@ def stats(features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Te
         else:
             low, high = ranges[key]
         width = high - low
-        found[key] = {"min": low, "max": high, "mean": (low + high) / 2, "std": width / 12**0.5}
-        found[key] |= {f"q{q:02d}": low + width * q / 100 for q in (1, 10, 50, 90, 99)}
-    return found
+        statistics[key] = {"min": low, "max": high, "mean": (low + high) / 2, "std": width / 12**0.5}
+        statistics[key] |= {f"q{q:02d}": low + width * q / 100 for q in (1, 10, 50, 90, 99)}
+    return statistics
 
 
 def tick(
     features: dict[str, PolicyFeature], ranges: dict[str, tuple[Tensor, Tensor]], generator: torch.Generator
 ) -> dict[str, Any]:
-    """One tick's observation: images ``(1, C, H, W)`` of smooth noise in [0, 1], vectors ``(1, D)``."""
+    """Return one tick's observation: images ``(1, C, H, W)`` of smooth noise in [0, 1], vectors ``(1, D)``."""
     values: dict[str, Any] = {}
     for key, feature in features.items():
         if feature.type is FeatureType.VISUAL:
@@ -94,7 +94,7 @@ def batch(
     size: int,
     generator: torch.Generator,
 ) -> dict[str, Any]:
-    """A training batch with the policy's deltas, as a DataLoader over a LeRobotDataset collates it.
+    """Return a training batch with the policy's deltas, as a DataLoader over a LeRobotDataset collates it.
 
     Observations are ticks picked at random, actions drawn from their range; nothing is padding.
     """
@@ -132,7 +132,7 @@ def batch(
 
 
 class Meta:
-    """Stands for a LeRobotDatasetMetadata where LeRobot asks for one: features, statistics, rate."""
+    """Stands for a LeRobotDatasetMetadata: features, statistics, rate."""
 
     def __init__(
         self, features: dict[str, PolicyFeature], stats: dict[str, dict[str, Tensor]], fps: int, word: str = "joint_"

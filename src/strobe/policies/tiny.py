@@ -1,4 +1,4 @@
-"""Shrink a policy to a tiny one of the same architecture, for tests and a first look. Its family's record says how."""
+"""Shrink a policy to a tiny one of the same architecture, as its family's record says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def shrink(config: PreTrainedConfig) -> None:
 
 
 def _shrinking(config: PreTrainedConfig) -> Family | None:
-    """The record of the config's type; for a type without one, of the type whose config it extends."""
+    """Return the record of the config's type; for a type without one, of the type whose config it extends."""
     family = registered(config.type)
     if family is not None:
         return family

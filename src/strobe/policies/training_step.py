@@ -1,4 +1,4 @@
-"""How a policy is trained for one step: as ``lerobot-train`` does it, unless a treatment exchanges a part of it."""
+"""One training step of a policy as in ``lerobot-train``, with parts that treatments exchange."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from strobe.errors import UserError
 class Training:
     """The parts of a training step that treatments can exchange.
 
-    ``autocast`` is the dtype of mixed precision (None: what the policy's config asks of ``lerobot-train``),
-    ``micro_batches`` how many parts the batch is split into before one optimizer step, ``image_format`` the memory
-    format that images are given after preprocessing.
+    Args:
+        autocast: the dtype of mixed precision; None for the one that ``lerobot-train`` takes from the policy's config.
+        micro_batches: parts that the batch is split into before one optimizer step.
+        image_format: memory format of images after preprocessing; None to leave it.
     """
 
     policy: PreTrainedPolicy
@@ -33,7 +34,7 @@ class Training:
 
     @property
     def begun(self) -> bool:
-        """Whether there is an optimizer already, with its moments."""
+        """Whether the optimizer exists already, with its moments."""
         return self._optimizer is not None
 
     @property
@@ -55,7 +56,7 @@ class Training:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """The dtype that the forward pass is cast to, as it is now; None for none."""
+        """The dtype that the forward pass is now cast to; None for none."""
         return self.autocast or own_autocast(self.policy)
 
     @property
@@ -68,12 +69,12 @@ class Training:
         return self._scaler
 
     def autocasting(self) -> contextlib.AbstractContextManager[Any]:
-        """The context of the forward pass."""
+        """Return the context of the forward pass."""
         dtype = self.dtype
         return contextlib.nullcontext() if dtype is None else torch.autocast(self._device.type, dtype)
 
     def laid_out(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """``batch`` with images (B, C, H, W) in ``image_format``."""
+        """Return ``batch`` with images (B, C, H, W) in ``image_format``."""
         if self.image_format is None:
             return batch
         images = {
@@ -87,9 +88,9 @@ class Training:
 
 
 def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
-    """The dtype that ``lerobot-train`` has accelerate cast to; None for none.
+    """Return the dtype that ``lerobot-train`` has accelerate cast to; None for none.
 
-    It goes by ``policy.dtype`` where there is one, else by ``use_amp``.
+    It depends on ``policy.dtype``; without that on ``use_amp``.
 
     Source: ``lerobot/scripts/lerobot_train.py``, where the Accelerator is made.
     """
@@ -102,7 +103,7 @@ def own_autocast(policy: PreTrainedPolicy) -> torch.dtype | None:
 
 
 def micro_batches(raw: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
-    """A raw batch split into ``count`` equal ones. Raises UserError where it cannot be."""
+    """Split a raw batch into ``count`` equal ones. Raises UserError if that is impossible."""
     if count == 1:
         return [dict(raw)]
     size = next(len(value) for value in raw.values() if isinstance(value, Tensor) and value.dim())

@@ -1,4 +1,4 @@
-"""Tokenizers that stand in for those on the Hub: real ones, with vocabularies of the same size."""
+"""Stand-ins for tokenizers on the Hub: real tokenizers with vocabularies of the same size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 TINY_VOCABULARY = 512
-# Where LeRobot's processors ask for a tokenizer: module and attribute.
+# Module and attribute by which LeRobot's processors load a tokenizer.
 TOKENIZERS = ("lerobot.processor.tokenizer_processor", "AutoTokenizer")
 
 _IMAGE_TOKENS = ("<fake_token_around_image>", "<global-img>", "<image>")
@@ -63,8 +63,8 @@ def tokenizer(vocabulary: Vocabulary, tiny: bool = False) -> Any:
     learned = json.loads(bpe.to_str())["model"]
     ids = learned["vocab"] | {f"<unused{i}>": i for i in range(len(learned["vocab"]), size)}
     if not tiny:
-        for text, wanted in vocabulary.more:
-            ids[text], ids[f"<unused{wanted}>"] = wanted, ids[text]
+        for text, number in vocabulary.more:
+            ids[text], ids[f"<unused{number}>"] = number, ids[text]
     split = bpe.pre_tokenizer
     bpe = Tokenizer(models.BPE(vocab=ids, merges=[tuple(pair) for pair in learned["merges"]]))
     bpe.pre_tokenizer, bpe.decoder = split, decoders.ByteLevel()

@@ -87,7 +87,7 @@ def _biggest(result: Result, measurement: Measurement) -> str:
 def rate(m: Measurement) -> str:
     """Return how fast a backbone gets through its clips, and what each part around it would let through by itself."""
     rates = tables.per_call(m)
-    if "frames per clip" not in m.facts or m.samples.summary.median <= 0:
+    if m.traits.backbone is None or m.samples.summary.median <= 0:
         return ""
 
     def per_second(ms: float, unit: str) -> str:

@@ -61,7 +61,7 @@ def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Sec
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None
         clock = "device time" if m.clock == "device" else "host time"
-        about = [f"{name}: {value}" for name, value in m.facts.items()]
+        about = [f"{name}: {value}" for name, value in m.traits.labelled().items()]
         text = [", ".join([*([m.phase] if m.phase != m.name else []), clock, *about])]
         title = m.name + (" in detail" if detail else "")
         shown.append(Section(f"measurement-{index}", title, table, text, detail))

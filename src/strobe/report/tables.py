@@ -91,10 +91,10 @@ def metrics(result: Result) -> Table:
 
 def per_call(m: Measurement) -> dict[str, float]:
     """Return unit of throughput → how many of it one call makes. Backbones take clips with their frames, or images."""
-    clips, frames = m.facts.get("batch size"), m.facts.get("frames per clip")
-    if isinstance(clips, int) and isinstance(frames, int) and max(clips, frames) < 1e6:
+    clips, backbone = m.traits.batch_size, m.traits.backbone
+    if clips is not None and backbone is not None and max(clips, frames := backbone.frames_per_clip) < 1e6:
         return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
-    if m.phase != "inference" and isinstance(clips, int) and clips < 1e6:
+    if m.phase != "inference" and clips is not None and clips < 1e6:
         return {RATES[m.phase]: 1, "samples/s": clips}
     return {RATES[m.phase]: 1}
 

@@ -1,4 +1,4 @@
-"""How alike two policies act: their actions apart, dimension by dimension, in units of each dimension's spread."""
+"""How far the actions of two policies differ, dimension by dimension, in units of each dimension's spread."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ YardstickName = Literal["reordered sums", "another noise draw", "neighbouring fr
 
 
 class ActionScale(Data):
-    """The spread of a policy's actions, in which errors are told, and its dimensions that decide.
+    """The spread of a policy's actions, the unit of their errors, and its dimensions that decide.
 
-    A dimension decides where it stands for one of two things, as a gripper does that is open or shut. Its decision is
-    the side of ``middle`` that the action is on.
+    A dimension decides if it stands for one of two states, such as an open or shut gripper. Its decision is the side of
+    ``middle`` that the action is on.
     """
 
     source: str = Field(description="where the spread is from, in words")
@@ -42,7 +42,7 @@ class ActionScale(Data):
 
 
 class DimensionAgreement(Data):
-    """How far the actions of one dimension are apart. Errors are in units of its spread."""
+    """How far the actions of one dimension differ. Errors are in units of its spread."""
 
     name: str
     spread: Finite = Field(description="σ, in the action's own units")
@@ -94,7 +94,7 @@ class Agreement(Data):
 
 
 class Yardstick(Data):
-    """How far something that changes nothing, or something harmless, moves the untouched policy's own actions (σ)."""
+    """How far a change without effect, or a harmless one, moves the untouched policy's own actions (σ)."""
 
     name: YardstickName
     about: str = Field(default="", description="how it was made, in words")
@@ -105,13 +105,13 @@ class Yardstick(Data):
     dimensions: list[DimensionAgreement] = Field(default_factory=list)
 
 
-def yardstick(found: Sequence[Yardstick], name: YardstickName) -> Yardstick | None:
-    """Return the one of ``found`` that is called ``name``; None where it was not measured."""
-    return next((one for one in found if one.name == name), None)
+def yardstick(yardsticks: Sequence[Yardstick], name: YardstickName) -> Yardstick | None:
+    """Return the yardstick called ``name``; None if it was not measured."""
+    return next((yardstick for yardstick in yardsticks if yardstick.name == name), None)
 
 
 class Check(Data):
-    """Treatments held against their guard, together."""
+    """Treatments checked against their guard, together."""
 
     name: str = Field(description="which treatments of the recipe they are, in words")
     treatments: list[str] = Field(description="as they are written on a command line")
@@ -123,10 +123,10 @@ class Check(Data):
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the treatments keep to their guard."""
+        """Whether the treatments stay within their guard."""
         return outcome(self.broken, self.unjudged)
 
 
 def outcome(broken: str, unjudged: str) -> Outcome:
-    """Return how what was held against a guard came out, from the words that say so."""
+    """Return the outcome of a check against a guard. ``broken`` and ``unjudged`` say why, or are empty."""
     return "broken" if broken else "not judged" if unjudged else "held"

@@ -42,7 +42,7 @@ class Answer(Data):
 
     @property
     def about(self) -> str:
-        """Name of the thing that it is about, for the folder that keeps it."""
+        """Name of its subject, for the run's folder."""
         return self.title.split(":")[0]
 
 
@@ -58,7 +58,7 @@ class Result(Answer, ABC):
         return self.subject.name
 
     def measurement(self, name: str) -> Measurement:
-        """The measurement called ``name``; raises KeyError."""
+        """Return the measurement called ``name``. Raises KeyError."""
         for measurement in self.measurements:
             if measurement.name == name:
                 return measurement
@@ -66,10 +66,10 @@ class Result(Answer, ABC):
 
     @abstractmethod
     def advised(self) -> Sequence[Measurement]:
-        """The measurements whose parts advice is about; not those that only stand beside another."""
+        """Return the measurements that findings are about, without those that only serve as a comparison."""
 
     def judged(self) -> Sequence[Comparison]:
-        """The comparisons of its measurements with each other; none where the study makes none."""
+        """Return the comparisons of its measurements with each other; () for a study without any."""
         return ()
 
 
@@ -136,7 +136,7 @@ class OptimizeResult(Result):
 
 
 class VerifyResult(Result):
-    """Whether a policy with a recipe on it acts as it does without; nothing is timed."""
+    """Whether a policy acts the same with a recipe as without it. Nothing is timed."""
 
     study: Literal["verify"] = "verify"
     recipe: str = Field(description="the file's name")
@@ -154,11 +154,11 @@ class VerifyResult(Result):
 
     @property
     def outcome(self) -> Outcome:
-        """How the verification came out; what was not looked at is not held."""
-        found = {check.outcome for check in self.checks}
-        if "broken" in found:
+        """The outcome of the verification. It is held only if all checks were made and held."""
+        outcomes = {check.outcome for check in self.checks}
+        if "broken" in outcomes:
             return "broken"
-        return "held" if self.status == "complete" and found == {"held"} else "not judged"
+        return "held" if self.status == "complete" and outcomes == {"held"} else "not judged"
 
     def advised(self) -> Sequence[Measurement]:
         return ()

@@ -1,4 +1,4 @@
-"""Any answer that can be kept, recognised by its ``study``."""
+"""Any answer that can be saved, recognised by its ``study``."""
 
 from __future__ import annotations
 

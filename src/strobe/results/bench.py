@@ -32,7 +32,7 @@ class Share(Data):
 
 
 class Bench(Data):
-    """Calls on the robot beside calls on the bench after it, in the same process, on the run's last observation."""
+    """Calls on the robot compared with calls on the bench after it, in one process, on the last observation."""
 
     times: list[CallTimes]
     period_ms: Finite | None = Field(default=None, description="from call to call at the robot's pace")
@@ -40,5 +40,5 @@ class Bench(Data):
     shares: list[Share] = Field(default_factory=list, description="of the difference, largest first; they add up to it")
 
     def of(self, place: Place) -> CallTimes | None:
-        """The times at ``place``; None where nothing was called there."""
-        return next((one for one in self.times if one.place == place), None)
+        """Return the times at ``place``; None without calls there."""
+        return next((times for times in self.times if times.place == place), None)

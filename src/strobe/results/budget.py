@@ -51,7 +51,7 @@ class Asynchrony(Data):
 
 
 class Budget(Answer):
-    """The way from a policy's latency to a target rate, and what asynchrony makes of it."""
+    """The gap between a policy's latency and a target rate, and the effect of asynchrony."""
 
     called: ClassVar[str] = "budget"
 

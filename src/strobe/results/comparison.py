@@ -1,4 +1,4 @@
-"""Two measurements judged against each other: how fast, how alike."""
+"""Two measurements judged against each other: their times and their actions."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ class Comparison(Data):
 
     @property
     def outcome(self) -> Outcome | None:
-        """Whether the candidate keeps to its guard; None where it was held against none."""
+        """Whether the candidate stays within its guard; None without a guard."""
         return outcome(self.broken, self.unjudged) if self.guard or self.broken else None

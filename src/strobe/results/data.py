@@ -10,14 +10,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # of 1, `results.schema_1` makes this one
 
 # JSON has no infinities: a figure that could not be computed is None, never nan or inf.
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Data(BaseModel):
-    """Base of every record: unknown fields are refused, so that a misspelt one is never lost in silence."""
+    """Base of every record: unknown fields are refused, so that a misspelt one is never lost silently."""
 
     model_config = ConfigDict(extra="forbid", validate_assignment=True)
 

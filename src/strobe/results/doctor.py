@@ -1,4 +1,4 @@
-"""The answer of `strobe doctor`: what of Strobe can be trusted on this machine."""
+"""The answer of `strobe doctor`: the parts of Strobe that can be trusted on this machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SelfCheck(Data):
         bad: Outcome = "doubtful",
         evidence: Mapping[str, Finite | str | None] | None = None,
     ) -> Self:
-        """Return one that holds where ``good``, and then neither means nor asks for anything; else ``bad``."""
+        """Return a self-check with the outcome holds if ``good``, then without ``means`` and ``do``; else ``bad``."""
         outcome: Outcome = "holds" if good else bad
         means, do = ("", "") if good else (means, do)
         return cls(area=area, name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=evidence or {})

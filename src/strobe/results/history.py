@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -44,10 +44,12 @@ class Point(Data):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_older(cls, data: Any) -> Any:
-        """Read what was kept before a point had a ``change``: its verdict was one wherever it was shown."""
-        kind = (data.get("verdict") or {}) if isinstance(data, dict) and "change" not in data else {}
-        shown = kind.get("kind") if isinstance(kind, dict) else None
+    def _of_older(cls, data: object) -> object:
+        """Read a point from before ``change`` existed: a verdict of faster or slower was the change."""
+        if not isinstance(data, dict) or "change" in data:
+            return data
+        verdict = data.get("verdict")
+        shown = verdict.get("kind") if isinstance(verdict, dict) else None
         return {**data, "change": shown} if shown in ("faster", "slower") else data
 
 

@@ -1,4 +1,4 @@
-"""How many chunks were in time for a rate, and whether that shows what was asked for."""
+"""How many chunks were in time for a rate, and whether that shows the requested share."""
 
 from __future__ import annotations
 

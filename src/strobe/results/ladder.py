@@ -1,4 +1,4 @@
-"""Treatments kept one after the other on the way to a target rate."""
+"""Treatments accepted one after the other on the way to a target rate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TryOutcome = Literal[
 
 
 class Try(Data):
-    """One treatment tried on top of what was kept before it."""
+    """One treatment tried on top of those accepted before it."""
 
     treatment: str = Field(description="as it is written on a command line")
     rung: int = Field(description="that it would have been, from 1")
@@ -50,7 +50,7 @@ class Try(Data):
 
 
 class Rung(Data):
-    """A treatment that was kept, with all below it. The first rung is the policy as it is."""
+    """An accepted treatment with all below it. The first rung is the policy as it is."""
 
     name: str = Field(description="of its measurement")
     treatment: str = Field(default="", description="what was added to the rung below; '' for the policy as it is")
@@ -70,7 +70,7 @@ class Rung(Data):
 
 
 class Ladder(Data):
-    """Treatments kept one after the other on the way to a target rate, each judged on top of those before it.
+    """Treatments accepted one after the other on the way to a target rate, each judged on top of those before it.
 
     The figures of a rung are those of its measurement, and of its comparisons with the rung before and the first.
     """

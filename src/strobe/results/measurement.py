@@ -9,6 +9,7 @@ from pydantic import Field
 from strobe.results.cadence import Cadence
 from strobe.results.data import Data, Finite, Samples, Summary
 from strobe.results.limit import Limit
+from strobe.results.traits import Traits
 
 MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
 MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
@@ -114,9 +115,7 @@ class Measurement(Data):
     blocks: list[Blocks] = Field(default_factory=list, description="of every part that is made of like blocks")
     memory: Memory = Field(default_factory=Memory)
     spans: list[Span] = Field(default_factory=list, description="of the iteration nearest the median")
-    facts: dict[str, str | int | float | bool | None] = Field(
-        default_factory=dict, description="batch size, chunk size, denoising steps, treatments …"
-    )
+    traits: Traits = Field(default_factory=Traits)
     unseen: dict[str, str] = Field(
         default_factory=dict, description="section or probe that could not be timed → why (compiled, captured …)"
     )

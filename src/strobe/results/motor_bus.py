@@ -1,4 +1,4 @@
-"""The motors' bus as a rollout saw it, and the servos themselves as a rehearsal left them."""
+"""The motors' bus during a rollout, and the state of the servos after a rehearsal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Bus(Data):
 
 
 class Turns(Data):
-    """Who had the CPUs during a run."""
+    """The use of the CPUs during a run."""
 
     waited_share: Finite = Field(description="of the run, the share in which the control thread waited for a CPU")
     own_cpus: Finite = Field(description="CPUs that this process kept busy, on average")
@@ -35,7 +35,7 @@ class Turns(Data):
 
 
 class ServoLeft(Data):
-    """A servo as a rehearsal's end left it. Positions are counts of 4096 a turn, less the homing offset."""
+    """A servo at the end of a rehearsal. Positions are counts of 4096 a turn, less the homing offset."""
 
     joint: str
     id: int
@@ -47,7 +47,7 @@ class ServoLeft(Data):
 
 
 class Rehearsal(Data):
-    """The stand-ins for the robot, and how its servos were left."""
+    """The stand-ins for the robot, and the final state of its servos."""
 
     frames: str = Field(description="what the cameras showed")
     calibration: str = Field(description="what the servos' registers agree with")
@@ -60,7 +60,7 @@ class Rehearsal(Data):
 
     @property
     def holding(self) -> list[str]:
-        """Joints whose torque was left on."""
+        """Joints whose torque is still on at the end."""
         several = len(self.arms) > 1
         return [
             f"{arm} {servo.joint}" if several else servo.joint

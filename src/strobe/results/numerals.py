@@ -1,13 +1,13 @@
-"""Numbers as text, wherever a person reads them: one minus sign (−), no minus zero, no endless digits.
+"""Numbers as text for people: one minus sign (−), no minus zero, no endless digits.
 
-An exponent keeps its hyphen (``3e-7``), as do flags, files and JSON: what a program reads is not written here.
+An exponent keeps its hyphen (``3e-7``), as do flags, files and JSON: text for programs is not written here.
 """
 
 from __future__ import annotations
 
 import math
 
-LARGEST = 1e12  # from here on a number is written with an exponent: nobody reads its digits
+LARGEST = 1e12  # larger numbers are written with an exponent
 
 
 def fixed(value: float, decimals: int = 2, *, plus: bool = False) -> str:

@@ -1,7 +1,7 @@
-"""A recipe: what to do to a policy so that it is fast, in a file that people read and any machine loads.
+"""A recipe: treatments that make a policy fast, in a file that people read and any machine loads.
 
-What its treatments mean is known to `strobe.treatments`, whose ``recipe.load`` checks that too; the file is read and
-written in `strobe.runs.recipe_file`; here it is data.
+`strobe.treatments` knows the meaning of the treatments, and its ``recipe.load`` checks them. `strobe.runs.recipe_file`
+reads and writes the file. Here it is data.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VERSION = 1
 
 
 class RecipeRung(Data):
-    """Speed and price of one treatment, together with those before it."""
+    """Speed and cost of one treatment, together with those before it."""
 
     name: str
     ms: Finite = Field(description="of one chunk, median")
@@ -32,7 +32,7 @@ class RecipeRung(Data):
 
 
 class RecipeEpisodes(Data):
-    """Episodes of the treated policy in a simulator, beside the untouched one's from the same starts."""
+    """Episodes of the treated policy in a simulator, and the untouched one's from the same starts."""
 
     environment: str
     pairs: int
@@ -43,7 +43,7 @@ class RecipeEpisodes(Data):
 
 
 class Recipe(Data):
-    """Treatments for one type of policy, what they were found to do, and where that was."""
+    """Treatments for one type of policy, with their measured effect and the machine."""
 
     version: int = VERSION
     policy: str = Field(description="the policy's type, e.g. 'pi05'")
@@ -64,6 +64,6 @@ class Recipe(Data):
 
 
 def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
-    """Raises UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
+    """Raise UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
     if kind != recipe.policy:
         raise UserError(f"{name} is a recipe for the type '{recipe.policy}', and this is '{kind}'")

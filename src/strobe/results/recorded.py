@@ -1,4 +1,4 @@
-"""The files that a rollout leaves in its run folder: its events, packed, and its observations where they were kept."""
+"""The files of a rollout in its run folder: its packed events, and its observations if they were saved."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ EVENTS = "events.jsonl.gz"
 OBSERVATIONS = "observations"
 
 
-def beside(events: Path) -> Path:
-    """The folder for observations of the run whose events go to ``events``, while it runs."""
+def observations_folder(events: Path) -> Path:
+    """Return the folder for observations of a run in progress whose events go to ``events``."""
     return events.with_suffix(".observations")
 
 
@@ -25,10 +25,10 @@ def leave(events: Path, folder: Path, *, remove: bool = True) -> Iterator[tuple[
         remove: delete the file of events, once it is packed.
 
     Yields:
-        Each file or folder that is there now, and what it is.
+        Each new file or folder, and its meaning.
 
     Raises:
-        NotKeptError: they could not be written there; they stay where they were.
+        NotKeptError: they could not be written there. They stay in place.
     """
     packed = folder / EVENTS
     try:
@@ -38,10 +38,10 @@ def leave(events: Path, folder: Path, *, remove: bool = True) -> Iterator[tuple[
         else:
             shutil.copyfile(events, packed)
         yield packed, "events"
-        if beside(events).is_dir():
-            shutil.move(beside(events), folder / OBSERVATIONS)
+        if observations_folder(events).is_dir():
+            shutil.move(observations_folder(events), folder / OBSERVATIONS)
             yield folder / OBSERVATIONS, "seen"
-    except FileNotFoundError:  # they could not be written: the answer says so
+    except FileNotFoundError:  # there are no events; the answer reports it
         packed.unlink(missing_ok=True)
         return
     except OSError as error:
@@ -52,22 +52,22 @@ def leave(events: Path, folder: Path, *, remove: bool = True) -> Iterator[tuple[
 
 
 def events_of(run: Path) -> Path:
-    """The events of a kept rollout, given its folder, its ``result.json``, or a killed run's file of events.
+    """Return the events of a saved rollout, given its folder, its ``result.json``, or a killed run's file of events.
 
     Raises:
-        UserError: there is no such run, or it kept none.
+        UserError: there is no such run, or it has no events.
     """
     if run.is_file() and run.suffix in (".events", ".gz"):
         return run
     folder = run.parent if run.is_file() else run
     if not folder.is_dir():
-        raise UserError(f"no run at {run}: name the folder of a rollout that was kept")
+        raise UserError(f"no run at {run}: name the folder of a saved rollout")
     if not (folder / EVENTS).is_file():
-        raise UserError(f"{folder} holds no {EVENTS}: it is no rollout, or an older Strobe kept none: run it again")
+        raise UserError(f"{folder} holds no {EVENTS}: it is not a rollout, or an older Strobe saved none: run it again")
     return folder / EVENTS
 
 
 def observations_of(events: Path) -> Path | None:
-    """The folder of observations that belongs to ``events``; None where none were kept."""
-    folder = events.parent / OBSERVATIONS if events.name == EVENTS else beside(events)
+    """Return the folder of observations that belongs to ``events``; None if none were saved."""
+    folder = events.parent / OBSERVATIONS if events.name == EVENTS else observations_folder(events)
     return folder if folder.is_dir() else None

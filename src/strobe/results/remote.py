@@ -1,4 +1,4 @@
-"""Remote inference: round trips between LeRobot's robot client and policy server, and what they are made of."""
+"""Remote inference: round trips between LeRobot's robot client and policy server, and their steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Clocks(Data):
 
 
 class Decisions(Data):
-    """The server's decisions on the observations that it was sent."""
+    """The server's decisions on the observations that it received."""
 
     kept: int = Field(description="queued for a call, the queue being empty")
     replaced: int = Field(description="queued in the place of one that waited")
@@ -76,5 +76,5 @@ class Remote(Data):
 
     @property
     def serialisation(self) -> float | None:
-        """Share of round trips that goes to pickling and to sending what was pickled."""
+        """Share of round trips that goes to pickling and to sending the pickled data."""
         return None if self.packing is None or self.sending is None else self.packing + self.sending

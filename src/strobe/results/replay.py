@@ -1,4 +1,4 @@
-"""A replay: a kept rollout again in virtual time, under its own settings, others, and in an ideal loop."""
+"""A replay: a saved rollout in virtual time, with its own settings, with others, and in an ideal loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pydantic import Field
 from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval
 from strobe.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
+
+ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
 
 
 class Range(Data):
@@ -29,9 +31,9 @@ class Jump(Data):
 
 
 class Replayed(Data):
-    """A rollout under one set of settings: as it was recorded, or as it would have been."""
+    """A rollout with one set of settings: as recorded, or as simulated."""
 
-    name: Literal["recorded", "as it was", "as asked", "ideal loop"]
+    name: ColumnName
     settings: dict[str, str] = Field(default_factory=dict, description="in LeRobot's spelling, without --")
     figures: dict[str, Range] = Field(default_factory=dict, description="by the names of `FIGURES`")
     pace: Pace | None = None
@@ -63,7 +65,7 @@ FIGURES = {
 
 
 def called(figure: str) -> str:
-    """A figure's name in words."""
+    """Return a figure's name in words."""
     return FIGURES[figure][0] if figure in FIGURES else figure
 
 
@@ -85,8 +87,8 @@ class Tried(Data):
     draws: int
 
 
-class Asked(Data):
-    """The policy's calls on kept observations, in all columns together."""
+class PolicyCalls(Data):
+    """The policy's calls on saved observations, in all columns together."""
 
     observations: int = Field(description="that were kept")
     missing: int = Field(description="ticks whose observation was not kept")
@@ -95,8 +97,17 @@ class Asked(Data):
     cut: bool = Field(default=False, description="calls ended before the run did")
 
 
+class Jumping(Data):
+    """Joints that jump from chunk to chunk: their median jump is at least ``limit`` times their ordinary steps."""
+
+    limit: Finite
+    recorded: list[str] = Field(default_factory=list)
+    as_it_was: list[str] = Field(default_factory=list, description="replayed under the run's own settings")
+    ideal: list[str] = Field(default_factory=list, description="replayed in an ideal loop")
+
+
 class ReplayResult(Answer):
-    """A kept rollout again, in virtual time."""
+    """A saved rollout replayed in virtual time."""
 
     study: Literal["replay"] = "replay"
     run: str = Field(description="the folder that was replayed")
@@ -104,12 +115,13 @@ class ReplayResult(Answer):
     columns: list[Replayed] = Field(description="recorded, as it was, as asked (where something was), ideal loop")
     checks: list[Check] = Field(default_factory=list)
     verdict: str = Field(description="whether the loop starved or the policy erred")
+    jumping: Jumping | None = Field(default=None, description="what the verdict on jumps is; None in older runs")
     draws: int
     seconds: Finite = Field(description="of the run")
     tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")
     least_threshold: int | None = Field(default=None, description="smallest one of those that hardly starves")
     delay: int | None = Field(default=None, description="actions that 95 % of the calls after the first fit into")
-    policy: Asked | None = Field(default=None, description="None where no policy was asked")
+    policy: PolicyCalls | None = Field(default=None, description="None where no policy was asked")
 
     @property
     def about(self) -> str:
@@ -117,9 +129,9 @@ class ReplayResult(Answer):
 
     @property
     def agrees(self) -> bool:
-        """Whether the replay under the run's own settings is as it was recorded."""
+        """Whether the replay with the run's own settings agrees with the recording."""
         return all(check.agrees for check in self.checks)
 
     def column(self, name: str) -> Replayed | None:
-        """The column called ``name``; None where there is none."""
+        """Return the column called ``name``; None if it does not exist."""
         return next((column for column in self.columns if column.name == name), None)

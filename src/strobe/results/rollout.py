@@ -17,7 +17,7 @@ from strobe.results.remote import Remote
 
 
 class Pace(Data):
-    """How well the loop kept the rate that it was asked for. A tick is one turn of the loop that wants an action."""
+    """How well the loop held the requested rate. A tick is one turn of the loop that needs an action."""
 
     asked_hz: Finite = Field(description="ticks per second: --fps times --interpolation_multiplier")
     held_hz: Finite = Field(description="ticks per second of the time that ticks follow one another")
@@ -42,7 +42,7 @@ class Delays(Data):
 
 
 class Inference(Data):
-    """Calls of the policy for a chunk; a call of the sync engine is a tick in which it was asked for one."""
+    """Calls of the policy for a chunk; a call of the sync engine is a tick in which the model ran."""
 
     calls: int
     chunk: int | None = Field(default=None, description="actions in a chunk; None where no call told it")
@@ -54,7 +54,7 @@ class Inference(Data):
 
 
 class Queue(Data):
-    """Actions that wait for their tick, and ticks that found none. The wait for the first action is apart."""
+    """Actions that wait for their tick, and ticks without one. The wait for the first action is reported separately."""
 
     depth: Quantiles | None = Field(default=None, description="actions left after each tick took one; None if not told")
     least: int | None = None
@@ -68,8 +68,13 @@ class Queue(Data):
     longest_ms: Finite = Field(description="the longest time without an action")
 
 
+EngineName = Literal["sync", "rtc", "remote", "server", "none"]
+FEW_SEAMS = 3  # below, a median of jumps says nothing
+SEAM_JUMP = 3.0  # jumps over steps from which on a joint jumps
+
+
 class JointSeam(Data):
-    """Jumps of one joint where a new chunk takes over, beside its ordinary steps from action to action."""
+    """Jumps of one joint where a new chunk takes over, and its ordinary steps from action to action."""
 
     joint: str
     step: Quantiles = Field(description="size of the steps inside chunks, in the robot's unit")
@@ -95,7 +100,7 @@ class Camera(Data):
 
 
 class Scheduling(Data):
-    """The scheduling policy of the control thread, as it began and as it was left, with a real-time priority."""
+    """The scheduling policy of the control thread at the start and at the end, with a real-time priority."""
 
     before: str = Field(description="such as SCHED_OTHER, or SCHED_FIFO 99")
     after: str
@@ -107,7 +112,7 @@ class Scheduling(Data):
 
 
 class Recording(Data):
-    """Frames that the strategy recorded, and the time that they will say they are from."""
+    """Frames that the strategy recorded, and the time that their timestamps will span."""
 
     frames: int
     dataset_fps: Finite
@@ -116,7 +121,7 @@ class Recording(Data):
 
 
 class Series(Data):
-    """Ticks and calls over time, thinned where they are many: of some that lie together the worst is kept."""
+    """Ticks and calls over time. Long series are thinned: of neighbouring entries the worst remains."""
 
     at_s: list[Finite] = Field(default_factory=list, description="start of the tick, from the first one's")
     period_ms: list[Finite | None] = Field(default_factory=list)
@@ -129,7 +134,7 @@ class Series(Data):
 
 
 class JointTracking(Data):
-    """How well one joint follows what it is told, in the robot's unit."""
+    """How well one joint follows its commands, in the robot's unit."""
 
     joint: str
     error: Quantiles = Field(description="distance between a tick's command and the position that the next tick reads")
@@ -144,7 +149,7 @@ class Rollout(Data):
 
     robot: str
     strategy: str = Field(description="of lerobot-rollout; else the leader's type")
-    engine: Literal["sync", "rtc", "remote", "server", "none"] = Field(
+    engine: EngineName = Field(
         description="of inference; remote: on a server; server: that server; none: a leader tells the actions"
     )
     command: str = Field(default="lerobot-rollout", description="the command of LeRobot that ran")

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from strobe.results.data import Data, Finite, Interval
 
+Bound = Literal["data", "compute", "host", "memory", "interruptions"]
+
 
 class Stall(Data):
     """Time that some steps of a training took beyond the others, by its cause."""
@@ -68,7 +70,7 @@ class Training(Data):
     samples_interval: Interval | None = None
     planned_hours: Finite = Field(description="of the planned steps, with their checkpoints and evaluations")
     hours: dict[str, Finite] = Field(default_factory=dict, description="of them, by part of the step")
-    bound: Literal["data", "compute", "host", "memory", "interruptions"]
+    bound: Bound
     sentence: str
     data_share: Finite = Field(description="of the steps, spent waiting for data: what better loading could win")
     shares: dict[str, Finite] = Field(default_factory=dict, description="data, compute, host, interruptions; 0 to 1")

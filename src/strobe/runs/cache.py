@@ -1,4 +1,4 @@
-"""The folder of what Strobe keeps for later runs of the user's. It may be deleted at any time."""
+"""The folder of data that Strobe saves for later runs. It may be deleted at any time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """episodes.jsonl: each episode of an evaluation as one line, written as soon as it has ended.
 
-The first line says what was asked. A kill costs the episode that was being played: what follows the last line's end is
-cut off when the file is opened again, and the evaluation goes on from there.
+The first line holds the request. A kill costs only the episode in progress: bytes after the last complete line are cut
+off when the file is opened again, and the evaluation continues from there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import BinaryIO, Self
 
 from pydantic import Field, ValidationError
 
@@ -21,13 +21,13 @@ from strobe.results.timing import EpisodeTiming
 NAME = "episodes.jsonl"
 
 
-class Asked(Data):
-    """The request of an evaluation. Two that ask the same may share their episodes."""
+class Request(Data):
+    """The request of an evaluation. Evaluations with equal requests may share their episodes."""
 
     policy: str = Field(description="its folder, Hub id or type")
     weights: str = Field(description="a digest of some of them")
-    settings: dict[str, Any] = Field(description="the policy's config, without the place it was loaded from")
-    environment: dict[str, Any] = Field(description="LeRobot's EnvConfig")
+    settings: dict[str, object] = Field(description="the policy's config, without the place it was loaded from")
+    environment: dict[str, object] = Field(description="LeRobot's EnvConfig")
     tasks: list[str]
     variants: dict[str, str] = Field(description="name → its treatments, as written; '' for the policy as it is")
     margin: Finite
@@ -80,34 +80,34 @@ class EpisodeLog:
         self._file = file
 
     @classmethod
-    def begin(cls, folder: Path, asked: Asked) -> Self:
-        """A new file in ``folder``. Raises OSError where it cannot be written."""
+    def begin(cls, folder: Path, request: Request) -> Self:
+        """Create the log in ``folder``. Raises OSError if it cannot be written."""
         path = folder / NAME
         log = cls(path, _locked(path), {})
-        log._write({"asked": asked.model_dump(mode="json")})
+        log._write({"asked": request.model_dump(mode="json")})
         return log
 
     @classmethod
-    def resume(cls, folder: Path, asked: Asked) -> Self:
-        """The file in ``folder``, to be gone on with.
+    def resume(cls, folder: Path, request: Request) -> Self:
+        """Reopen the log in ``folder``.
 
         Raises:
-            UserError: there is none, it began with other flags, or it holds what nobody wrote.
+            UserError: it is missing, was started with other flags, or is corrupt.
         """
         path = folder / NAME
         if not path.exists():
-            read(path)  # it says so
+            read(path)  # raises the error
         try:
             file = _locked(path)
         except OSError as error:
             raise UserError(f"cannot write {path}: {in_words(error)}") from None
         try:
             before, episodes, end = read(path)
-            _same(before, asked, folder)
+            _same(before, request, folder)
             file.truncate(end)
             log = cls(path, file, episodes)
-            if before != asked:
-                log._write({"asked": asked.model_dump(mode="json")})
+            if before != request:
+                log._write({"asked": request.model_dump(mode="json")})
         except OSError as error:
             file.close()
             raise UserError(f"cannot write {path}: {in_words(error)}") from None
@@ -117,7 +117,7 @@ class EpisodeLog:
         return log
 
     def add(self, episode: EpisodeLine) -> None:
-        """Write an episode at once, so that a kill cannot lose it. Raises OSError where the disk is full."""
+        """Write an episode at once, so that a kill cannot lose it. Raises OSError, such as on a full disk."""
         self._write(episode.model_dump(mode="json"))
         self.episodes[episode.variant, episode.task, episode.seed] = episode
 
@@ -125,17 +125,17 @@ class EpisodeLog:
         """Close the file; `episodes` stays."""
         self._file.close()
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: dict[str, object]) -> None:
         self._file.write(json.dumps(line).encode() + b"\n")
         self._file.flush()
         os.fsync(self._file.fileno())
 
 
 def _locked(path: Path) -> BinaryIO:
-    """The file, open for further lines, for this process alone until it is closed or the process ends.
+    """Open the file for further lines, locked to this process until it is closed or the process ends.
 
     Raises:
-        UserError: another process has it.
+        UserError: another process has it open.
         OSError: it cannot be written.
     """
     file = path.open("ab")
@@ -151,47 +151,49 @@ def _locked(path: Path) -> BinaryIO:
     return file
 
 
-def read(path: Path) -> tuple[Asked, dict[Key, EpisodeLine], int]:
-    """Return the request, the episodes, and where the last whole line ends, in bytes.
+def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
+    """Return the request, the episodes, and the offset in bytes at which the last complete line ends.
 
     Raises:
-        UserError: there is no such file, or a line of it is none of ours.
+        UserError: there is no such file, or a line is not valid.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise UserError(f"no evaluation to go on with at {path.parent}: {path.name}: {in_words(error)}") from None
+        raise UserError(f"no evaluation to resume at {path.parent}: {path.name}: {in_words(error)}") from None
     end = content.rfind(b"\n") + 1
-    asked: Asked | None = None
+    request: Request | None = None
     episodes: dict[Key, EpisodeLine] = {}
     for number, line in enumerate(content[:end].splitlines(), 1):
         try:
-            found = json.loads(line)
-            if isinstance(found, dict) and "asked" in found:
-                asked = Asked.model_validate(found["asked"])
+            content_of_line = json.loads(line)
+            if isinstance(content_of_line, dict) and "asked" in content_of_line:
+                request = Request.model_validate(content_of_line["asked"])
                 continue
-            episode = EpisodeLine.model_validate(found)
+            episode = EpisodeLine.model_validate(content_of_line)
         except (ValidationError, ValueError):
-            raise UserError(f"{path}: line {number} is no episode: start anew, without --resume") from None
+            raise UserError(f"{path}: line {number} is not a valid episode; run again without --resume") from None
         episodes.setdefault((episode.variant, episode.task, episode.seed), episode)
-    if asked is None:
-        raise UserError(f"{path} ends before its first line does: start anew, without --resume")
-    return asked, episodes, end
+    if request is None:
+        raise UserError(f"{path} has no complete first line; run again without --resume")
+    return request, episodes, end
 
 
-def _same(before: Asked, now: Asked, folder: Path) -> None:
-    """Raises UserError for the first thing that differs from what it began with; more episodes may be."""
-    for name in Asked.model_fields:
-        there, here = getattr(before, name), getattr(now, name)
-        if there == here or (name == "episodes" and there < here) or (name == "threads" and there is None):
+def _same(before: Request, now: Request, folder: Path) -> None:
+    """Raise UserError for the first setting that differs from the log's. More episodes are allowed."""
+    for name in Request.model_fields:
+        logged, requested = getattr(before, name), getattr(now, name)
+        if logged == requested or (name == "episodes" and logged < requested) or (name == "threads" and logged is None):
             continue
         if name == "threads":
-            said = f"{there} of torch's threads there, {here} here: --threads={there}"
+            difference = f"that run used {logged} torch threads, this one {requested}; pass --threads={logged}"
         elif name == "weights":
-            said = "the policy has other weights now"
-        elif isinstance(there, dict):
-            changed = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-            said = f"{name}: another {', '.join(changed)}"
+            difference = "the policy has other weights now"
+        elif isinstance(logged, dict):
+            changed = [key for key in {**logged, **requested} if logged.get(key) != requested.get(key)]
+            difference = f"{name}: another {', '.join(changed)}"
         else:
-            said = f"{name} {there} there, {here} here"
-        raise UserError(f"--resume={folder} began with other flags: {said[:200]}; give the same ones, or start anew")
+            difference = f"{name} {logged} there, {requested} here"
+        raise UserError(
+            f"--resume={folder} began with other flags: {difference[:200]}; give the same ones, or start anew"
+        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 from pydantic import ValidationError
@@ -26,11 +25,11 @@ HEADER = """\
 """
 
 
-_ALWAYS = ("version", "policy", "size", "treatments")  # written whatever they hold
+_ALWAYS = ("version", "policy", "size", "treatments")  # written even if empty
 
 
 def load(path: Path | str) -> Recipe:
-    """Read a recipe. Raises UserError, in a line with the path and the field, for what is none."""
+    """Read a recipe. Raises UserError with the path and the field if the file is not a valid recipe."""
     document = _read(Path(path))
     if not isinstance(document, dict):
         raise UserError(f"{path} is not a recipe: it has no fields such as policy and treatments")
@@ -44,7 +43,7 @@ def load(path: Path | str) -> Recipe:
 
 
 def dump(recipe: Recipe, path: Path | str) -> None:
-    """Write ``recipe`` as YAML, whole or not at all. Raises UserError where it cannot be written."""
+    """Write ``recipe`` as YAML, completely or not at all. Raises UserError if it cannot be written."""
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +53,7 @@ def dump(recipe: Recipe, path: Path | str) -> None:
 
 
 def text(recipe: Recipe, name: str) -> str:
-    """``recipe`` as YAML, under a comment that says how a file called ``name`` is loaded."""
+    """Return ``recipe`` as YAML, below a comment on how a file called ``name`` is loaded."""
     document = recipe.model_dump(mode="json")
     document["rungs"] = [_Line({k: v for k, v in rung.items() if v is not None}) for rung in document["rungs"]]
     if recipe.agreement is not None:
@@ -70,8 +69,8 @@ def text(recipe: Recipe, name: str) -> str:
     return f"{about}\n{body}"
 
 
-class _Line(dict[str, Any]):
-    """A mapping that is written in one line, so that those of a list stand below each other as a table."""
+class _Line(dict[str, object]):
+    """A mapping that is written in one line, so that the mappings of a list read as a table."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -79,9 +78,9 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would take the last in silence."""
+    """Refuses a duplicate key, of which YAML would silently take the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
@@ -97,21 +96,21 @@ _Dumper.add_representer(str, _text)
 _Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("tag:yaml.org,2002:map", data, True))
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> object:
     try:
         return yaml.load(path.read_bytes(), Loader=_Loader)
     except OSError as error:
         raise UserError(f"cannot read the recipe {path}: {(error.strerror or str(error)).lower()}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none is a ValueError
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date is a ValueError
         problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise UserError(f"{path} is not YAML: {where}{_plain(str(problem or error))}") from None
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong, as 'field: what'."""
+    """Return the first fault as 'field: what'."""
     errors = error.errors(include_url=False)
-    unknown = [one for one in errors if one["type"] == "extra_forbidden"]
+    unknown = [fault for fault in errors if fault["type"] == "extra_forbidden"]
     first = (unknown or errors)[0]
     at = list(first["loc"])
     if first["type"] == "extra_forbidden":
@@ -121,13 +120,13 @@ def _first(error: ValidationError) -> str:
     if first["type"] == "missing":
         return f"{_path(at)}: missing"
     if at[0] == "treatments" and len(at) > 1:
-        said = "a treatment is KEY: VALUE, with a number, a text, true or false"
-        return f"{_path(at[:3] if len(at) > 2 else at)}: {said}"
+        rule = "a treatment is KEY: VALUE, with a number, a text, true or false"
+        return f"{_path(at[:3] if len(at) > 2 else at)}: {rule}"
     return f"{_path(at)}: {first['msg'][:1].lower()}{_plain(first['msg'][1:])}"
 
 
-def _path(location: list[Any]) -> str:
-    """Where a value stands, counted from 1 as the rungs are."""
+def _path(location: Sequence[object]) -> str:
+    """Return the place of a value, counted from 1 as the rungs are."""
     return ".".join(str(part + 1) if isinstance(part, int) else _plain(str(part)) for part in location)
 
 

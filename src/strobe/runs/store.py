@@ -1,4 +1,4 @@
-"""Keep an answer in its folder and read it again: ``result.json``, ``trace.json.gz``, ``report.html``."""
+"""Save an answer in its folder and read it again: ``result.json``, ``trace.json.gz``, ``report.html``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -19,6 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.answer import Answer, Result
 from strobe.results.any_answer import AnyAnswer, any_answer
 from strobe.results.data import SCHEMA_VERSION
+from strobe.results.schema_1 import with_traits
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -27,13 +27,12 @@ REPORT = "report.html"
 # Fields that every measured answer had, whatever its study, before each study had a class of its own.
 _ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
-# Schema version → the function that turns such a document into one of the next version. Version 1 is the first
-# that was released, so there is nothing to migrate from yet.
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+# Schema version → the function that turns such a document into one of the next version.
+MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: with_traits}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:
-    """Make a folder for one run, such as ``2026-11-21_0412_breakdown_act``; never one that was there before."""
+    """Make a new folder for one run, such as ``2026-11-21_0412_breakdown_act``; never an existing one."""
     stem = "_".join([datetime.now().strftime("%Y-%m-%d_%H%M"), _slug(study), _slug(subject)])
     root.mkdir(parents=True, exist_ok=True)
     for attempt in range(1, 10_000):
@@ -41,19 +40,19 @@ def new_run(root: Path, study: str, subject: str) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
-    raise UserError(f"{root} holds too many runs called {stem}: name another folder to keep runs in")
+    raise UserError(f"{root} holds too many runs called {stem}: name another folder for runs")
 
 
 def save(
     answer: Answer,
     folder: Path,
-    trace: dict[str, Any] | None = None,
+    trace: dict[str, object] | None = None,
     files: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write the run's files so that a reader sees the old ones or the new ones, never half of one.
+    """Write the run's files so that a reader sees each one old or new, never half.
 
     Args:
-        files: name → content of what profilers left, for their own viewers.
+        files: name → content of profilers' files, for their own viewers.
     """
     # Lists can be changed behind pydantic's back; what is written must be readable again.
     type(answer).model_validate(answer.model_dump())
@@ -68,7 +67,7 @@ def save(
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write ``path`` whole or not at all."""
+    """Write ``path`` completely or not at all."""
     temporary = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         with temporary.open("xb") as file:
@@ -82,17 +81,17 @@ def replace(path: Path, content: bytes) -> None:
 
 def load(path: Path | str) -> Result:
     """Read the result of a run, given its folder or its ``result.json``. Raises UserError for any other answer."""
-    kept = load_answer(path)
-    if not isinstance(kept, Result):
-        raise UserError(f"{path} is a {kept.called}: `strobe report` shows it")
-    return kept
+    answer = load_answer(path)
+    if not isinstance(answer, Result):
+        raise UserError(f"{path} is a {answer.called}: `strobe report` shows it")
+    return answer
 
 
 def load_answer(path: Path | str) -> AnyAnswer:
-    """Read what was kept, whatever study it answers, given its folder or its ``result.json``. Raises UserError."""
+    """Read the answer of any study, given its folder or its ``result.json``. Raises UserError."""
     file = _find(Path(path))
     document = _current(file, _parse(file))
-    # Where such a field is empty it says nothing; where the study has it, it is empty without it too.
+    # An empty field of these can go: a study that has it defaults to empty.
     document = {name: value for name, value in document.items() if value or name not in _ONCE_SHARED}
     try:
         return any_answer.validate_python(document)
@@ -101,21 +100,21 @@ def load_answer(path: Path | str) -> AnyAnswer:
 
 
 def below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Every result below ``folder`` with the name of its run, the path of its folder from there."""
+    """Yield every result below ``folder`` with the name of its run: the path of its folder from there."""
     for file in sorted(folder.rglob(RESULT)):
         yield (file.parent.relative_to(folder).as_posix() if file.parent != folder else folder.name), file
 
 
 def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Results as `below` has them, less those that are part of another: a sweep's cells."""
-    found = dict(below(folder))
-    for name, file in found.items():
-        if not any(str(parent) in found for parent in Path(name).parents):
+    """Yield results as `below` does, without those that are part of another, such as a sweep's cells."""
+    files = dict(below(folder))
+    for name, file in files.items():
+        if not any(str(parent) in files for parent in Path(name).parents):
             yield name, file
 
 
-def _current(file: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """The document in today's schema, whatever version of Strobe wrote it."""
+def _current(file: Path, document: dict[str, object]) -> dict[str, object]:
+    """Return the document in today's schema, whatever version of Strobe wrote it. Raises UserError."""
     version = document.get("schema_version")
     if not isinstance(version, int) or isinstance(version, bool) or "strobe_version" not in document:
         raise UserError(f"{file} is JSON, but not a result of Strobe: name a run folder or its {RESULT}")
@@ -140,11 +139,11 @@ def _find(path: Path) -> Path:
         runs = _runs(path)
         if runs:
             raise UserError(f"{path} holds several runs, name one of them: {', '.join(runs[-6:])}")
-        raise UserError(f"{path} holds no {RESULT}: name the folder of a run that was kept")
+        raise UserError(f"{path} holds no {RESULT}: name the folder of a saved run")
     if path.exists():
         return path
     siblings = _runs(path.parent)
-    hint = nearest(path.name, siblings) if siblings else "name the folder of a run that was kept"
+    hint = nearest(path.name, siblings) if siblings else "name the folder of a saved run"
     raise UserError(f"no run at {path}: {hint}")
 
 
@@ -155,7 +154,7 @@ def _runs(root: Path) -> list[str]:
         return []
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def _parse(file: Path) -> dict[str, object]:
     try:
         document = json.loads(file.read_bytes())
     except OSError as error:

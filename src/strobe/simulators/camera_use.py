@@ -1,7 +1,7 @@
-"""Which observations of an episode a policy looks at.
+"""Tell which observations of an episode a policy looks at.
 
-LingBot-VA, for one, has an action queue and looks at images in between all the same: so it is told only of policies
-whose code was read.
+Only policies whose code was read are skipped for. LingBot-VA, for one, has an action queue and still looks at the
+images in between.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ class Looks:
     """Tells which observations the policy looks at."""
 
     def __init__(self, policy: Any, steps: Iterable[Any], early: int = 0) -> None:
-        """Tell of ``policy``.
+        """Watch the queue of ``policy``.
 
         Args:
-            steps: those of all processors that observations go through.
-            early: by how many ticks an observation may be older when it is looked at.
+            steps: the steps of all processors that observations go through.
+            early: ticks by which an observation may be older when the policy looks at it.
         """
         self._policy, self._early = policy, early
-        self._told = _looks_at_calls(policy) and all(_keeps_no_image(step) for step in steps)
+        self._predictable = _looks_at_calls(policy) and all(_keeps_no_image(step) for step in steps)
 
-    def due(self) -> bool:
-        """Whether the observation that comes next is looked at; asked after an action was taken for this tick."""
-        if not self._told or getattr(self._policy.config, "temporal_ensemble_coeff", None) is not None:
+    def looks_next(self) -> bool:
+        """Return whether the policy looks at the next observation. Call it after this tick's action was taken."""
+        if not self._predictable or getattr(self._policy.config, "temporal_ensemble_coeff", None) is not None:
             return True
         # The call comes when the queue is empty. -1, no queue: every time.
         return actions_left(self._policy) < _observations(self._policy) + self._early
 
 
 def _looks_at_calls(policy: Any) -> bool:
-    """Whether the policy acts by a ``select_action`` of LeRobot's that was read, its own or inherited."""
+    """Return whether the policy's ``select_action``, own or inherited, is one of LeRobot's that was read."""
     where = getattr(getattr(type(policy), "select_action", None), "__module__", "")
     parts = where.split(".")
     return parts[:2] == ["lerobot", "policies"] and len(parts) > 2 and parts[2] in _LOOK_AT_CALLS
@@ -52,7 +52,7 @@ def _keeps_no_image(step: Any) -> bool:
 
 
 def _observations(policy: Any) -> int:
-    """How many observations up to the newest one a call looks at, as the config and the policy's queues say it."""
+    """Return how many observations, up to the newest, a call looks at, by the config and the policy's queues."""
     config = policy.config
     deltas = getattr(config, "observation_delta_indices", None) or (0,)
     queues = (queue for name, queue in (getattr(policy, "_queues", None) or {}).items() if name != "action")

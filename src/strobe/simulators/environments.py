@@ -1,6 +1,6 @@
-"""Start LeRobot's environments; whatever they raise becomes a UserError of one line.
+"""Start LeRobot's environments. Whatever they raise becomes a UserError of one line.
 
-MuJoCo's simulators are told how to render where there is no screen.
+Without a screen, MuJoCo's simulators are set to render off-screen.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NO_OPENGL = "MuJoCo needs OpenGL to render: apt-get install libosmesa6 (Debian, 
 
 
 def choose_opengl() -> None:
-    """Set how MuJoCo renders without a screen, which it reads as it is imported; the user's own choice stays.
+    """Set ``MUJOCO_GL``, which MuJoCo reads as it is imported, if there is no screen. The user's own choice stays.
 
-    Raises UserError if there is no OpenGL that renders without one.
+    Raises UserError if no OpenGL here renders without a screen.
     """
     if sys.platform != "linux" or "MUJOCO_GL" in os.environ or os.environ.get("DISPLAY"):
         return
@@ -36,13 +36,13 @@ def choose_opengl() -> None:
 MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by OpenGL
 
 
-def know(kind: str) -> None:
-    """Let LeRobot know the environments of plug-ins (distributions ``lerobot_env_*``), if it knows no ``kind`` yet."""
+def register_plugins(kind: str) -> None:
+    """Register the environments of plug-ins (distributions ``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
     from lerobot.envs.configs import EnvConfig
     from lerobot.utils.import_utils import register_third_party_plugins
 
     if kind not in EnvConfig.get_known_choices():
-        with contextlib.suppress(UserError):  # where there is no OpenGL: the plug-in may need none
+        with contextlib.suppress(UserError):  # no OpenGL here: the plug-in may need none
             choose_opengl()  # before the plug-in imports MuJoCo
         with quiet():
             register_third_party_plugins()
@@ -66,7 +66,7 @@ def make(env: Any) -> dict[str, Any]:
 
 
 def task_of(vector: Any) -> list[str]:
-    """Return the task of each environment of ``vector``, in words where it has them, as lerobot-eval asks for it."""
+    """Return the task of each environment of ``vector`` as lerobot-eval reads it: in words, else its name, else ''."""
     for name in ("task_description", "task"):
         try:
             return [str(task) for task in vector.call(name)]
@@ -75,8 +75,8 @@ def task_of(vector: Any) -> list[str]:
     return [""] * vector.num_envs
 
 
-def called(env: Any, tasks: Sequence[str]) -> str:
-    """Name of a simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
+def display_name(env: Any, tasks: Sequence[str]) -> str:
+    """Return the name of a simulator: 'PushT-v0', 'metaworld drawer-close-v3', 'libero_spatial (10 tasks)'."""
     kind, task = env.type, env.task
     name = kind if not task else task if kind in task.lower() else f"{kind} {task}"
     return name if len(tasks) == 1 else f"{name} ({len(tasks)} tasks)"
@@ -84,7 +84,7 @@ def called(env: Any, tasks: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def errors_in_a_line(name: str, failure: str = "cannot be started") -> Iterator[None]:
-    """Raises UserError, a line that says ``failure``, for whatever the environment of the type ``name`` raises."""
+    """Turn whatever the environment of type ``name`` raises inside into a UserError of one line with ``failure``."""
     try:
         with quiet():
             yield

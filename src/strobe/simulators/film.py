@@ -1,4 +1,4 @@
-"""Frames of an episode, taken while lerobot-eval's rollout plays it, and the small video file that browsers play."""
+"""Take frames of an episode while lerobot-eval's rollout plays it, and encode a small video that browsers play."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST = 600  # frames in memory; a longer episode gets fewer per second
 
 
 class Film:
-    """A `render_callback` of lerobot-eval's rollout: it is called after the reset and after each control tick.
+    """A `render_callback` of lerobot-eval's rollout: called after the reset and after each control tick.
 
-    Draws by the environment's own `render`, in at most `RATE` frames per second of simulated time. A simulator that
+    It draws by the environment's own `render`, at most `RATE` frames per second of simulated time. A simulator that
     cannot draw ends the film, not the episode.
 
     Args:
@@ -28,7 +28,7 @@ class Film:
 
     Attributes:
         frames: (height, width, 3) each, uint8, both even, at most `WIDTH` wide.
-        trouble: why it has no frames from some tick on; '' where it has.
+        trouble: why there are no frames from some tick on; '' if there are.
     """
 
     def __init__(self, fps: float) -> None:
@@ -44,12 +44,12 @@ class Film:
         return self.fps / self._stride
 
     def __call__(self, vector: Any) -> None:
-        """Take a frame of the vector's first environment, if it is time for one."""
+        """Take a frame of the vector's first environment, if one is due."""
         tick, self._ticks = self._ticks, self._ticks + 1
         if self.trouble or tick % self._stride:
             return
         try:
-            self.frames.append(shrunk(_drawn(vector)))
+            self.frames.append(shrunk(_render(vector)))
         except Exception as error:  # whatever a simulator raises
             self.trouble = f"{type(error).__name__}: {in_a_line(error, 200)}"
             return
@@ -58,7 +58,7 @@ class Film:
             self.frames, self._stride = self.frames[::2], 2 * self._stride
 
     def cut(self, ticks: int) -> None:
-        """Leave out the frame after the last of ``ticks``: some simulators have begun the next episode by then."""
+        """Drop the frame after the last of ``ticks``: some simulators have begun the next episode by then."""
         if self._last >= ticks and len(self.frames) > 1:
             self.frames.pop()
 
@@ -67,7 +67,7 @@ def shrunk(image: Any) -> np.ndarray:
     """Return ``image`` as RGB of at most `WIDTH` pixels in width, with even sides as H.264 wants them.
 
     Raises:
-        ValueError: it is no image, such as None.
+        ValueError: ``image`` is not an image, such as None.
     """
     from PIL import Image
 
@@ -80,7 +80,7 @@ def shrunk(image: Any) -> np.ndarray:
     return np.asarray(Image.fromarray(frame).resize((size[0], size[1]), Image.Resampling.BOX))
 
 
-def _drawn(vector: Any) -> Any:
+def _render(vector: Any) -> Any:
     envs = getattr(vector, "envs", None)
     return envs[0].render() if envs else vector.call("render")[0]
 
@@ -89,16 +89,16 @@ QUALITY = 28  # x264's constant rate factor: a few kilobytes per second of a sim
 
 
 def encode(frames: Sequence[np.ndarray], rate: float) -> tuple[bytes, str]:
-    """Return a video of ``frames`` and the ending of its name.
+    """Return a video of ``frames`` and the suffix of its file name.
 
-    H.264 in MP4 where PyAV has an encoder of it, else an animated WebP.
+    The video is H.264 in MP4 if PyAV can encode that, else an animated WebP.
 
     Args:
-        frames: (height, width, 3) each, uint8, all of one size with even sides; one at least.
+        frames: (height, width, 3) each, uint8, all of one size with even sides; at least one.
         rate: frames per second.
     """
     try:
-        with muted_stderr():  # also while the encoder is freed, which tells its figures only then
+        with muted_stderr():  # also while the encoder is freed, which prints its figures only then
             return _mp4(frames, rate), ".mp4"
     except (ImportError, ValueError, OSError):  # no PyAV, or none with x264; FFmpeg's errors are these
         return _webp(frames, rate), ".webp"
@@ -108,16 +108,16 @@ def still(frame: np.ndarray) -> bytes:
     """Return one frame as WebP."""
     from PIL import Image
 
-    kept = io.BytesIO()
-    Image.fromarray(frame).save(kept, "WEBP", quality=70)
-    return kept.getvalue()
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, "WEBP", quality=70)
+    return buffer.getvalue()
 
 
 def _mp4(frames: Sequence[np.ndarray], rate: float) -> bytes:
     import av
 
-    kept = io.BytesIO()
-    with av.open(kept, "w", format="mp4") as container:
+    buffer = io.BytesIO()
+    with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(rate).limit_denominator(1000))
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"
@@ -125,13 +125,13 @@ def _mp4(frames: Sequence[np.ndarray], rate: float) -> bytes:
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
-    return kept.getvalue()
+    return buffer.getvalue()
 
 
 def _webp(frames: Sequence[np.ndarray], rate: float) -> bytes:
     from PIL import Image
 
     first, *others = (Image.fromarray(frame) for frame in frames)
-    kept = io.BytesIO()
-    first.save(kept, "WEBP", save_all=True, append_images=others, duration=round(1e3 / rate), loop=0, quality=50)
-    return kept.getvalue()
+    buffer = io.BytesIO()
+    first.save(buffer, "WEBP", save_all=True, append_images=others, duration=round(1e3 / rate), loop=0, quality=50)
+    return buffer.getvalue()

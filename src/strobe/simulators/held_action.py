@@ -1,4 +1,4 @@
-"""The action of a simulator that goes on by itself, in a control tick for which none was sent. Needs no torch."""
+"""The action that a simulator executes in a control tick for which none was sent. Needs no torch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Hold:
     """The action of a tick for which none was sent.
 
     Args:
-        kind: 'last' repeats the last one, as a servo holds its goal; 'zero' moves nothing.
+        kind: 'last' repeats the last action, as a servo holds its goal; 'zero' moves nothing.
         gripper: with 'zero', the dimension that still gets its last value.
-        known: whether the type of environment is one whose actions are known.
+        known: whether the meaning of the environment's actions is known.
     """
 
     kind: Literal["last", "zero"]
@@ -29,11 +29,11 @@ class Hold:
     known: bool = True
 
     def action(self, last: NDArray[Any] | None, rest: NDArray[Any] | None, size: int) -> NDArray[Any] | None:
-        """The action, (``size``,); None where nothing is known that would let the simulator stand still.
+        """Return the action, (``size``,); None if no action is known that keeps the simulator still.
 
         Args:
             last: the last action that was sent; None before the first.
-            rest: the position at the start of the episode, as an action; None where it is not known.
+            rest: the position at the start of the episode, as an action; None if unknown.
         """
         if self.kind == "last":
             return rest if last is None else last
@@ -44,7 +44,7 @@ class Hold:
 
 
 def hold_for(env: Any, kind: str = "") -> Hold:
-    """How ``env``, LeRobot's ``EnvConfig``, is held: as ``kind`` says, or as fits its actions where that is ''."""
+    """Return how ``env`` (LeRobot's ``EnvConfig``) is held: by ``kind``, or as fits its actions if ``kind`` is ''."""
     moves = env.type in MOVEMENTS and getattr(env, "control_mode", "") != "absolute"
     chosen: Any = kind or ("zero" if moves else "last")
     gripper = MOVEMENTS.get(env.type) if moves else None

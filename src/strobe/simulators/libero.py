@@ -1,4 +1,4 @@
-"""LIBERO as an import that asks nothing: its config file, its assets, and the starts it goes through."""
+"""Import LIBERO without its questions: its config file, its assets, and the starting states of its episodes."""
 
 from __future__ import annotations
 
@@ -22,36 +22,37 @@ _PARTS = ("scenes", "textures")  # of the assets: every suite needs them
 
 
 def prepare() -> None:
-    """Make ``import libero.libero`` safe, do it, and point it to its assets.
+    """Import ``libero.libero`` safely and point it to its assets.
 
-    Without a config file the import asks on standard input where data sets are to be kept. Where the user has none, it
-    is given one in a folder of this process, with the package's own folders. Assets are looked for in the folder that
-    the environment variable STROBE_LIBERO_ASSETS names, in the package, and in LIBERO's cache, which it fills from the
-    Hub.
+    Without a config file the import asks on standard input for a folder of data sets. If the user has no such file,
+    this writes one into a folder of this process, with the package's own folders. Assets are looked for in the folder
+    of the environment variable STROBE_LIBERO_ASSETS, in the package, and in LIBERO's cache, filled from the Hub.
 
     Raises:
-        UserError: LIBERO is not installed, or its assets are not there.
+        UserError: LIBERO is not installed, or its assets are missing.
     """
     package = _package()
     assets = _named_assets()
     _give_config(package, assets)
-    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it warns that nobody has changed its settings
+    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)  # it warns that its settings are the defaults
     libero = import_module("libero.libero")
     if assets is not None:
         vars(libero)["_assets_path_cache"] = str(assets)
-    found = Path(libero.get_assets_path())
-    if not found.is_dir():
-        raise UserError(f"LIBERO's assets are not there, nor to be had from the Hub: {ASSETS}=FOLDER names a copy")
-    if assets is not None and found != assets:
+    folder = Path(libero.get_assets_path())
+    if not folder.is_dir():
+        raise UserError(
+            f"LIBERO's assets are missing and cannot be fetched from the Hub: set {ASSETS}=FOLDER to a copy of them"
+        )
+    if assets is not None and folder != assets:
         raise UserError(f"this LIBERO looks for no assets elsewhere: link {assets} to {package / 'assets'}")
     _let_errors_through()
 
 
 def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
-    """Let the environments of ``vector`` begin at the starts that ``seeds`` name, counted around LIBERO's list.
+    """Let the environments of ``vector`` begin at the starting states that ``seeds`` index in LIBERO's list.
 
-    LeRobot's environment takes the next start of the list at each reset, whatever the seed. So that one seed is one
-    start, the place in the list is the seed. Does nothing for other simulators.
+    LeRobot's environment takes the next state of the list at each reset, whatever the seed. With the seed as index, one
+    seed is one start. Indices wrap around. Other simulators are left as they are.
     """
     for env, seed in zip(getattr(vector, "envs", ()), seeds, strict=False):
         inside: Any = getattr(env, "unwrapped", env)
@@ -60,9 +61,9 @@ def choose_starts(vector: Any, seeds: Sequence[int]) -> None:
 
 
 def simulation(env: Any) -> type | None:
-    """The class whose ``render`` draws the cameras of a started LIBERO environment; None for other simulators.
+    """Return the class whose ``render`` draws the cameras of a started LIBERO environment; None for other simulators.
 
-    The class, since each reset makes a new simulation.
+    It is the class and not an object, because each reset makes a new simulation.
     """
     sim = getattr(getattr(env, "_env", None), "sim", None)
     return type(sim) if hasattr(env, "init_state_id") and callable(getattr(sim, "render", None)) else None
@@ -80,19 +81,19 @@ def _package() -> Path:
 
 
 def _named_assets() -> Path | None:
-    named = os.environ.get(ASSETS)
-    if not named:
+    path = os.environ.get(ASSETS)
+    if not path:
         return None
-    folder = Path(named).expanduser().resolve()
+    folder = Path(path).expanduser().resolve()
     if missing := [part for part in _PARTS if not (folder / part).is_dir()]:
-        raise UserError(f"{ASSETS}={named} is no folder of LIBERO's assets: it has no {missing[0]}/")
+        raise UserError(f"{ASSETS}={path} is not a folder of LIBERO's assets: it has no {missing[0]}/")
     return folder
 
 
 def _give_config(package: Path, assets: Path | None) -> None:
-    """Write a config file where the user has none; later processes of this run read the same."""
-    there = Path(os.environ.get(_CONFIG) or Path.home() / ".libero")
-    if (there / "config.yaml").is_file():
+    """Write a config file if the user has none. Later processes of this run read the same one."""
+    users = Path(os.environ.get(_CONFIG) or Path.home() / ".libero")
+    if (users / "config.yaml").is_file():
         return
     folder = Path(tempfile.mkdtemp(prefix="strobe-libero-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -109,7 +110,7 @@ def _give_config(package: Path, assets: Path | None) -> None:
 
 
 def _let_errors_through() -> None:
-    """Replace a loop of LIBERO's that swallows every exception, Ctrl-C too, and resets again without end."""
+    """Replace a loop of LIBERO's that swallows every exception, even Ctrl-C, and resets without end."""
     wrapper = import_module("libero.libero.envs.env_wrapper")
     unlucky = wrapper.RandomizationError
 
@@ -117,7 +118,7 @@ def _let_errors_through() -> None:
         while True:
             try:
                 return self.env.reset()
-            except unlucky:  # objects that fit nowhere: drawn again
+            except unlucky:  # objects that fit nowhere: place them again
                 continue
 
     wrapper.ControlEnv.reset = reset

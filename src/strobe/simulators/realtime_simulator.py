@@ -1,8 +1,8 @@
-"""A simulator that goes on while the policy thinks: one episode on a clock of its own.
+"""A simulator that goes on while the policy computes: one episode on a clock of its own.
 
-A simulator moves by whole control ticks. Tick k of it is the time from k to k + 1 periods. It takes the action that was
-sent last before its middle, so that an action acts as late as it was sent, to half a period. What the loop sees is the
-observation at the end of the last tick that has passed, as a camera gives the last picture that it took.
+A simulator moves by whole control ticks. Its tick k spans the time from k to k + 1 periods. The tick executes the last
+action that was sent before its middle, so an action takes effect with its real delay, to half a period. The loop sees
+the observation at the end of the last completed tick, as a camera gives its last picture.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strobe.simulators.held_action import Hold
 from strobe.simulators.simulator import Played, digest
 
 SLACK_NS = 100_000  # moments are rounded to nanoseconds; nothing that matters is as short as this
-TICKET = "ticket"  # all that LeRobot's engine is given of an observation, which goes around it
+TICKET = "ticket"  # stands for the observation in LeRobot's engine; the observation itself goes around it
 
 
 @dataclass
@@ -34,16 +34,16 @@ class ActedWorld:
 
     Args:
         to_policy, to_env: LeRobot's processors of the environment.
-        period_ns: of a control tick.
-        watch: called with ``vector`` after the reset and after each of its ticks, as lerobot-eval's render_callback.
+        period_ns: duration of a control tick.
+        watch: called with ``vector`` after the reset and after each of its ticks, as lerobot-eval's render_callback is.
 
     Attributes:
-        taken: of each tick of the simulator, the number of the loop's tick whose action it took; None: it was held.
-        lost: actions that another one followed before the simulator took them.
-        looked: the observation that was asked for last, as lerobot-eval hands it to the policy's own preprocessor.
-        start: a digest of the first observation.
-        size: of an action, its dimensions.
-        rests: whether the simulator is held before the first action; else it stands still until then.
+        taken: for each tick of the simulator, the number of the loop's tick whose action it executed; None: held.
+        lost: actions that were replaced by a later one before the simulator executed them.
+        looked: the observation that was read last, as lerobot-eval hands it to the policy's own preprocessor.
+        start: digest of the first observation.
+        size: dimensions of an action.
+        rests: whether the simulator is held before the first action; else it does not step until then.
     """
 
     vector: Any
@@ -82,7 +82,7 @@ class ActedWorld:
         self._success = False
 
     def observe(self, moment: int) -> Callable[[], dict[str, Any]]:
-        """Return what prepares the observation of ``moment``, and gives the engine a ticket for it."""
+        """Return a function that prepares the observation of ``moment`` and gives the engine a ticket for it."""
         while not self.over and (self._passed + 1) * self.period_ns <= moment + SLACK_NS:
             self._step()
         seen = self._seen if self._passed * self.period_ns <= moment + SLACK_NS else self._before
@@ -94,7 +94,7 @@ class ActedWorld:
         return look
 
     def act(self, moment: int, action: Tensor | None) -> None:
-        """Take the action of the loop's next tick, (action dim,), sent at ``moment``; None where it has none."""
+        """Take the action of the loop's next tick, (action dim,), sent at ``moment``; None if the tick has none."""
         while not self.over and (self._passed + 0.5) * self.period_ns + SLACK_NS < moment:
             self._step()
         number, self._sent = self._sent, self._sent + 1
@@ -105,11 +105,11 @@ class ActedWorld:
 
     @property
     def actions(self) -> list[NDArray[Any]]:
-        """The simulator's actions so far, held ones among them."""
+        """The simulator's actions so far, including held ones."""
         return self._actions
 
     def played(self) -> Played:
-        """The episode, once it is over."""
+        """Return the episode, once it is over."""
         rewards = torch.tensor(self._rewards, dtype=torch.float64)
         episode = Episode(
             success=self._success, reward=float(rewards.sum()), best_reward=float(rewards.max()), ticks=len(rewards)
@@ -124,7 +124,7 @@ class ActedWorld:
             self._command, self._last = None, action
         else:
             number, action = None, self.hold.action(self._last, self._rest, self.size)
-        if action is None:  # nothing was sent yet, and nothing is known that would let it stand still
+        if action is None:  # nothing was sent yet, and no action is known that keeps it still
             return
         self._before = self._seen
         self._seen, reward, terminated, truncated, info = self.vector.step(action[None])
@@ -137,16 +137,16 @@ class ActedWorld:
         self.over = bool(terminated[0] or truncated[0]) or len(self._rewards) >= self._most
 
     def _prepared(self, observation: dict[str, Any]) -> dict[str, Any]:
-        """An observation as lerobot-eval prepares it."""
+        """Return an observation as lerobot-eval prepares it."""
         prepared: dict[str, Any] = dict(lerobot_envs.preprocess_observation(observation))
         prepared["task"] = environments.task_of(self.vector)
         return self.to_policy(prepared)
 
 
 def _succeeded(info: dict[str, Any]) -> bool:
-    """Whether the tick ended in success, as lerobot-eval reads it."""
+    """Return whether the tick ended in success, as lerobot-eval reads it."""
     final = info.get("final_info", info)
-    if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None where it goes on
+    if not isinstance(final, dict):  # gymnasium before 1.0: an entry for each environment, None if it goes on
         final = final[0] if final[0] is not None else {}
-    found = final.get("is_success", False)
-    return bool(np.asarray(found).reshape(-1)[0])
+    success = final.get("is_success", False)
+    return bool(np.asarray(success).reshape(-1)[0])

@@ -1,4 +1,4 @@
-"""Write the episodes of a scripted simulator into a real LeRobotDataset with video; each simulator has its own file."""
+"""Write episodes of a scripted simulator into a real LeRobotDataset with video. Each simulator has its own file."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def write(
 ) -> Path:
     """Write ``episodes`` of ``frames`` each into a new dataset at ``root``; return its folder.
 
-    ``start`` is called once the folder and the numbers are known to be good. ``progress`` is called with (frames
-    done, frames in all). Whatever ends the recording early, the episodes finished by then are kept and readable. If
-    none was finished, nothing is kept. Raises UserError if ``root`` holds something already, or cannot be made.
+    ``start`` is called once the folder and the numbers are checked. ``progress`` is called with (frames done, frames in
+    all). If the recording ends early, the finished episodes stay and are readable; without any, the folder is removed.
+    Raises UserError if ``root`` is not empty or cannot be made.
     """
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -57,7 +57,7 @@ def write(
     scripted = start()
     try:
         where.mkdir(parents=True, exist_ok=True)
-        where.rmdir()  # LeRobot makes the folder itself and refuses one that is there
+        where.rmdir()  # LeRobot makes the folder itself and refuses an existing one
     except OSError as error:
         scripted.close()
         raise UserError(f"cannot record into {where}: {in_words(error)}; name another folder with --root") from None
@@ -86,7 +86,7 @@ def write(
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """While open, Ctrl-C waits: an episode of which only some files are written would make the dataset unreadable."""
+    """Hold Ctrl-C back while open: an episode with only some of its files would make the dataset unreadable."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread is ever interrupted
         return

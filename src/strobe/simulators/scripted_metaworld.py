@@ -20,9 +20,18 @@ from strobe.simulators.recorder import Frame, Scripted, write
 TASK = "reach-v3"
 CAMERAS = ("corner2", "topview")
 _AXES = ["x", "y", "z", "gripper"]
-# Standard deviation of the noise on the expert's velocities, which are clipped to [-1, 1]. With more, most of what
-# there is to predict would be noise.
+# Standard deviation of the noise on the expert's velocities, which are clipped to [-1, 1]. With more, most of the
+# actions would be noise.
 _NOISE = 0.03
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A task of MetaWorld with its cameras; images are ``width`` pixels wide, or as wide as high if that is None."""
+
+    task: str = TASK
+    cameras: Sequence[str] = CAMERAS
+    width: int | None = None
 
 
 def record_metaworld(
@@ -31,31 +40,29 @@ def record_metaworld(
     frames: int = 80,
     fps: int = 80,
     *,
-    task: str = TASK,
-    cameras: Sequence[str] = CAMERAS,
+    scene: Scene = Scene(),
     image: int = 480,
-    width: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Record ``episodes`` of ``frames`` steps each into a new dataset at ``root``, and return its folder.
 
-    A frame has ``observation.images.<camera>`` (``image`` pixels high, ``width`` or as many wide, video) of each
-    camera, ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
+    A frame has ``observation.images.<camera>`` (``image`` pixels high, video) of each camera of ``scene``,
+    ``observation.state`` (the hand's x, y, z in metres and how far the gripper is open) and ``action`` (the
     hand's velocity and the gripper's effort, each in [-1, 1]), all as LeRobot's own environment has them. The expert's
     velocities get some noise; what was executed is what is recorded. ``progress`` is called with (frames done, frames
     in all).
 
-    Raises UserError if ``root`` holds something already, MetaWorld is not installed, it cannot render here, or there is
-    no such task or camera.
+    Raises UserError if ``root`` is not empty, MetaWorld is not installed or cannot render here, or the task or a camera
+    is unknown.
     """
-    start = partial(_start, task, cameras, (image, width or image), seed)
+    start = partial(_start, scene.task, scene.cameras, (image, scene.width or image), seed)
     return write(root, start, episodes, frames, fps, seed=seed, progress=progress)
 
 
 @dataclass(frozen=True)
 class MetaWorld:
-    """A task as LeRobot's environment sets it up, seen by any number of cameras at any size."""
+    """A task as LeRobot's environment sets it up, with any number of cameras at any size."""
 
     env: Any  # MetaWorld's own, whose observation is the full one that the expert needs
     expert: Any
@@ -64,7 +71,7 @@ class MetaWorld:
     renderer: Any
 
     def reset(self, seed: int) -> np.ndarray:
-        """The first observation of an episode, (39,); its first four numbers are LeRobot's ``agent_pos``."""
+        """Begin an episode; return its first observation, (39,). The first four numbers are LeRobot's ``agent_pos``."""
         self.env.seed(seed)
         return self.env.reset(seed=seed)[0]
 
@@ -74,7 +81,7 @@ class MetaWorld:
         for camera in self.cameras:
             self.renderer.update_scene(self.env.data, camera=camera)
             image = self.renderer.render()
-            # MetaWorld's corner2 hangs upside down; LeRobot's environment turns its image, and so does this.
+            # MetaWorld's corner2 hangs upside down; LeRobot's environment turns its image too.
             seen[f"{OBS_IMAGES}.{camera}"] = np.ascontiguousarray(image[::-1, ::-1]) if camera == "corner2" else image
         return seen
 
@@ -135,7 +142,7 @@ def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) 
 
 
 def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it correct itself, visibly."""
+    """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it visibly correct itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which happens right here
         action = np.asarray(expert.get_action(observation), dtype=np.float32)
@@ -144,7 +151,7 @@ def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> n
 
 
 def _import() -> tuple[Any, Any]:
-    """mujoco, and LeRobot's module of MetaWorld environments."""
+    """Import mujoco and LeRobot's module of MetaWorld environments."""
     choose_opengl()
     try:
         with quiet():

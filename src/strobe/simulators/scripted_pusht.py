@@ -34,7 +34,7 @@ def record_pusht(
     pushes it towards the target, with some noise. ``progress`` is called with (frames done, frames in
     all).
 
-    Raises UserError if ``root`` holds something already, or gym-pusht is not installed.
+    Raises UserError if ``root`` is not empty, or gym-pusht is not installed.
     """
     return write(root, lambda: _start(image, frames, seed), episodes, frames, fps, seed=seed, progress=progress)
 
@@ -80,7 +80,7 @@ def _environment(image: int, frames: int) -> Any:
 
 
 def _push(env: Any, random: np.random.Generator) -> np.ndarray:
-    """Where the pusher goes next, ``(2,)`` float32: behind the block, then through it to the target."""
+    """Return the pusher's next position, ``(2,)`` float32: behind the block, then through it to the target."""
     agent, block = np.array(env.agent.position), np.array(env.block.position)
     ahead = env.goal_pose[:2] - block
     ahead = ahead / max(float(np.linalg.norm(ahead)), 1e-6)

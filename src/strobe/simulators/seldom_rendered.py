@@ -1,11 +1,11 @@
-"""Draw only those observations that the policy looks at: the others keep the last image.
+"""Draw only the observations that the policy looks at: the others get the last image.
 
-Drawing is most of an episode's time where there is no GPU (LeRobot's MetaWorld draws 480 × 480 pixels at every control
-tick), and a policy that executes 8 actions of a chunk looks at one image in 8 ticks. The physics of the simulators here
-do not depend on drawing, so that actions and outcome stay the same to the bit.
+Without a GPU, drawing is most of an episode's time (LeRobot's MetaWorld draws 480 × 480 pixels at every control tick).
+A policy that executes 8 actions of a chunk looks at one image in 8 ticks. The physics of the simulators here do not
+depend on drawing, so actions and outcome stay the same to the bit.
 
-It is done only where all of this is known: the policy looks at images in the calls of the model and nowhere else, and
-the processors keep no images (`strobe.simulators.camera_use`); the simulator draws nothing but observations in a tick.
+Images are skipped only if all of this is known: the policy looks at images in the calls of the model and nowhere else;
+the processors keep no images (`strobe.simulators.camera_use`); in a tick the simulator draws observations only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Rendering = Literal["needed", "always"]
 
 STEP, DRAW = "step", "draw"
 
-# Simulators that draw once in a tick, for the observation. MetaWorld's draws again when an episode has ended, for a
+# Simulators that draw once a tick, for the observation. MetaWorld's draws again when an episode has ended, for a
 # reset whose observation LeRobot drops.
 _ONLY_OBSERVATIONS = ("gym_pusht.", "lerobot.envs.metaworld")
 
@@ -29,22 +29,22 @@ _ONLY_OBSERVATIONS = ("gym_pusht.", "lerobot.envs.metaworld")
 class Looking(Protocol):
     """Tells which observations are looked at."""
 
-    def due(self) -> bool:
-        """Whether the observation that comes next is; asked before the simulator's step."""
+    def looks_next(self) -> bool:
+        """Return whether the next observation is looked at. It is called before the simulator's step."""
         ...
 
 
 class SeldomRendered:
-    """Puts the last image in the place of those that nobody looks at, while it is attached.
+    """Gives the last image again in place of drawing one that nobody looks at, while it is attached.
 
     Attributes:
-        drawn: control ticks whose observation was drawn; 0 until one is.
-        kept: how often the last image was put in the place of one.
+        drawn: control ticks whose observation was drawn.
+        kept: how often the last image was given again.
         seen: whether the simulator was seen to draw.
     """
 
     def __init__(self, looks: Looking | None) -> None:
-        """``looks``: None to draw every time."""
+        """Take what tells which observations are looked at; None to draw all of them."""
         self._looks = looks
         self.drawn, self.kept, self.seen = 0, 0, False
         self._due, self._drew, self._stepping = True, False, False
@@ -52,20 +52,20 @@ class SeldomRendered:
         self._last: dict[str, Any] = {}
 
     def hooks(self, vector: Any) -> list[Hook]:
-        """Where `around` goes."""
+        """Return the hooks that `wrap` is for."""
         places = list(_places(vector))
         known = [owner for inside, owner, _ in places if type(inside).__module__.startswith(_ONLY_OBSERVATIONS)]
         self._known = {id(owner) for owner in known}
         return [Hook(vector, "step", STEP), *(Hook(owner, method, DRAW) for _, owner, method in places)]
 
-    def around(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def wrap(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
         """Return the wrapper of a hook's callable."""
         return self._step(inner) if hook.name == STEP else self._draw(inner, hook.owner)
 
     def _step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
-            self._due = self._looks is None or self._looks.due()
+            self._due = self._looks is None or self._looks.looks_next()
             self._drew, self._stepping = False, True
             try:
                 return inner(*args, **kwargs)
@@ -94,20 +94,20 @@ class SeldomRendered:
 
 
 def drawing(vector: Any, name: str) -> list[Hook]:
-    """Hooks called ``name`` where the simulator of ``vector`` draws, as far as that is known."""
+    """Return hooks called ``name`` on the methods by which the simulator of ``vector`` draws, if they are known."""
     return [Hook(owner, method, name) for _, owner, method in _places(vector)]
 
 
 def _places(vector: Any) -> Iterator[tuple[Any, Any, str]]:
-    """Yield for each environment itself, without its wrappers, and the object and its method that draw."""
+    """Yield, for each environment: the environment without its wrappers, and the object and the method that draw."""
     for env in getattr(vector, "envs", ()):
         inside = getattr(env, "unwrapped", env)
         if callable(start := getattr(inside, "_ensure_env", None)):
-            start()  # what the first reset would do: LeRobot starts some simulators as late as that
+            start()  # LeRobot starts some simulators only at the first reset
         if (cameras := libero.simulation(inside)) is not None:
             yield inside, cameras, "render"
             continue
-        # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld asks the simulator that it holds.
+        # gym-pusht draws in _render, also for observations; LeRobot's MetaWorld calls the simulator that it holds.
         for owner, method in ((inside, "_render"), (getattr(inside, "_env", None), "render"), (inside, "render")):
             if callable(getattr(owner, method, None)):
                 yield inside, owner, method

@@ -1,4 +1,4 @@
-"""A simulator of LeRobot's with a policy in it: one episode from one seed, by the rollout of lerobot-eval itself."""
+"""Play a policy in one of LeRobot's simulators: one episode from one seed, by lerobot-eval's own rollout."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ OTHERS = ("success", "succeed")  # seen in simulators of plug-ins
 
 
 @contextlib.contextmanager
-def outcomes_told(vector: Any) -> Iterator[None]:
-    """While open, the last info of an episode of ``vector`` has the key that lerobot-eval's rollout reads.
+def outcomes_reported(vector: Any) -> Iterator[None]:
+    """Put the key that lerobot-eval's rollout reads into the last info of each episode of ``vector``, while open.
 
-    Where it is missing, LeRobot 0.6.1 takes every episode that ends for a success: its default, ``[False]``, is a list
-    that is not empty, and so true. Simulators that name it otherwise are read by their own name.
+    Without the key, LeRobot 0.6.1 counts every episode that ends as a success: its default, ``[False]``, is a list that
+    is not empty, and so true. A simulator with another name for the outcome is read by that name.
 
     Raises:
-        UserError: within, at the end of an episode of which a simulator does not say whether it succeeded.
+        UserError: within, at the end of an episode, if the simulator does not report whether it succeeded.
     """
     step = vector.step
 
-    def told(*args: Any, **kwargs: Any) -> Any:
+    def step_with_outcome(*args: Any, **kwargs: Any) -> Any:
         *rest, info = step(*args, **kwargs)
         last = info.get("final_info")
         if isinstance(last, dict) and READ not in last:
             name = next((name for name in OTHERS if name in last), None)
             if name is None:
                 raise UserError(
-                    f"the simulator does not say whether an episode succeeded: no '{READ}' in its last info "
+                    f"the simulator does not report whether an episode succeeded: no '{READ}' in its last info "
                     f"({', '.join(last) or 'empty'})"
                 )
             last[READ] = last[name]
         return (*rest, info)
 
-    with mock.patch.object(vector, "step", told):
+    with mock.patch.object(vector, "step", step_with_outcome):
         yield
 
 
 class Actor(Protocol):
-    """What acts in a simulator: a policy of LeRobot's with its processors, such as `PolicySubject`."""
+    """A policy of LeRobot's with its processors that acts in a simulator, such as `PolicySubject`."""
 
     @property
     def policy(self) -> PreTrainedPolicy: ...
@@ -77,12 +77,12 @@ class Actor(Protocol):
 
 @dataclass(frozen=True)
 class Played:
-    """An episode, where it began, and what was done in it.
+    """An episode with its start and its actions.
 
     Args:
-        start: a digest of the first observation.
-        actions: as the simulator got them, (control ticks, action dim), on the CPU.
-        drawn: control ticks after which the simulator drew an observation; None where drawing was not seen.
+        start: digest of the first observation.
+        actions: (control ticks, action dim) on the CPU, as the simulator got them.
+        drawn: control ticks after which the simulator drew an observation; None if drawing was not seen.
     """
 
     episode: Episode
@@ -91,13 +91,13 @@ class Played:
     drawn: int | None = None
 
     def same_ticks(self, other: Played) -> int:
-        """Control ticks from the start with the same action, to the bit."""
+        """Return the number of control ticks from the start whose actions are the same to the bit."""
         ours, theirs = self._while_both(other)
         differ = (ours != theirs).any(dim=1)
         return int(differ.int().argmax()) if differ.any() else len(ours)
 
     def largest_error(self, other: Played) -> float:
-        """Largest absolute difference of two actions of one tick, while both episodes ran, in the action's units."""
+        """Return the largest absolute difference of actions of one tick, while both ran, in the action's units."""
         ours, theirs = self._while_both(other)
         return float((ours.double() - theirs.double()).abs().max())
 
@@ -109,8 +109,8 @@ class Played:
 class Simulator:
     """The simulators of LeRobot's ``EnvConfig``, one for each of its tasks, each started when it is first played.
 
-    One environment at a time, as on a robot: not a batch of them. What is on the policy while an episode is played
-    (treatments) is what acts in it.
+    One environment is played at a time, as on a robot, not a batch of them. The policy acts with the treatments that it
+    has at that time.
 
     Args:
         rendering: 'needed' draws the observations that the policy looks at, which changes no action; 'always' draws
@@ -133,11 +133,11 @@ class Simulator:
 
     @property
     def tasks(self) -> list[str]:
-        """Their names: the suite's, with the task's number where there are several."""
+        """Names of the tasks: the suite's, with the task's number if there are several."""
         return list(self._vectors)
 
     def play(self, task: str, seed: int) -> Played:
-        """One episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
+        """Play one episode of ``task`` from ``seed``, which is also the seed of the policy's noise.
 
         Raises:
             UserError: the simulator fails at the start; policy and simulator do not fit.
@@ -150,8 +150,8 @@ class Simulator:
         with (
             _without_bar() as lerobot_eval,
             environments.errors_in_a_line(self.name, "failed in an episode"),
-            Attached(seldom.hooks(vector), seldom.around),
-            outcomes_told(vector),
+            Attached(seldom.hooks(vector), seldom.wrap),
+            outcomes_reported(vector),
         ):
             out = lerobot_eval.rollout(
                 vector,
@@ -174,26 +174,26 @@ class Simulator:
 
     def _looks(self, early: int = 0) -> Looks:
         pipelines = (self._to_policy, self.actor.preprocessor)
-        return Looks(self.actor.policy, (step for one in pipelines for step in one.steps), early)
+        return Looks(self.actor.policy, (step for pipeline in pipelines for step in pipeline.steps), early)
 
     def close(self) -> None:
-        """Close what was started."""
+        """Close the simulators that were started."""
         for vector in self._vectors.values():
-            with contextlib.suppress(Exception):  # a renderer that is gone already must not cost the run
+            with contextlib.suppress(Exception):  # a renderer that has ended already must not end the run
                 vector.close()
 
 
 @contextlib.contextmanager
 def _without_bar() -> Iterator[Any]:
-    """lerobot-eval's module, whose bar would be drawn into ours: in a cluster's job it draws none."""
-    with quiet():  # it takes seconds to import, and says things
+    """Yield lerobot-eval's module without its progress bar: in a cluster's job it draws none."""
+    with quiet():  # it takes seconds to import, and prints
         from lerobot.scripts import lerobot_eval
     with mock.patch.object(lerobot_eval, "inside_slurm", return_value=True):
         yield lerobot_eval
 
 
 class _First:
-    """The environment's own preprocessor, which also keeps a digest of the first observation that it sees."""
+    """The environment's own preprocessor, with a digest of the first observation that it sees."""
 
     def __init__(self, step: Any) -> None:
         self.step, self.digest = step, ""
@@ -206,7 +206,7 @@ class _First:
 
 
 def digest(observation: dict[str, Any]) -> str:
-    """A digest of an observation that is ready for the policy's own preprocessor."""
+    """Return a digest of an observation that is ready for the policy's own preprocessor."""
     seen = hashlib.sha256()
     for key in sorted(observation):
         value = observation[key]

@@ -1,4 +1,4 @@
-"""A simulator whose episodes also say where their time went: the policy's calls, the simulator, its rendering."""
+"""A simulator that also times its episodes: the policy's calls, the simulator's steps, its rendering."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class EpisodeTimes:
     """Times of one episode, in milliseconds.
 
     Attributes:
-        call_ms: of each ``select_action`` in which the model ran. In the other ticks it takes a queued action.
+        call_ms: each ``select_action`` in which the model ran. In the other ticks it takes a queued action.
         call_ticks: the ticks of these calls, from 0.
-        policy_ms: of ``select_action`` in all ticks together, and ``ticks``, how many.
-        step_ms: of the simulator in all ticks together, without the rendering that it asked for.
-        render_ms: of that rendering; None where it was not seen.
-        reset_ms: of the reset, with the rendering of the first observation.
+        policy_ms: ``select_action`` in all ticks together.
+        step_ms: the simulator in all ticks together, without its rendering.
+        render_ms: that rendering; None if it was not seen.
+        reset_ms: the reset, with the rendering of the first observation.
     """
 
     call_ms: list[float] = field(default_factory=list)
@@ -42,17 +42,17 @@ class EpisodeTimes:
 class TimedSimulator(Simulator):
     """A `Simulator` that times what it plays.
 
-    Calls of the policy wait for its device, before and after, so that they hold the policy's work and nothing else.
+    Before and after each call of the policy it waits for the device, so that the time is the policy's alone.
     """
 
     def play_timed(self, task: str, seed: int) -> tuple[Played, EpisodeTimes]:
-        """`play`, and the times of the episode. Raises UserError as it does."""
+        """Play an episode as `play` does, and return it with its times. Raises UserError as `play` does."""
         vector, policy = self._vectors[task], self.actor.policy
         stopwatch = _Stopwatch(self.actor.device)
-        # SmolVLA's and X-VLA's select_action do not go through the method that other policies' go through.
+        # SmolVLA's and X-VLA's select_action do not call the method that other policies' call.
         chunk = "_get_action_chunk" if hasattr(policy, "_get_action_chunk") else "predict_action_chunk"
         hooks = [Hook(vector, "reset", RESET), Hook(vector, "step", STEP), Hook(policy, "select_action", SELECT)]
-        with Attached([*hooks, Hook(policy, chunk, CHUNK), *drawing(vector, RENDER)], stopwatch.around):
+        with Attached([*hooks, Hook(policy, chunk, CHUNK), *drawing(vector, RENDER)], stopwatch.wrap):
             played = self.play(task, seed)
         return played, stopwatch.times()
 
@@ -63,11 +63,11 @@ class _Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._totals: dict[str, float] = {}
-        self._selected: list[tuple[float, bool]] = []  # of each select_action, and whether the model ran in it
+        self._selected: list[tuple[float, bool]] = []  # time of each select_action, and whether the model ran in it
         self._ran = False
         self._inside = ""
 
-    def around(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def wrap(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
         """Return the stopwatch's wrapper of a hook's callable."""
         name = hook.name
 
@@ -89,7 +89,7 @@ class _Stopwatch:
             finally:
                 self._note(name, 1e3 * (time.perf_counter() - begun))
                 if name in (RESET, STEP):
-                    self._inside = ""  # who draws between two ticks is not the simulator
+                    self._inside = ""  # drawing between two ticks is not the simulator's
 
         return call
 
@@ -98,15 +98,18 @@ class _Stopwatch:
             self._selected.append((ms, self._ran))
             self._ran = False
         if name == RENDER and self._inside != STEP:
-            return  # of the reset, whose time holds it
+            return  # part of the reset's time
         self._totals[name] = self._totals.get(name, 0.0) + ms
 
     def times(self) -> EpisodeTimes:
+        """Return the times of the episode so far."""
         rendered = self._totals.get(RENDER)
-        told = any(ran for _, ran in self._selected)  # else no method that makes a chunk was seen: each is a call
+        chunk_seen = any(
+            ran for _, ran in self._selected
+        )  # else no method that makes a chunk was seen: every tick counts as a call
         return EpisodeTimes(
-            call_ms=[ms for ms, ran in self._selected if ran or not told],
-            call_ticks=[tick for tick, (_, ran) in enumerate(self._selected) if ran or not told],
+            call_ms=[ms for ms, ran in self._selected if ran or not chunk_seen],
+            call_ticks=[tick for tick, (_, ran) in enumerate(self._selected) if ran or not chunk_seen],
             policy_ms=self._totals.get(SELECT, 0.0),
             step_ms=max(0.0, self._totals.get(STEP, 0.0) - (rendered or 0.0)),
             render_ms=rendered,

@@ -6,26 +6,29 @@ from strobe.results.answer import Result
 from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
 
-# Facts that a run finds rather than is given: seconds of a build, whether it came from a cache.
-FOUND = (" s", " from cache")
-
 
 def work(result: Result, measurement: Measurement) -> dict[str, str]:
     """Return what a run was asked to do and on what, by name: it must be equal where times are held against times."""
-    asked = {name: str(measurement.facts.get(name)) for name in ("batch size", "denoising steps", "chunk size")}
-    return {**_machine(result.machine), "inputs": result.subject.inputs, **asked}
+    traits = measurement.traits
+    sizes = {
+        "batch size": traits.batch_size,
+        "denoising steps": traits.denoising_steps,
+        "chunk size": traits.chunk_size,
+    }
+    inputs = result.subject.inputs
+    return {**_machine(result.machine), "inputs": inputs, **{name: str(size) for name, size in sizes.items()}}
 
 
 def settings(result: Result, measurement: Measurement) -> dict[str, str]:
     """Return all that makes a trend's runs alike, by name: the work, the policy, and what was put on it."""
     subject = result.subject
-    facts = {name: str(value) for name, value in measurement.facts.items() if not name.endswith(FOUND)}
+    given = {name: str(value) for name, value in measurement.traits.without().labelled().items()}
     return {
         "policy type": subject.kind,
         "checkpoint": subject.source,
         "parameters": f"{subject.parameters:,}",
         "dtype": ", ".join(sorted(subject.dtypes)),
-        **facts,
+        **given,
         **work(result, measurement),
     }
 

@@ -19,8 +19,8 @@ from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 from strobe.runs import store
 
-STEPS = ("policy.num_inference_steps", "policy.num_steps")
-TOTAL, FACT = "total", "denoising steps"
+STEPS = ("num_inference_steps", "num_steps")  # settings of policies
+TOTAL = "total"
 # What can be tried on a part, by words of its name: treatments as `strobe compare --variant` takes them.
 TREATMENTS = {
     ("vision", "image"): ["cameras=batched", "precision=bf16 with precision.part=…, or --precision=auto",
@@ -127,9 +127,8 @@ def _of_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
 
 
 def _of_measurement(m: Measurement) -> Timed | None:
-    steps = m.facts.get(FACT)
-    for name in STEPS:  # a variant's own
-        steps = m.facts.get(name, steps)
+    own = [value for name in STEPS if (value := m.traits.setting(name)) is not None]
+    steps = own[-1] if own else m.traits.denoising_steps
     if m.phase != "inference" or not isinstance(steps, int) or isinstance(steps, bool):
         return None
     parts = {tuple(c.path): c.summary.median for c in m.components if not c.other}
@@ -138,7 +137,7 @@ def _of_measurement(m: Measurement) -> Timed | None:
 
 
 def _of_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
-    steps = next((cell.settings[name] for name in STEPS if name in cell.settings), None)
+    steps = next((cell.settings[key] for name in STEPS if (key := f"policy.{name}") in cell.settings), None)
     for row in cell.rows:
         if row.phase == "inference" and steps is not None and steps.isdecimal():
             parts = {tuple(part.path): part.ms for part in row.parts if not part.other}

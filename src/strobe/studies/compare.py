@@ -165,7 +165,8 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     # One by one they cannot be compared: a token is another piece of another picture.
     agreement = agree(measured.pooled[before], measured.pooled[after])
     agreement.of = "features"
-    tokens = " against ".join(f"{m.facts.get('tokens', 0):,}" for m in (candidate, baseline))
+    counts = [m.traits.backbone.tokens or 0 if m.traits.backbone else 0 for m in (candidate, baseline)]
+    tokens = " against ".join(f"{count:,}" for count in counts)
     add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
     return agreement
 

@@ -26,10 +26,9 @@ from strobe.results.difference import (
 )
 from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
-from strobe.results.rollout import RolloutResult
+from strobe.results.rollout import Quantiles, Rollout, RolloutResult
 from strobe.studies import alike
 from strobe.studies.gates import Gated, excluded
-from strobe.studies.rollout_figures import figures_of
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
@@ -73,7 +72,7 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
 def _figures(before: Result, after: Result) -> list[FigureChange]:
     if not (isinstance(before, RolloutResult) and isinstance(after, RolloutResult)):
         return []
-    old, new = figures_of(before.rollout), figures_of(after.rollout)
+    old, new = rollout_figures(before.rollout), rollout_figures(after.rollout)
     return [
         FigureChange(name=name, unit=unit, before=old.get((name, unit)), after=new.get((name, unit)))
         for name, unit in dict.fromkeys([*old, *new])
@@ -228,3 +227,46 @@ def _flat(data: object, prefix: str = "") -> dict[str, str]:
     for key, value in data.items():
         flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
     return flat
+
+
+def rollout_figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:
+    """Return figures by name and unit: pace, inference, delays, starvation, ages, seams, cameras."""
+    figures: dict[tuple[str, str], float | None] = {}
+    if (pace := rollout.pace) is not None:
+        figures["rate asked", "Hz"] = pace.asked_hz
+        figures["rate held", "Hz"] = pace.held_hz
+        figures |= _quantiles("from tick to tick", pace.period)
+        figures["late ticks", "%"] = 100 * pace.late / pace.ticks
+    if (inference := rollout.inference) is not None:
+        figures["calls of the policy", ""] = inference.calls
+        figures["first call", "ms"] = inference.first_ms
+        figures |= _quantiles("later calls", inference.latency)
+        figures["chunks that came too late", ""] = inference.useless
+        if (delays := inference.delays) is not None:
+            figures["delay assumed, median", "actions"] = delays.assumed.median
+            figures["delay needed, median", "actions"] = delays.needed.median
+            figures["delay that happened, median", "actions"] = delays.executed.median
+            figures["actions of the first chunk dropped, not executed", ""] = delays.first_dropped
+    queue = rollout.queue
+    figures["first action after", "ms"] = queue.first_action_ms
+    figures["ticks without an action", ""] = queue.starved
+    figures["time without an action", "ms"] = queue.starved_ms
+    figures["longest time without one", "ms"] = queue.longest_ms
+    figures["fewest actions left", ""] = queue.least
+    figures |= _quantiles("age of the observation", rollout.age)
+    for seam in rollout.seams:
+        figures[f"jump of {seam.joint} over its steps", "×"] = seam.ratio
+    for camera in rollout.cameras:
+        figures[f"frames of {camera.name}", "Hz"] = camera.fresh_hz
+        figures |= _quantiles(f"age of frames of {camera.name}", camera.age)
+    return figures
+
+
+def _quantiles(name: str, values: Quantiles | None) -> dict[tuple[str, str], float | None]:
+    if values is None:
+        return {}
+    return {
+        (f"{name}, median", "ms"): values.median,
+        (f"{name}, 95 %", "ms"): values.p95,
+        (f"{name}, longest", "ms"): values.max,
+    }

@@ -65,8 +65,8 @@ class Episodes:
 
     @property
     def environment(self) -> str:
-        """Name of the simulator, as `environments.called`."""
-        return environments.called(self.env, self.tasks)
+        """Name of the simulator, as `environments.display_name`."""
+        return environments.display_name(self.env, self.tasks)
 
     def against(self, candidate: Variant, watching: Watching) -> tuple[PairedEpisodes | None, bool]:
         """Play ``candidate`` and, where that was not done yet, the baseline, in alternation, until success is decided.

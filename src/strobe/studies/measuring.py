@@ -22,11 +22,12 @@ from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
 from strobe.measure.verdicts import WITHIN
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import ITERATION, Facts, Phase, Subject
+from strobe.policies.subject import ITERATION, Phase, Subject
 from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
+from strobe.results.traits import Traits
 from strobe.studies.cadence import Spacing, ticks_between_calls
 from strobe.studies.counting import Counted, count, lacking
 from strobe.studies.rounds import (
@@ -255,7 +256,7 @@ class Session:
                 seen.rounds.append(round)
                 self._outputs.add(seen.variant.name, output, getattr(subject, "pooled", None))
                 if not index:
-                    seen.facts = _facts(subject, self.phase, self.options)
+                    seen.traits = _traits(subject, self.phase, self.options)
                     seen.tensor_float = convolutions_in_tf32(subject.device)
                 return round.took_ms
             finally:
@@ -334,6 +335,7 @@ def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> fl
         undo()
 
 
-def _facts(subject: Subject, phase: Phase, options: Options) -> Facts:
-    facts = {"device": str(subject.device), **subject.facts(phase, options.batch_size)}
-    return {name: value for name, value in facts.items() if value is not None}
+def _traits(subject: Subject, phase: Phase, options: Options) -> Traits:
+    traits = subject.traits(phase, options.batch_size)
+    traits.device = str(subject.device)
+    return traits

@@ -12,10 +12,11 @@ from torch import Tensor
 from strobe.measure.components import Iteration, blocks, components, spans
 from strobe.measure.memory import KernelUse, median_use
 from strobe.measure.statistics import summarise
-from strobe.policies.subject import Facts, Phase
+from strobe.policies.subject import Phase
 from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
+from strobe.results.traits import Traits
 from strobe.studies.counting import Counted
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import unseen
@@ -161,7 +162,7 @@ class Seen:
 
     Args:
         weights: bytes; a variant may hold them in another dtype.
-        facts: of the subject with the variant on, which may work on something else.
+        traits: of the subject with the variant on, which may work on something else.
         first_s: seconds of putting it on, with its first call.
         tensor_float: whether convolutions of float32 were computed in TF32.
     """
@@ -169,7 +170,7 @@ class Seen:
     variant: Variant
     rounds: list[Round] = field(default_factory=list)
     weights: int = 0
-    facts: Facts = field(default_factory=dict)
+    traits: Traits = field(default_factory=Traits)
     first_s: float = 0.0
     tensor_float: bool = False
 
@@ -193,9 +194,10 @@ def measurement_of(
     summary = summarise(values)
     parts = components(runs, accounts, ceiling, counted.weights.of if counted is not None else lambda _: None)
     nearest = min(runs, key=lambda run: abs(run.ms - summary.median))
-    facts = seen.variant.facts() | seen.facts
+    put_on = seen.variant.traits()
+    traits = seen.traits.model_copy(update={"recipe": put_on.recipe, "treatments": put_on.treatments})
     if seen.variant.builds:
-        facts["build s"] = round(max(0.0, seen.first_s - summary.median / 1e3), 3)
+        traits.build_s = round(max(0.0, seen.first_s - summary.median / 1e3), 3)
     memory = counted.memory.model_copy() if counted is not None else Memory()
     memory.weights = seen.weights
     memory.stays = seen.variant.stays() or None
@@ -211,7 +213,7 @@ def measurement_of(
         blocks=blocks(parts),
         memory=memory,
         spans=spans(nearest),
-        facts=facts,
+        traits=traits,
     )
 
 

@@ -121,7 +121,7 @@ def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     """
     if "compiled" not in variant.builds:
         return plan(same.count, rtc=same.rtc, passes=passes)
-    alike = same.checks.alike
+    alike = same.checks.same_shape
     visits = [Visit(index, f"observation {index + 1}") for index in alike]
     return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
 

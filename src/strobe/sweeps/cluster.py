@@ -1,6 +1,6 @@
 """Run a sweep's cells on a Ray cluster: at most one at a time on each device, wherever one is free.
 
-A cell that was given one accelerator sees it as its first, whatever number was asked for (`strobe.sweeps.given`).
+A cell that was given one accelerator sees it as its first, whatever number its flags name (`strobe.sweeps.given`).
 
 The driver hands out every job itself and keeps it until its files are home, so a node that is lost takes nothing with
 it but the cell that ran there.
@@ -8,46 +8,63 @@ it but the cell that ran there.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import os
 import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from strobe.errors import in_words
 from strobe.measure.memory import available_bytes
+from strobe.processes.command import Limits
+from strobe.processes.fork_server import Server
+from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs import store
-from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Limits, Outcome, execute, write_outcome
-from strobe.sweeps.fleet import LOST_AT_MOST, Fleet, Resources, Worker, devices
-from strobe.sweeps.local import Watch
-from strobe.sweeps.ray_cluster import LostError, answer, answered, connected
-from strobe.sweeps.server import Server
+from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Outcome, Watch, execute, write_outcome
 
 _MEMORY_SHARE = 0.9  # of what a node has free: a cell must end before the node does
 
 
 def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterator[tuple[Job, Outcome]]:
-    """Run ``jobs`` on the cluster at ``address``; each is given back when it has ended and its files are home.
+    """Run ``jobs`` on the cluster at ``address``. Yield each when it has ended and its files are home.
 
     ``None`` and ``"auto"`` mean the cluster that this machine belongs to, else one of this machine alone.
 
     Raises:
         UserError: Ray is not installed, there is no such cluster, a node cannot run cells, or no node is left.
     """
-    ray, ours = connected(address)
     on_cpu = {job.on_cpu for job in jobs}
-    fleet = Fleet(ray, _Runner, lambda node: devices(node, on_cpu), _prepared, "run a cell", len(jobs))
+    fleet = Fleet(
+        address,
+        _Runner,
+        lambda node: devices_of(node, on_cpu),
+        lambda resources: (bool(resources.get("num_gpus")),),
+        "run cells",
+        len(jobs),
+    )
+    by_folder, waiting, running = {job.folder: job for job in jobs}, deque(jobs), len(jobs)
     try:
-        yield from _run(ray, fleet, jobs, watch)
+        while running:
+            ended = None
+            match fleet.wait():
+                case Answered(folder, worker, (outcome, files)):
+                    outcome = outcome.model_copy(update={"node": worker.node})
+                    ended = by_folder[folder], _bring_home(folder, outcome, files)
+                case Lost(folder, _, reasons) as lost if lost.again:
+                    waiting.appendleft(by_folder[folder])
+                    watch.lost(by_folder[folder], reasons[-1])
+                case Lost(folder) as lost:
+                    ended = by_folder[folder], _give_up(folder, lost)
+            while waiting and fleet.free:  # before the caller takes its time over what has ended
+                job = waiting.popleft()
+                watch.began(job, fleet.give(job.folder, job).node)
+            if ended is not None:
+                running -= 1
+                yield ended
     finally:
-        fleet.dismiss()
-        if ours:
-            ray.shutdown()
+        fleet.close()
 
 
 class _Runner:
@@ -57,76 +74,30 @@ class _Runner:
     and goes; Ray runs a plain actor's calls on the main thread.
     """
 
-    _one_device = False
-
     def __init__(self) -> None:
         self._server = Server()  # ends with the actor
 
     def prepare(self, home: str, threads: str | None, one_device: bool) -> None:
-        """Make the node like the driver. An exception says that it cannot be.
+        """Make the node like the driver. An exception means that it cannot be.
 
         Args:
             one_device: whether Ray gave this actor one accelerator, and hides the node's others from it.
         """
-        self._one_device = one_device
-        with contextlib.suppress(OSError):
-            os.chdir(home)  # relative paths among a cell's flags; where there is no such folder, the cell will say so
-        # Ray sets it to the CPUs that an actor asked for, and a cell on a GPU node would run with one thread.
-        os.environ.pop("OMP_NUM_THREADS", None)
-        if threads is not None:
-            os.environ["OMP_NUM_THREADS"] = threads
+        settle(home, threads)
+        self._given = {ONE_DEVICE: "1"} if one_device else {}
 
-    def run(self, job: Job, node: str) -> tuple[Outcome, dict[str, bytes]]:
+    def run(self, job: Job) -> tuple[Outcome, dict[str, bytes]]:
         """Run ``job``. Return its outcome, and the files that it left: name → content."""
         free = int(_MEMORY_SHARE * available_bytes())
         limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
-            given = job.environment | ({ONE_DEVICE: "1"} if self._one_device else {})
-            here = dataclasses.replace(job, folder=Path(folder) / "cell", limits=limits, environment=given)
-            outcome = execute(here, node=node, server=self._server)
-            left = here.folder.iterdir() if here.folder.is_dir() else ()  # no folder: it could not be kept
-            return outcome, {file.name: file.read_bytes() for file in left if file.is_file()}
-
-
-def _prepared(actor: Any, resources: Resources) -> Any:
-    return actor.prepare.remote(os.getcwd(), os.environ.get("OMP_NUM_THREADS"), bool(resources.get("num_gpus")))
-
-
-def _run(ray: Any, fleet: Fleet, jobs: Sequence[Job], watch: Watch) -> Iterator[tuple[Job, Outcome]]:
-    waiting, left = deque(jobs), len(jobs)
-    losses: dict[Path, list[str]] = {}
-    while left:
-        fleet.grow()
-        ended: tuple[Job, Outcome] | None = None
-        if (call := answered(ray, list(fleet.calls))) is not None:
-            worker = fleet.calls.pop(call)
-            job, worker.job = worker.job, None
-            try:
-                left_there = answer(ray, call, worker.node, "run cells")
-            except LostError as loss:
-                why = f"node {worker.node}: {loss}"
-                if job is None:
-                    fleet.never_ready(worker, why)
-                else:
-                    fleet.drop(worker)
-                    losses.setdefault(job.folder, []).append(why)
-                    if len(losses[job.folder]) < LOST_AT_MOST:
-                        waiting.appendleft(job)
-                        watch.lost(job, why)
-                    else:
-                        ended = job, _given_up(job, losses[job.folder], worker)
-            else:
-                worker.ready = True
-                if job is not None:
-                    ended = job, _bring_home(job.folder, *left_there)
-        for worker in fleet.free()[: len(waiting)]:  # before the caller takes its time over what has ended
-            job = waiting.popleft()
-            watch.began(job, worker.node)
-            worker.job, worker.since = job, datetime.now(UTC)
-            fleet.calls[worker.actor.run.remote(job, worker.node)] = worker
-        if ended is not None:
-            left -= 1
-            yield ended
+            here = Path(folder) / "cell"
+            outcome = execute(
+                dataclasses.replace(job, folder=here, limits=limits, environment=job.environment | self._given),
+                server=self._server,
+            )
+            files = here.iterdir() if here.is_dir() else ()  # no folder: it could not be kept
+            return outcome, {file.name: file.read_bytes() for file in files if file.is_file()}
 
 
 def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outcome:
@@ -149,12 +120,13 @@ def _bring_home(folder: Path, outcome: Outcome, files: dict[str, bytes]) -> Outc
     return outcome
 
 
-def _given_up(job: Job, losses: list[str], worker: Worker) -> Outcome:
+def _give_up(folder: Path, lost: Lost) -> Outcome:
+    """Write and return the outcome of a cell under which too many nodes were lost."""
     outcome = Outcome(
         status="crashed",
-        reason=f"given up after {len(losses)} nodes were lost under it; {losses[-1]}",
-        started=worker.since,
-        duration_s=round((datetime.now(UTC) - worker.since).total_seconds(), 3),
-        node=worker.node,
+        reason=f"given up after {len(lost.reasons)} nodes were lost under it; {lost.reasons[-1]}",
+        started=lost.worker.since,
+        duration_s=round((datetime.now(UTC) - lost.worker.since).total_seconds(), 3),
+        node=lost.worker.node,
     )
-    return _bring_home(job.folder, outcome, {LOG: "\n".join(losses).encode(), OUTCOME: b""})
+    return _bring_home(folder, outcome, {LOG: "\n".join(lost.reasons).encode(), OUTCOME: b""})

@@ -155,8 +155,7 @@ def _measured(results: Sequence[Result]) -> list[schema.Row]:
 def _taken_together(repeats: Sequence[Measurement], result: Result) -> schema.Row:
     first = repeats[0]
     summary = summarise([value for one in repeats for value in one.samples.values])
-    batch = first.facts.get("batch size")
-    batch = batch if isinstance(batch, int) else 1
+    batch = first.traits.batch_size or 1
     gflop = [part.gflop for part in first.components if part.depth == 1 and part.gflop is not None]
     memory = [m for one in repeats if (m := one.memory.peak_device or one.memory.peak_process) is not None]
     live = [one.memory.peak_activations for one in repeats if one.memory.peak_activations is not None]

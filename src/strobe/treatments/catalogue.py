@@ -1,7 +1,7 @@
 """Every treatment that can be written down: in ``--variant``, in a recipe, and by ``strobe optimize``.
 
-A treatment is a file with an `Entry` at its end, and a line here. Other packages bring theirs through the entry-point
-group ``strobe.treatments``: what it names is an `Entry`, or a tuple of them.
+A treatment is a file with an `Entry` at its end, and its words in the table. Other packages bring theirs through the
+entry-point group ``strobe.treatments``: what it names is an `Entry`, or a tuple of them.
 """
 
 from __future__ import annotations
@@ -9,74 +9,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
 
 from strobe.errors import UserError
-from strobe.treatments import inputs, settings
 from strobe.treatments import written as text
-from strobe.treatments.engines import calibrated, compile, engine
-from strobe.treatments.flow import (
-    cameras,
-    closed_form,
-    context_keys,
-    language_head,
-    masks,
-    padding,
-    prefix_cache,
-    prefix_tail,
-    prompt_once,
-    timesteps,
-    unread_half,
-    views,
-    word_table,
-    words_once,
-)
-from strobe.treatments.graphs import graph as cuda_graph
-from strobe.treatments.layers import attention, conditioning, last_block, packed, products, projections, rotations
-from strobe.treatments.numbers import channels_last, mixed_precision, precision, quantise, tf32
-from strobe.treatments.process import memory, threads
-from strobe.treatments.training import accumulate, optimizer_form
+from strobe.treatments.table import TABLE, Words
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
-ENTRIES: tuple[Entry, ...] = (
-    settings.ENTRY,
-    *inputs.ENTRIES,
-    precision.ENTRY,
-    tf32.ENTRY,
-    *quantise.ENTRIES,
-    channels_last.ENTRY,
-    padding.ENTRY,
-    cameras.ENTRY,
-    views.ENTRY,
-    prefix_tail.ENTRY,
-    prefix_cache.ENTRY,
-    prompt_once.ENTRY,
-    timesteps.ENTRY,
-    masks.ENTRY,
-    language_head.ENTRY,
-    word_table.ENTRY,
-    words_once.ENTRY,
-    context_keys.ENTRY,
-    unread_half.ENTRY,
-    closed_form.ENTRY,
-    conditioning.ENTRY,
-    last_block.ENTRY,
-    rotations.ENTRY,
-    projections.ENTRY,
-    packed.ENTRY,
-    attention.ENTRY,
-    products.ENTRY,
-    mixed_precision.ENTRY,
-    *optimizer_form.ENTRIES,
-    accumulate.ENTRY,
-    engine.ENTRY,
-    calibrated.ENTRY,
-    compile.ENTRY,
-    cuda_graph.ENTRY,
-    memory.ENTRY,
-    threads.ENTRY,
-)
+
+def _load(words: Words) -> Entry:
+    file, _, name = words.at.partition(":")
+    return getattr(import_module(f"strobe.treatments.{file}"), name or "ENTRY")
+
+
+ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
 
 
 # What `--variant` reads before it asks here.
@@ -85,21 +32,21 @@ _TAKEN = ("recipe", "rtc")
 
 def entries() -> tuple[Entry, ...]:
     """All entries: those of this package, then those that other packages bring."""
-    return (*ENTRIES, *_brought())
+    return (*ENTRIES, *plug_in_entries())
 
 
 @cache
-def _brought() -> tuple[Entry, ...]:
-    """The entries of other packages. One that cannot be had costs a warning, and nothing else."""
+def plug_in_entries() -> tuple[Entry, ...]:
+    """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
     taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
     found: list[Entry] = []
     for point in entry_points(group="strobe.treatments"):
         try:
-            brought = list(_entries_in(point.load()))
+            entries_of_package = list(_entries_in(point.load()))
         except Exception as error:
             _warn(point.value, f"{type(error).__name__}: {error}")
             continue
-        for entry in brought:
+        for entry in entries_of_package:
             if _root(entry.key) in taken:
                 _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
                 continue
@@ -108,7 +55,7 @@ def _brought() -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def _entries_in(loaded: Any) -> Iterator[Entry]:
+def _entries_in(loaded: object) -> Iterator[Entry]:
     for entry in loaded if isinstance(loaded, list | tuple) else (loaded,):
         if not isinstance(entry, Entry):
             raise TypeError(f"an Entry or a tuple of them, not {type(entry).__name__}")

@@ -19,24 +19,22 @@ from strobe.errors import UserError
 from strobe.policies.model_subject import ModelSubject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.sections import recording, section
-from strobe.treatments.treatment import FOR_INFERENCE, SETTING, Effect, Entry, Spec, Treatment, Undo
-
-Facts = dict[str, str | int | float | bool | None]
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 
 
 @dataclass
-class FewerFrames(Treatment):
+class FewerFrames(Treatment, key="frames"):
     """``count`` frames of each clip of a video backbone: the last one of each of as many equal stretches."""
 
     count: int
-    effect: Effect = field(default="lossy", init=False)
-    key = "frames"
     phases = FOR_INFERENCE
     changes_input = True
 
-    def facts(self) -> Facts:
-        return {"frames": self.count}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.count)
 
     def apply(self, subject: Subject) -> Undo:
         if not isinstance(subject, ModelSubject) or not subject.model.video:
@@ -62,7 +60,7 @@ def evenly(length: int, count: int) -> tuple[int, ...]:
 
 
 @dataclass
-class OtherImages(Treatment):
+class OtherImages(Treatment, key="images"):
     """Images of another size: ``height`` × ``width``, or with ``height`` alone that many pixels on the shorter side.
 
     A backbone's clips are squares, so there ``height`` is the side. A policy's cameras keep their shape. What a policy
@@ -71,15 +69,14 @@ class OtherImages(Treatment):
 
     height: int
     width: int | None = None
-    effect: Effect = field(default="lossy", init=False)
     _scaled: list[_Scaled] | None = field(default=None, init=False, repr=False)
     _keys: tuple[str, ...] = field(default=(), init=False, repr=False)
-    key = "images"
     phases = FOR_INFERENCE
     changes_input = True
 
-    def facts(self) -> Facts:
-        return {"images": str(self.height) if self.width is None else f"{self.height}x{self.width}"}
+    def traits(self) -> TreatmentTraits:
+        value = str(self.height) if self.width is None else f"{self.height}x{self.width}"
+        return TreatmentTraits(key=self.key, value=value)
 
     def apply(self, subject: Subject) -> Undo:
         if isinstance(subject, ModelSubject):
@@ -244,7 +241,4 @@ def _make_images(spec: Spec) -> OtherImages:
 
 
 # No candidates: an optimizer must not decide what the policy gets to see.
-ENTRIES = (
-    Entry("frames", "that many frames of a video backbone's clips, evenly spaced", "lossy", SETTING, _make_frames),
-    Entry("images", "smaller images: 192 (the shorter side) or 192x256", "lossy", SETTING, _make_images),
-)
+FRAMES, IMAGES = entry("frames", _make_frames), entry("images", _make_images)

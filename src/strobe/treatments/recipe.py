@@ -1,25 +1,25 @@
 """Put a recipe on a subject: its treatments in the order in which they belong, each known by its rung in the file."""
 
-# pyright: reportIncompatibleVariableOverride=false
-# A rung's traits are properties, because they are those that its treatment has at that moment.
-
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.machine import versions
-from strobe.policies.subject import Facts, Phase, Subject
+from strobe.policies.subject import Subject
 from strobe.results.recipe import Recipe, require_kind
+from strobe.results.traits import TreatmentTraits
 from strobe.runs import recipe_file as files
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.treated import Treated
-from strobe.treatments.treatment import Builds, Effect, Spec, Treatment, Undo, Variant
+from strobe.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
 
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
 
@@ -67,6 +67,11 @@ def guards_of(recipe: Recipe) -> Guards:
     return Guards(said if said is not None and said.limits else None)
 
 
+def _inner(trait: str) -> Any:
+    """Return a property that is ``trait`` of the treatment inside, as it is at that moment."""
+    return property(attrgetter(f"treatment.{trait}"))
+
+
 @dataclass(frozen=True)
 class RecipeTreatment(Treatment):
     """A treatment of a recipe. Its errors give its number in the recipe, and what is written there."""
@@ -74,59 +79,24 @@ class RecipeTreatment(Treatment):
     treatment: Treatment
     rank: int
     label: str
-    recipe: str
     written: str  # as on a command line
+    recipe: str = ""
 
-    @property
-    def effect(self) -> Effect:
-        return self.treatment.effect
+    effect = _inner("effect")
+    key = _inner("key")
+    phases = _inner("phases")
+    because = _inner("because")
+    builds = _inner("builds")
+    dtypes = _inner("dtypes")
+    arithmetic = _inner("arithmetic")
+    copies_weights = _inner("copies_weights")
+    changes_input = _inner("changes_input")
+    changes_execution = _inner("changes_execution")
+    guided = _inner("guided")
+    micro_batches = _inner("micro_batches")
 
-    @property
-    def key(self) -> str:
-        return self.treatment.key
-
-    @property
-    def phases(self) -> frozenset[Phase]:
-        return self.treatment.phases
-
-    @property
-    def because(self) -> str:
-        return self.treatment.because
-
-    @property
-    def builds(self) -> Builds:
-        return self.treatment.builds
-
-    @property
-    def dtypes(self) -> tuple[str, ...]:
-        return self.treatment.dtypes
-
-    @property
-    def arithmetic(self) -> float:
-        return self.treatment.arithmetic
-
-    @property
-    def copies_weights(self) -> bool:
-        return self.treatment.copies_weights
-
-    @property
-    def changes_input(self) -> bool:
-        return self.treatment.changes_input
-
-    @property
-    def changes_execution(self) -> bool:
-        return self.treatment.changes_execution
-
-    @property
-    def guided(self) -> bool:
-        return self.treatment.guided
-
-    @property
-    def micro_batches(self) -> int:
-        return self.treatment.micro_batches
-
-    def facts(self) -> Facts:
-        return {"recipe": self.recipe, **self.treatment.facts()}
+    def traits(self) -> TreatmentTraits:
+        return self.treatment.traits()
 
     def stays(self) -> int:
         return self.treatment.stays()
@@ -155,7 +125,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
         label = f"{name}: rung {number} ({catalogue.written(spec)})"
         with _labelled(label):
             treatment = _made(spec)
-        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, name, catalogue.written(spec)))
+        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, catalogue.written(spec), name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
 
 

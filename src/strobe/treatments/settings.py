@@ -10,21 +10,19 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.policies.families.registry import known_families, registered, steps_field, steps_of
 from strobe.policies.subject import Phase, Subject
+from strobe.results.traits import TreatmentTraits
+from strobe.treatments.switch import entry
 from strobe.treatments.treatment import (
     ANY_PHASE,
     FOR_INFERENCE,
     FOR_TRAINING,
-    SETTING,
-    Effect,
-    Entry,
     Spec,
     Treatment,
     Undo,
     policy_of,
 )
+from strobe.treatments.words import LIVE
 
-# Read at every call, so that a change needs no second copy of the weights. Others shape the weights or are read once.
-LIVE = ("n_action_steps", "use_amp")  # of every family; its record names the steps and others
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"
 
@@ -34,16 +32,16 @@ class Settings(Treatment):
     """``policy.<field> = value`` for fields in ``LIVE``."""
 
     values: dict[str, Any]
-    effect: Effect = "lossy"
     _checked: bool = field(default=False, init=False, repr=False)
+    effect = "lossy"
 
     def __post_init__(self) -> None:
         self.key = f"policy.{next(iter(self.values), '')}"
         self.phases = frozenset[Phase]().union(*map(_phases, self.values))
         self.changes_execution = QUEUED in self.values
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {f"policy.{name}": value for name, value in self.values.items()}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key="policy", settings=self.values)
 
     def apply(self, subject: Subject) -> Undo:
         policy = policy_of(subject).policy
@@ -121,13 +119,4 @@ def _phases(name: str) -> frozenset[Phase]:
     return FOR_TRAINING if any(name in family.live_in_training for family in families) else ANY_PHASE
 
 
-ENTRY = Entry(
-    "policy.",
-    f"policy.FIELD=value, read on every call: the number of denoising steps (num_inference_steps, num_steps), "
-    f"{', '.join(LIVE)}, and what the policy's family names",
-    "lossy",
-    SETTING,
-    _make,
-    candidates=_candidates,
-    parts=_parts,
-)
+ENTRY = entry("policy.", _make, candidates=_candidates, parts=_parts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -14,9 +14,30 @@ from strobe.devices.memory import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Facts, Phase, Subject
+from strobe.policies.subject import Phase, Subject
 from strobe.results.agreement import Effect
 from strobe.results.measurement import Measurement
+from strobe.results.traits import Builds, Facts, Traits, TreatmentTraits
+from strobe.treatments.table import (
+    CAPTURED,
+    COMPILED,
+    DTYPE,
+    GUIDANCE,
+    PROCESS,
+    QUANTISED,
+    SETTING,
+    STRUCTURE,
+    TRAINING,
+    WORDS,
+)
+from strobe.treatments.written import Spec
+
+# What another package needs to bring a treatment is in this module.
+__all__ = [
+    "ANY_PHASE", "CAPTURED", "COMPILED", "DTYPE", "FOR_INFERENCE", "FOR_TRAINING", "GUIDANCE", "PHASES", "PROCESS",
+    "QUANTISED", "SETTING", "STRUCTURE", "TRAINING", "Builds", "Effect", "Entry", "Facts", "Spec", "Treatment",
+    "Undo", "Variant", "policy_of", "switch",
+]  # fmt: skip
 
 
 def policy_of(subject: Subject) -> PolicySubject:
@@ -26,9 +47,6 @@ def policy_of(subject: Subject) -> PolicySubject:
     return subject
 
 
-# How the first call makes what later ones run: torch.compile, an engine built for a part, a graph captured; "" where
-# it makes nothing.
-Builds = Literal["", "compiled", "built", "captured"]
 Undo = Callable[[], None]
 
 PHASES: tuple[Phase, ...] = ("inference", "training forward", "training step")
@@ -40,8 +58,9 @@ FOR_TRAINING: frozenset[Phase] = ANY_PHASE - FOR_INFERENCE
 class Treatment(ABC):
     """A change that can be put on a subject and taken off again, many times over, cheaply.
 
-    A subclass needs ``effect``, `facts` and `apply`. The other members are its traits: what studies decide by. They
-    have defaults, and may be set on the class or on the object.
+    A subclass needs ``effect`` and `apply`. The other members are its traits: what studies decide by. They have
+    defaults, and may be set on the class or on the object. Strobe's own take ``key`` and ``effect`` from the table of
+    words: ``class Precision(Treatment, key="precision")``.
 
     Attributes:
         effect: the most it does to the actions: nothing, rounding, or more than that.
@@ -51,12 +70,13 @@ class Treatment(ABC):
         builds: how the first call makes what later ones run. That takes long, and hides what is inside.
         dtypes: torch's names of the dtypes that it computes in, and 'tf32' for that mode of float32; none where it
             keeps to the subject's own.
-        arithmetic: share of the arithmetic units at work now that it leaves at work.
+        arithmetic: fraction of the arithmetic units in use now that it keeps in use (threads=4 of 8: 0.5).
         copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         changes_execution: whether another number of a chunk's actions is executed, so that chunks may differ in length.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
         micro_batches: into how many parts it divides a training batch.
+        recipe: name of the file that it was read from; '' where it was written on a command line.
     """
 
     effect: Effect
@@ -71,10 +91,20 @@ class Treatment(ABC):
     changes_execution: bool = False
     guided: bool = False
     micro_batches: int = 1
+    recipe: str = ""
 
-    @abstractmethod
+    def __init_subclass__(cls, *, key: str = "", **further: object) -> None:
+        super().__init_subclass__(**further)
+        if key:
+            cls.key, cls.effect = key, WORDS[key].effect
+
+    def traits(self) -> TreatmentTraits:
+        """Return what a result says of it."""
+        return TreatmentTraits(key=self.key or type(self).__name__, builds=self.builds, notes=self.facts())
+
     def facts(self) -> Facts:
-        """Facts to show beside the numbers. No decision depends on them."""
+        """Return what a treatment of another package says of itself, to be shown only: no decision depends on it."""
+        return {}
 
     def pools(self, device: torch.device) -> Sequence[Pool]:
         """Private pools of the allocator of ``device`` in which it keeps memory from one call to the next."""
@@ -106,16 +136,8 @@ class _Unbuilt(Treatment):
     built: Treatment
     effect: Effect = "exact"
 
-    def facts(self) -> Facts:
-        return {}
-
     def apply(self, subject: Subject) -> Undo:
         return self.built.unbuilt(subject)
-
-
-# A treatment as it is written down, in `--variant` and in a recipe: its key with a value, then its options, such as
-# {"precision": "bf16", "precision.part": "model.backbone"}. Values are what YAML makes of the text.
-Spec = Mapping[str, Any]
 
 
 def _nothing(_: Subject) -> Sequence[Spec]:
@@ -147,14 +169,14 @@ class Entry:
         options: the keys that may follow, written ``key.option``.
         candidates: subject → the specs worth trying on it in inference, best first; none where it does not apply.
         saves: measurement of the subject as it is now → share of its time that the candidates can save at most.
-        of_parts: share of its parts' time that it saves at most, by what was seen; 1 where any of it may go.
+        of_parts: most of its parts' time that it saves, 0 to 1, as far as measurements show; 1 where that is unknown.
         parts: subject, spec → the anatomy's parts that it speeds up; none for the whole.
         replaces: whether it computes its parts by itself, so that another treatment of them alone buys nothing.
-        alone: subject, spec → whether it may as well make things slower, or takes long to build, so that it is never
-            tried together with others.
+        alone: subject, spec → whether it may slow the subject down, or is slow to build: such a one is tried by itself.
         of_torch: whether it changes only how torch computes, and nothing of what an engine does.
         slot: key of the treatment that it takes the place of, on the same part; '' for none but its own.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
+        only: the one value that it takes, True for a key without a value; None where it takes others.
     """
 
     key: str
@@ -172,10 +194,11 @@ class Entry:
     untried: tuple[Feature, ...] = ()
     saves: Callable[[Measurement], float] = _all
     of_parts: float = 1.0
+    only: str | bool | None = None
 
 
 def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
-    """``Entry.make`` of a treatment that is on or not there: ``key`` takes true and nothing else."""
+    """Return an ``Entry.make`` of a treatment that is on or not there: ``key`` takes true and nothing else."""
 
     def made(spec: Spec) -> Treatment:
         if spec[key] is not True:
@@ -183,11 +206,6 @@ def switch(key: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatmen
         return make()
 
     return made
-
-
-# Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
-# last: copies of the weights are made before its heap is told to keep what it has, and what is built need not know.
-SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 
 @dataclass(frozen=True)
@@ -206,7 +224,7 @@ class Variant:
         stack = ExitStack()
         try:
             if self.treatments:
-                stack.callback(self._apart(subject))
+                stack.callback(self._exchange_memos(subject))
             for treatment in self.treatments:
                 stack.callback(treatment.apply(subject))
         except BaseException:
@@ -214,7 +232,7 @@ class Variant:
             raise
         return stack.close
 
-    def _apart(self, subject: Subject) -> Undo:
+    def _exchange_memos(self, subject: Subject) -> Undo:
         family = getattr(subject, "family", None)  # a program's own subject may have none
         memos = family.memos(subject.module) if family is not None else ()
         own = [(owner, name, getattr(owner, name)) for owner, name in memos]
@@ -228,15 +246,10 @@ class Variant:
 
         return undo
 
-    def facts(self) -> Facts:
-        """Return all treatments' facts. Those on different parts are joined in a text; on one part the last counts."""
-        found: dict[str, dict[object, str | int | float | bool | None]] = {}
-        for facts in (treatment.facts() for treatment in self.treatments):
-            part = next((value for key, value in facts.items() if key.endswith(".part")), "")
-            for key, value in facts.items():
-                found.setdefault(key, {})[part] = value
-        several = {key: list(dict.fromkeys(by_part.values())) for key, by_part in found.items()}
-        return {key: values[0] if len(values) == 1 else ", ".join(map(str, values)) for key, values in several.items()}
+    def traits(self) -> Traits:
+        """Return the traits of its treatments, in the order in which they are put on."""
+        recipes = dict.fromkeys(treatment.recipe for treatment in self.treatments if treatment.recipe)
+        return Traits(recipe=", ".join(recipes), treatments=[treatment.traits() for treatment in self.treatments])
 
     @property
     def phases(self) -> frozenset[Phase]:

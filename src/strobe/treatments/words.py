@@ -6,6 +6,11 @@ from strobe.errors import UserError, nearest
 
 # torch.compile's modes.
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+# What a CUDA graph can hold: embedding and KV cache, all denoising steps, the policy's whole sampling.
+GRAPHS = ("prefix", "loop", "chunk")
+# Settings that every family reads at every call, so that a change needs no second copy of the weights. Others shape the
+# weights or are read once. A family's record names its steps and further ones.
+LIVE = ("n_action_steps", "use_amp")
 # Forms of an optimizer, torch's own words: 'fused' is one kernel, 'foreach' one per operator over all weights,
 # 'forloop' neither.
 FORMS = ("fused", "foreach", "forloop")

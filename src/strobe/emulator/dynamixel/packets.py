@@ -1,4 +1,4 @@
-"""Packets of Dynamixel's protocol 2: built, and found in whatever bytes come.
+"""Packets of Dynamixel's protocol 2: building them, and finding them in a stream of bytes.
 
     FF FF FD 00 | id | length (2) | instruction | parameters | CRC (2)
 
@@ -23,20 +23,20 @@ _MOST = _LEAST + LONGEST * 4 // 3 + 1  # with every third byte stuffed
 
 
 def _table() -> tuple[int, ...]:
-    found = []
+    table = []
     for byte in range(256):
         crc = byte << 8
         for _ in range(8):
             crc = (crc << 1 ^ 0x8005 if crc & 0x8000 else crc << 1) & 0xFFFF
-        found.append(crc)
-    return tuple(found)
+        table.append(crc)
+    return tuple(table)
 
 
 _CRC = _table()
 
 
 def checksum(data: bytes | bytearray) -> int:
-    """CRC-16 of a packet without its last two bytes (polynomial 0x8005, from 0: "CRC-16/BUYPASS")."""
+    """Return the CRC-16 of a packet without its last two bytes (polynomial 0x8005, from 0: "CRC-16/BUYPASS")."""
     crc = 0
     for byte in data:
         crc = (crc << 8 & 0xFF00) ^ _CRC[crc >> 8 ^ byte]
@@ -44,7 +44,7 @@ def checksum(data: bytes | bytearray) -> int:
 
 
 def build(packet: Packet) -> bytes:
-    """Bytes of ``packet`` on the wire. Raise ValueError for an id above 254 and for more than 1000 bytes."""
+    """Return ``packet`` as bytes. Raises ValueError for an id above 254 and for more than 1000 bytes."""
     wire.check(packet, LONGEST)
     body = (bytes([packet.code]) + packet.parameters).replace(_BARE, _STUFFED)
     data = HEADER + bytes([packet.id]) + (len(body) + 2).to_bytes(2, "little") + body
@@ -52,40 +52,40 @@ def build(packet: Packet) -> bytes:
 
 
 class Parser(wire.Parser):
-    """Packets of protocol 2."""
+    """Finds packets of protocol 2."""
 
     def _next(self) -> Packet | None:
-        kept = self._kept
+        buffer = self._buffer
         while True:
-            start = kept.find(HEADER)
+            start = buffer.find(HEADER)
             if start < 0:
-                begun = next(size for size in (3, 2, 1, 0) if kept.endswith(HEADER[:size]))
-                self._drop(len(kept) - begun)
+                begun = next(size for size in (3, 2, 1, 0) if buffer.endswith(HEADER[:size]))
+                self._drop(len(buffer) - begun)
                 return None
             self._drop(start)
-            if len(kept) < _HEAD:
+            if len(buffer) < _HEAD:
                 return None
-            length = int.from_bytes(kept[5:_HEAD], "little")
-            if kept[4] > BROADCAST or not _LEAST <= length <= _MOST:
+            length = int.from_bytes(buffer[5:_HEAD], "little")
+            if buffer[4] > BROADCAST or not _LEAST <= length <= _MOST:
                 self._drop(1)
                 continue
             size = _HEAD + length
-            if len(kept) < size:
+            if len(buffer) < size:
                 return None
-            if checksum(kept[: size - 2]) != int.from_bytes(kept[size - 2 : size], "little"):
+            if checksum(buffer[: size - 2]) != int.from_bytes(buffer[size - 2 : size], "little"):
                 self.corrupt += 1
                 self._drop(1)  # a good packet may begin inside
                 continue
-            body = bytes(kept[_HEAD : size - 2]).replace(_STUFFED, _BARE)
-            packet = Packet(kept[4], body[0], body[1:])
-            del kept[:size]
+            body = bytes(buffer[_HEAD : size - 2]).replace(_STUFFED, _BARE)
+            packet = Packet(buffer[4], body[0], body[1:])
+            del buffer[:size]
             return packet
 
 
 class Dynamixel(wire.Wire):
     """Protocol 2 on a bus."""
 
-    overload = 0x80  # "alert": Hardware_Error_Status tells more
+    overload = 0x80  # "alert": Hardware_Error_Status has the details
     number = 2
     longest = LONGEST - 1  # the error takes one
 

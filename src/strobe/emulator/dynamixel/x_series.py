@@ -28,7 +28,7 @@ class XSeries(Model):
     Args:
         number: the model number.
         rpm: turns a minute without load.
-        stall: what ``Present_Current`` shows at full load (mA; the XL430's 0.1 % of load).
+        stall: value of ``Present_Current`` at full load (mA; the XL430's 0.1 % of load).
         voltage: 0.1 V.
     """
 
@@ -49,10 +49,10 @@ class XSeries(Model):
         return {r.DRIVE_MODE: drive_mode}
 
     def position(self, servo: Servo, shaft: float) -> float:
-        return self._way(servo) * shaft + servo.get(r.HOMING_OFFSET)
+        return self._sign(servo) * shaft + servo.get(r.HOMING_OFFSET)
 
     def shaft(self, servo: Servo, position: float) -> float:
-        return self._way(servo) * (position - servo.get(r.HOMING_OFFSET))
+        return self._sign(servo) * (position - servo.get(r.HOMING_OFFSET))
 
     def holds_position(self, servo: Servo) -> bool:
         return servo.get(r.MODE) in (r.POSITION, r.EXTENDED, r.CURRENT_POSITION)
@@ -82,7 +82,7 @@ class XSeries(Model):
         return r.MODEL.encode(servo.get(r.MODEL)) + r.FIRMWARE.encode(servo.get(r.FIRMWARE))
 
     def restarted(self, servo: Servo) -> Mapping[Register, int]:
-        return {one: value for one, value in r.FACTORY.items() if one.address >= r.EEPROM_END}
+        return {register: value for register, value in r.FACTORY.items() if register.address >= r.EEPROM_END}
 
     def measured(self, servo: Servo, speed: float, load: float) -> Mapping[Register, int]:
         return {
@@ -92,7 +92,7 @@ class XSeries(Model):
             r.MOVING: abs(speed / SPEED_UNIT) > servo.get(r.MOVING_THRESHOLD),
         }
 
-    def _way(self, servo: Servo) -> int:
+    def _sign(self, servo: Servo) -> int:
         return -1 if servo.get(r.DRIVE_MODE) & r.REVERSED else 1
 
 

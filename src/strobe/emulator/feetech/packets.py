@@ -1,4 +1,4 @@
-"""Packets of Feetech's protocol 0, which STS3215 servos speak: built, and found in whatever bytes come.
+"""Packets of Feetech's protocol 0, which STS3215 servos speak: building them, and finding them in a stream of bytes.
 
     FF FF | id | length | code | parameters | checksum
 
@@ -18,45 +18,45 @@ LONGEST = 253  # bytes of parameters: the length, which counts two more, is one 
 
 
 def checksum(body: bytes | bytearray) -> int:
-    """Checksum of what lies between header and checksum."""
+    """Return the checksum of the bytes between header and checksum."""
     return ~sum(body) & 0xFF
 
 
 def build(packet: Packet) -> bytes:
-    """Bytes of ``packet`` on the wire. Raise ValueError for an id above 254 or more than 253 bytes of parameters."""
+    """Return ``packet`` as bytes. Raises ValueError for an id above 254 or more than 253 bytes of parameters."""
     wire.check(packet, LONGEST)
     body = bytes([packet.id, len(packet.parameters) + 2, packet.code]) + packet.parameters
     return HEADER + body + bytes([checksum(body)])
 
 
 class Parser(wire.Parser):
-    """Packets of protocol 0."""
+    """Finds packets of protocol 0."""
 
     def _next(self) -> Packet | None:
-        kept = self._kept
+        buffer = self._buffer
         while True:
-            start = kept.find(HEADER)
+            start = buffer.find(HEADER)
             if start < 0:
-                self._drop(len(kept) - (kept[-1:] == HEADER[:1]))
+                self._drop(len(buffer) - (buffer[-1:] == HEADER[:1]))
                 return None
             self._drop(start)
-            if len(kept) > 2 and kept[2] > BROADCAST:  # FF FF FF: the header begins one byte later
+            if len(buffer) > 2 and buffer[2] > BROADCAST:  # FF FF FF: the header begins one byte later
                 self._drop(1)
                 continue
-            if len(kept) < 4:
+            if len(buffer) < 4:
                 return None
-            size = kept[3] + 4
+            size = buffer[3] + 4
             if size < _AROUND:
                 self._drop(1)
                 continue
-            if len(kept) < size:
+            if len(buffer) < size:
                 return None
-            if checksum(kept[2 : size - 1]) != kept[size - 1]:
+            if checksum(buffer[2 : size - 1]) != buffer[size - 1]:
                 self.corrupt += 1
                 self._drop(1)  # a good packet may begin inside
                 continue
-            packet = Packet(kept[2], kept[4], bytes(kept[5 : size - 1]))
-            del kept[:size]
+            packet = Packet(buffer[2], buffer[4], bytes(buffer[5 : size - 1]))
+            del buffer[:size]
             return packet
 
 

@@ -1,6 +1,6 @@
 """The STS3215 of the SO arms.
 
-Assumed, because nobody has looked at a real servo for it: registers below 40 that are written under Lock 1 count until
+Assumed, without a check on a real servo: registers below 40 that are written under Lock 1 count until
 the next restart.
 """
 

@@ -17,8 +17,8 @@ PAIRS = {"bi_so_follower": "so101_follower", "bi_so_leader": "so101_leader"}
 
 
 @dataclass(frozen=True)
-class Played:
-    """An arm that is played.
+class EmulatedPart:
+    """An arm of a robot or a leader that is emulated.
 
     Attributes:
         part: "robot" or "teleop", whose flags it takes.
@@ -38,25 +38,25 @@ class Played:
 
     @property
     def about(self) -> str:
-        """Words for the calibration that the servos' registers agree with."""
+        """The calibration that the servos' registers agree with, in words."""
         return f"a plausible {self.kind.owner}: no calibration file was found" if self.file is None else str(self.file)
 
 
-def arms_of(config: Any, part: str) -> dict[str, Played]:
-    """Arms of a robot ("robot") or of a leader ("teleop") by name: the part's own, or the side's where there are two.
+def arms_of(config: Any, part: str) -> dict[str, EmulatedPart]:
+    """Return arms of a robot ("robot") or of a leader ("teleop") by name: the part's, or the side's of two.
 
     Raises:
-        UserError: none that can be played; a calibration file that is none.
+        UserError: the arm cannot be emulated; an invalid calibration file.
     """
     kind = _arm(part, config.type)
     if config.type not in PAIRS:
-        return {part: _played(config, part, part, kind, "")}
+        return {part: _emulated(config, part, part, kind, "")}
     before = "" if part == "robot" else f"{part} "
-    return {f"{before}{side}": _played(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES}
+    return {f"{before}{side}": _emulated(config, part, f"{part}.{side}_arm_config", kind, f"_{side}") for side in SIDES}
 
 
 def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
-    """A robot's cameras by their names in an observation: each with its dict's flag, its name there, its config."""
+    """Return a robot's cameras by their names in an observation: their dict's flag, their name there, their config."""
     return {
         f"{before}{short}": (flag, short, camera)
         for flag, before, told in _dicts(config)
@@ -65,10 +65,10 @@ def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
 
 
 def with_ports(argv: list[str]) -> list[str]:
-    """``argv``, with a port for each arm that it names none for: a rehearsal has its own.
+    """Return ``argv`` with a port for each arm that it names none for: a rehearsal has its own.
 
     Raises:
-        UserError: an arm that cannot be played.
+        UserError: an arm that cannot be emulated.
     """
     split = (argument.removeprefix("--").partition("=") for argument in argv)
     given = {name: value for name, _, value in split}
@@ -83,7 +83,7 @@ def with_ports(argv: list[str]) -> list[str]:
 
 
 def _arm(part: str, name: str) -> Arm:
-    """The arm of LeRobot's type ``name``, or each one of two."""
+    """Return the arm of LeRobot's type ``name``, or each one of two."""
     known = FOLLOWERS if part == "robot" else LEADERS
     one = PAIRS.get(name, name)
     if one not in known:
@@ -102,12 +102,12 @@ def _dicts(config: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
             yield f"robot.{side}_arm_config.cameras", f"{side}_", own.cameras
 
 
-def _played(config: Any, part: str, flag: str, kind: Arm, suffix: str) -> Played:
+def _emulated(config: Any, part: str, flag: str, kind: Arm, suffix: str) -> EmulatedPart:
     from lerobot.utils.constants import HF_LEROBOT_CALIBRATION
 
     of = "robots" if part == "robot" else "teleoperators"
     folder = config.calibration_dir or HF_LEROBOT_CALIBRATION / of / kind.folder
     file = Path(folder) / f"{config.id}{suffix}.json"
     if not file.is_file():
-        return Played(part, flag, kind, kind.plausible, None, suffix)
-    return Played(part, flag, kind, cal.read(file, kind.brand.offset), file, suffix)
+        return EmulatedPart(part, flag, kind, kind.plausible, None, suffix)
+    return EmulatedPart(part, flag, kind, cal.read(file, kind.brand.offset), file, suffix)

@@ -1,4 +1,4 @@
-"""Faults that a rehearsal plants on purpose, as they are asked for: ``late,seconds=0.06,when=2``."""
+"""Faults that a rehearsal plants on purpose, as a user writes them: ``late,seconds=0.06,when=2``."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ KINDS: dict[str, type[Any]] = {
 
 
 def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collection[str]) -> Planned:
-    """The fault that ``text`` asks for.
+    """Return the fault that ``text`` requests.
 
     Args:
         arms: ids of the servos by the joint's name, either of which ``servo=`` takes, of each arm. ``arm=`` takes the
@@ -128,25 +128,25 @@ def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collectio
         UserError: another kind, a key that it does not have, a value that it cannot take.
     """
     name, *settings = text.split(",")
-    told: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for part in settings:
-        told |= _pair(text, part)
+        given |= _pair(text, part)
     if name in bus.FAULTS:
-        return _on_the_bus(text, name, told, arms)
+        return _bus_fault(text, name, given, arms)
     if name not in KINDS:
         raise UserError(f"--fault={text}: no fault is called '{name}'; {nearest(name, [*bus.FAULTS, *KINDS], many=20)}")
     kind = KINDS[name]
     wanted = typing.get_type_hints(kind)
-    for key, value in told.items():
+    for key, value in given.items():
         if key not in wanted:
             raise UserError(f"--fault={text}: '{name}' has no '{key}'; {nearest(key, wanted)}")
         if not _fits(value, wanted[key]):
             raise UserError(f"--fault={text}: '{name}' cannot take {value!r} as '{key}'")
         if isinstance(value, int | float) and value < 0:
             raise UserError(f"--fault={text}: '{key}' must be 0 or above")
-    if (camera := told.get("camera")) is not None and camera not in cameras:
+    if (camera := given.get("camera")) is not None and camera not in cameras:
         raise UserError(f"--fault={text}: the robot has no camera '{camera}'; {nearest(str(camera), cameras)}")
-    made = kind(**told)
+    made = kind(**given)
     if made == Busy():
         raise UserError(f"--fault={text}: busy with what? processes=2 or threads=1")
     return made
@@ -162,20 +162,20 @@ def _pair(text: str, part: str) -> dict[str, Any]:
         return {key: value}
 
 
-def _on_the_bus(text: str, name: str, told: dict[str, Any], arms: Mapping[str, Mapping[str, int]]) -> BusFault:
-    when, arm = told.pop("when", 1.0), str(told.pop("arm", next(iter(arms))))
+def _bus_fault(text: str, name: str, given: dict[str, Any], arms: Mapping[str, Mapping[str, int]]) -> BusFault:
+    when, arm = given.pop("when", 1.0), str(given.pop("arm", next(iter(arms))))
     if arm not in arms:
         raise UserError(f"--fault={text}: there is no arm '{arm}'; {nearest(arm, arms)}")
     joints = arms[arm]
     if isinstance(when, bool) or not ((isinstance(when, int | float) and when >= 0) or when in ("connect", "end")):
         raise UserError(f"--fault={text}: when={when}: seconds of the loop, 'connect' or 'end'")
-    servo = told.get("servo")
+    servo = given.get("servo")
     if isinstance(servo, str):
-        told["servo"] = joints.get(servo, servo)
-    if servo is not None and told["servo"] not in joints.values():
+        given["servo"] = joints.get(servo, servo)
+    if servo is not None and given["servo"] not in joints.values():
         raise UserError(f"--fault={text}: the arm has no servo '{servo}'; {nearest(str(servo), joints)}")
     try:
-        return BusFault(fault=bus.of({"fault": name} | told), when=when, arm=arm)
+        return BusFault(fault=bus.from_content({"fault": name} | given), when=when, arm=arm)
     except ValueError as error:
         raise UserError(f"--fault={text}: {error}") from None
 
@@ -188,7 +188,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 
 
 def listed() -> str:
-    """Every kind with its own keys, for ``--help``."""
+    """Return every kind with its own keys, for ``--help``."""
     shared = {field.name for field in dataclasses.fields(bus.Fault)}
     lines = []
     for name, kind in [*bus.FAULTS.items(), *KINDS.items()]:

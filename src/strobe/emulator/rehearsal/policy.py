@@ -17,7 +17,7 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.emulator.rehearsal.arms import arms_of, cameras_of, with_ports
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent, parsed
+from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.lerobot.quiet import quiet
 from strobe.loops import rollout
 from strobe.loops.robot_header import MADE
@@ -35,7 +35,7 @@ class _Body:
 
 
 def _robot(body: Sequence[str]) -> Any:
-    with lent(body, COMMAND):
+    with patched_arguments(body, COMMAND):
         return parsed(body, _Body, lambda _: None, COMMAND).robot
 
 

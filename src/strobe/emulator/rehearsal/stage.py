@@ -18,7 +18,7 @@ from strobe.datasets import finder
 from strobe.emulator import calibration as cal
 from strobe.emulator.arm import EmulatedArm
 from strobe.emulator.rehearsal import faults as f
-from strobe.emulator.rehearsal.arms import Played, arms_of, cameras_of, with_ports
+from strobe.emulator.rehearsal.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.errors import UserError, install, nearest
 from strobe.lerobot.flags import joined
 from strobe.loops.registry import ROLLOUT, loop_of
@@ -28,12 +28,29 @@ _PATTERN_S = 2.0
 _RECORDED = ("--dataset.root", "--dataset.push_to_hub", "--resume")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RehearsalOptions:
+    """What stands in for the robot, and what goes wrong.
+
+    Args:
+        frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.
+        episode: of a dataset.
+        faults: as `faults.planned` reads them.
+        latency_ms: milliseconds that the emulated adapter adds to each answer; 1 is the least of a USB adapter.
+    """
+
+    frames: Mapping[str, str] = field(default_factory=dict)
+    episode: int = 0
+    faults: Sequence[str] = ()
+    latency_ms: float = 1.0
+
+
 @dataclass
-class Plan:
-    """A rehearsal as it was asked for, checked; nothing is started.
+class RehearsalPlan:
+    """A rehearsal as it was requested, checked; nothing is started.
 
     Attributes:
-        kept: the command's arguments without those that a rehearsal replaces.
+        arguments: the command's, without those that a rehearsal replaces.
         arms: "robot", and "teleop" where there is a leader; two arms by their sides, see `arms_of`.
         cameras: flags of the replaying cameras by name, without a path where a test pattern is shown.
         places: of each camera, the flag of the dict that it is in, and its name there.
@@ -41,8 +58,8 @@ class Plan:
         records: the command writes a data set.
     """
 
-    kept: list[str]
-    arms: dict[str, Played]
+    arguments: list[str]
+    arms: dict[str, EmulatedPart]
     cameras: dict[str, dict[str, Any]]
     places: dict[str, tuple[str, str]]
     shown: str
@@ -53,29 +70,24 @@ class Plan:
 
 
 @dataclass
-class Stage:
+class RehearsalStage:
     """A plan whose emulated arms run: the arguments that the command is given, and the arms by name."""
 
     arguments: list[str]
     arms: dict[str, EmulatedArm]
 
 
-def plan(
-    argv: Sequence[str], frames: Mapping[str, str], episode: int, faults: Sequence[str], command: str = ROLLOUT
-) -> Plan:
+def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT) -> RehearsalPlan:
     """Check ``argv``, and everything else that can be wrong before something starts.
 
     Args:
         argv: the command's arguments.
-        frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.
-        episode: of a dataset.
-        faults: as `faults.planned` reads them.
         command: lerobot-rollout, lerobot-record or lerobot-teleoperate.
 
     Raises:
         UserError: a package that is not installed; what the command refuses; an arm that cannot be emulated; a camera
-            or a recording that is not there; a fault that is none, or of a policy where the command asks none; a
-            calibration file that is none.
+            or a recording that is not there; an unknown fault; a policy fault for a command without policy; an invalid
+            calibration file.
     """
     argv = with_ports(joined(argv, command))
     config = loop_of(command).check(argv)
@@ -85,56 +97,66 @@ def plan(
     if any(find_spec(arm.kind.brand.sdk) is None for arm in arms.values()):
         raise UserError(f"LeRobot's driver of these servos is not installed: {install('robot')}")
     eyes = cameras_of(robot)
-    for name in frames:
+    ids = {name: {joint: servo.id for joint, servo in arm.calibration.items()} for name, arm in arms.items()}
+    for name in options.frames:
         if name and name not in eyes:
             raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
-    ids = {name: {joint: told.id for joint, told in arm.calibration.items()} for name, arm in arms.items()}
-    planned = [f.planned(text, ids, list(eyes)) for text in faults]
-    slow = [each for each in planned if isinstance(each, f.SlowInference)]
+    faults = [f.planned(text, ids, list(eyes)) for text in options.faults]
+    slow = [fault for fault in faults if isinstance(fault, f.SlowInference)]
     if slow and command != ROLLOUT:
         raise UserError(f"--fault=inference is for {ROLLOUT}: {command} asks no policy")
-    told, shown = {}, []
-    for name, (_, _, camera) in eyes.items():
-        source = frames.get(name, frames.get("", ""))
-        if source == LIVE:
-            told[name] = {LIVE: True}
-            shown.append(f"{name}: the camera itself")
-            continue
-        if find_spec("lerobot_camera_strobe") is None:
-            raise UserError("the package lerobot_camera_strobe, which replays cameras, is not installed: make env")
-        told[name] = {"type": "strobe_replay", "fps": camera.fps, "width": camera.width, "height": camera.height}
-        told[name] |= _recording(name, source, episode) | {"seed": len(told)}
-        for fault in planned:
-            if isinstance(fault, f.CameraFault) and fault.camera in (None, name):
-                told[name] |= fault.fields()
-        shown.append(f"{name}: {source or 'a test pattern'}")
-    if any(LIVE in flags for flags in told.values()) and len({LIVE in flags for flags in told.values()}) > 1:
-        raise UserError(f"--frames={LIVE} is for all cameras or for none")
+    on_cameras = [fault for fault in faults if isinstance(fault, f.CameraFault)]
+    cameras, shown = _replaying(eyes, options, on_cameras)
     replaced = {f"--{arm.flag}.port" for arm in arms.values()}
-    replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if LIVE not in told[name]}
+    replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if name in cameras}
     for part in _without_file(arms):
         replaced |= {f"--{part}.id", f"--{part}.calibration_dir"}
     records = getattr(config, "dataset", None) is not None
     replaced.update(_RECORDED if records else ())
-    return Plan(
+    return RehearsalPlan(
         [argument for argument in argv if argument.partition("=")[0] not in replaced],
         arms,
-        {name: flags for name, flags in told.items() if LIVE not in flags},
+        cameras,
         {name: (flag, short) for name, (flag, short, _) in eyes.items()},
-        "; ".join(shown) or "no cameras",
+        shown,
         records,
-        [each for each in planned if isinstance(each, f.BusFault)],
+        [fault for fault in faults if isinstance(fault, f.BusFault)],
         slow,
-        [each for each in planned if isinstance(each, f.Busy)],
+        [fault for fault in faults if isinstance(fault, f.Busy)],
     )
 
 
+def _replaying(
+    eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[f.CameraFault]
+) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return the flags of the cameras that replay something, by name, and what all cameras show, in words."""
+    cameras: dict[str, dict[str, Any]] = {}
+    shown = []
+    for name, (_, _, camera) in eyes.items():
+        source = options.frames.get(name, options.frames.get("", ""))
+        if source == LIVE:
+            shown.append(f"{name}: the camera itself")
+            continue
+        if find_spec("lerobot_camera_strobe") is None:
+            raise UserError("the package lerobot_camera_strobe, which replays cameras, is not installed: make env")
+        flags = {"type": "strobe_replay", "fps": camera.fps, "width": camera.width, "height": camera.height}
+        flags |= _recording(name, source, options.episode) | {"seed": len(cameras) + 1}
+        for fault in faults:
+            if fault.camera in (None, name):
+                flags |= fault.fields()
+        cameras[name] = flags
+        shown.append(f"{name}: {source or 'a test pattern'}")
+    if cameras and len(cameras) < len(eyes):
+        raise UserError(f"--frames={LIVE} is for all cameras or for none")
+    return cameras, "; ".join(shown) or "no cameras"
+
+
 @contextlib.contextmanager
-def staged(made: Plan, latency_ms: float) -> Iterator[Stage]:
+def staged(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
     """Start the emulated arms of a plan, and end them with the block. Raises UserError where an arm cannot be made."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-rehearsal-")))
-        arguments, arms = list(made.kept), {}
+        arguments, arms = list(made.arguments), {}
         for name, arm in made.arms.items():
             at_once = [each.fault for each in made.on_bus if each.when == "connect" and each.arm == name]
             arms[name] = stack.enter_context(
@@ -152,30 +174,30 @@ def staged(made: Plan, latency_ms: float) -> Iterator[Stage]:
                 if arm.part == part:
                     cal.write(arm.calibration, folder / part / f"rehearsal{arm.suffix}.json")
             arguments += [f"--{part}.id=rehearsal", f"--{part}.calibration_dir={folder / part}"]
-        told: dict[str, dict[str, Any]] = {}
+        dicts: dict[str, dict[str, Any]] = {}
         for name, flags in made.cameras.items():
             shown = flags if "path" in flags else flags | {"path": str(_pattern(folder / f"{name}.mp4", flags))}
             flag, short = made.places[name]
-            told.setdefault(flag, {})[short] = shown
-        arguments += [f"--{flag}={json.dumps(cameras)}" for flag, cameras in told.items()]
+            dicts.setdefault(flag, {})[short] = shown
+        arguments += [f"--{flag}={json.dumps(cameras)}" for flag, cameras in dicts.items()]
         if made.records:  # what nobody did must not be taken for a demonstration
             arguments += [f"--dataset.root={folder / 'dataset'}", "--dataset.push_to_hub=false"]
-        yield Stage(arguments, arms)
+        yield RehearsalStage(arguments, arms)
 
 
-def _without_file(arms: Mapping[str, Played]) -> list[str]:
-    """Parts that lack a calibration file for one of their arms: "robot", "teleop"."""
+def _without_file(arms: Mapping[str, EmulatedPart]) -> list[str]:
+    """Return parts that lack a calibration file for one of their arms: "robot", "teleop"."""
     return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
 
 
 def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
-    """The replaying camera's flags for ``source``."""
+    """Return the replaying camera's flags for ``source``."""
     if not source:
         return {}
     path = Path(source).expanduser()
     if not path.exists():
         raise UserError(f"--frames: there is no {path}")
-    found: dict[str, Any] = {"path": str(path.absolute()), "episode": episode}
+    flags: dict[str, Any] = {"path": str(path.absolute()), "episode": episode}
     if path.is_dir():
         info = path / "meta" / "info.json"
         if not info.is_file():
@@ -187,12 +209,12 @@ def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
         if not named and len(videos) != 1:
             there = ", ".join(videos) or "none: its images are no videos"
             raise UserError(f"--frames.{camera}: {path} has no video of that name; it has {there}")
-        found["camera"] = (named or videos)[0]
-    return found
+        flags["camera"] = (named or videos)[0]
+    return flags
 
 
 def _pattern(path: Path, flags: Mapping[str, Any]) -> Path:
-    """A video of a bright square that moves over a grey ramp, which stands in for what a camera sees."""
+    """Write a video of a bright square that moves over a grey ramp, in place of what a camera sees; return its path."""
     import av
 
     fps, width, height = int(flags["fps"]), int(flags["width"]), int(flags["height"])

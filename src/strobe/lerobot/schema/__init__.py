@@ -1,1 +1,1 @@
-"""LeRobot's configs read from their source: names, types and defaults of fields, and nothing of LeRobot is imported."""
+"""Read LeRobot's configs from their source: names, types and defaults of fields. Nothing of LeRobot is imported."""

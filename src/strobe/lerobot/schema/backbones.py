@@ -1,4 +1,4 @@
-"""The types of models that transformers lists, and the fields of their configs, read from its source."""
+"""Read the types of models that transformers lists, and the fields of their configs, from its source."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
 
 
 @cache
-def known() -> frozenset[str]:
-    """The types of all models. Raises Unreadable."""
+def all_types() -> frozenset[str]:
+    """Return the types of all models. Raises Unreadable."""
     return frozenset(_table("configuration_auto", "CONFIG_MAPPING_NAMES"))
 
 
 @cache
-def seeing() -> tuple[str, ...]:
-    """The types that take images or video, as far as transformers lists them, in order. Raises Unreadable."""
+def vision_types() -> tuple[str, ...]:
+    """Return the types that transformers lists as taking images or video, sorted. Raises Unreadable."""
     listed = {
         *_table("modeling_auto", "MODEL_FOR_IMAGE_MAPPING_NAMES"),
         *_table("modeling_auto", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
@@ -35,10 +35,10 @@ def check(kind: str, overrides: Sequence[str]) -> None:
 
     Raises:
         UserError: transformers lists no such type, or its config has no such field.
-        Unreadable: the source does not show it.
+        Unreadable: the source does not show them.
     """
-    if kind not in known():
-        raise UserError(f"no model type '{kind}': {nearest(kind, seeing())}")
+    if kind not in all_types():
+        raise UserError(f"no model type '{kind}': {nearest(kind, vision_types())}")
     names = [override.removeprefix("--").partition("=")[0] for override in overrides]
     if names:
         check_names(names, fields_of(kind))
@@ -48,23 +48,23 @@ def check_names(names: Iterable[str], fields: Iterable[str]) -> None:
     """Raises UserError for a flag ``--model.NAME`` that is not among the fields of a model's config."""
     for name in names:
         if name not in fields:
-            said = nearest(f"--model.{name}", [f"--model.{one}" for one in {*fields, *FLAGS}])
-            raise UserError(f"no flag --model.{name}: {said}")
+            hint = nearest(f"--model.{name}", [f"--model.{field}" for field in {*fields, *FLAGS}])
+            raise UserError(f"no flag --model.{name}: {hint}")
 
 
 def fields_of(kind: str) -> frozenset[str]:
-    """The fields of the config of a type. Raises Unreadable, also for one whose vision tower has its own."""
-    named = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
-    folder = named.get(kind, kind.replace("-", "_"))
+    """Return the fields of a type's config. Raises Unreadable, also if its vision tower has a config of its own."""
+    modules = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
+    folder = modules.get(kind, kind.replace("-", "_"))
     config = _table("configuration_auto", "CONFIG_MAPPING_NAMES")[kind]
-    found = frozenset(_fields(find(f"transformers.models.{folder}.configuration_{folder}:{config}")))
-    if "vision_config" in found:
+    names = frozenset(_fields(find(f"transformers.models.{folder}.configuration_{folder}:{config}")))
+    if "vision_config" in names:
         raise Unreadable(f"the vision tower of {kind}")
-    return found
+    return names
 
 
 def _fields(of: Class) -> set[str]:
-    """Every annotated name: transformers makes each config a dataclass, whether it is decorated or not."""
+    """Return every annotated name: transformers makes each config a dataclass, decorated or not."""
     own = {
         node.target.id
         for node in of.node.body
@@ -76,7 +76,7 @@ def _fields(of: Class) -> set[str]:
 
 
 def _table(name: str, table: str) -> dict[str, str]:
-    """``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises Unreadable."""
+    """Return ``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises Unreadable."""
     node = module(f"{_AUTO}.{name}").names.get(table)
     if not (isinstance(node, ast.Call) and len(node.args) == 1):
         raise Unreadable(f"{table} is not written out")

@@ -1,4 +1,4 @@
-"""Dataclasses as their source declares them: their fields, those of their bases included."""
+"""Dataclasses as their source declares them, with their fields and those of their bases."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Class:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Module and name, by which two are the same."""
+        """Module and name: two classes are the same if these are."""
         return self.module.name, self.node.name
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field: its annotation and default as they are written, in the module where they mean something."""
+    """One field: its annotation and default as written, and the module that gives them their meaning."""
 
     name: str
     module: Module
@@ -43,71 +43,75 @@ class Field:
 
 
 def find(where: str) -> Class:
-    """The class at ``'package.module:Class'``. Raises Unreadable."""
+    """Return the class at ``'package.module:Class'``. Raises Unreadable."""
     name, _, cls = where.partition(":")
-    found = class_of(module(name), ast.Name(cls))
-    if found is None:
+    found_class = class_of(module(name), ast.Name(cls))
+    if found_class is None:
         raise Unreadable(f"no class {where}")
-    return found
+    return found_class
 
 
 def class_of(within: Module, expression: ast.expr) -> Class | None:
-    """The class that an expression names; None where it is of another package, or no class."""
+    """Return the class that an expression names; None for a class of another package, or no class."""
     if not isinstance(expression, ast.Name):
         return None
-    found = resolve(within, expression.id)
-    return Class(found[0], found[1]) if found is not None and isinstance(found[1], ast.ClassDef) else None
+    definition = resolve(within, expression.id)
+    return (
+        Class(definition[0], definition[1])
+        if definition is not None and isinstance(definition[1], ast.ClassDef)
+        else None
+    )
 
 
 def fields(of: Class) -> dict[str, Field]:
-    """The fields of a dataclass by name, in the order of `dataclasses.fields`. Raises Unreadable."""
+    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises Unreadable."""
     return _fields(*of.key, of.module.file.stat().st_mtime_ns, of)
 
 
-_kept: dict[tuple[str, str, int], dict[str, Field]] = {}
+_known_fields: dict[tuple[str, str, int], dict[str, Field]] = {}
 
 
 def _fields(name: str, cls: str, changed: int, of: Class) -> dict[str, Field]:
     key = (name, cls, changed)
-    if key not in _kept:
-        found: dict[str, Field] = {}
+    if key not in _known_fields:
+        known: dict[str, Field] = {}
         for base in reversed(bases(of)):
-            found |= fields(base)
+            known |= fields(base)
         if _is_dataclass(of):
-            found |= {item.name: item for item in _own(of)}
-        _kept[key] = found
-    return _kept[key]
+            known |= {item.name: item for item in _own(of)}
+        _known_fields[key] = known
+    return _known_fields[key]
 
 
 def bases(of: Class) -> list[Class]:
-    """The bases that are LeRobot's or a plug-in's. Raises Unreadable for one of which nothing is known."""
-    found = []
+    """Return the bases of LeRobot or a plug-in. Raises Unreadable for a base that cannot be read."""
+    classes = []
     for base in of.node.bases:
         if isinstance(base, ast.Subscript):  # Generic[T]
             base = base.value
         cls = class_of(of.module, base)
         if cls is not None:
-            found.append(cls)
+            classes.append(cls)
         elif not _without_fields(of.module, base):
             raise Unreadable(f"the base {ast.unparse(base)} of {of.name}")
-    return found
+    return classes
 
 
 def lineage(of: Class) -> Iterator[Class]:
-    """The class and all its bases."""
+    """Yield the class and all its bases."""
     yield of
     for base in bases(of):
         yield from lineage(base)
 
 
 def is_choice(of: Class) -> bool:
-    """Whether draccus chooses among the classes below it by their `type`."""
+    """Return whether draccus chooses among its subclasses by their `type`."""
     named = (ast.unparse(base).rpartition(".")[2] for cls in lineage(of) for base in cls.node.bases)
     return any(name in REGISTRIES for name in named)
 
 
 def is_enum(of: Class) -> bool:
-    """Whether it is an enumeration."""
+    """Return whether the class is an enumeration."""
     named = (ast.unparse(base).rpartition(".")[2] for cls in lineage(of) for base in cls.node.bases)
     return any(name in ("Enum", "StrEnum", "IntEnum") for name in named)
 
@@ -136,12 +140,12 @@ def _own(of: Class) -> Iterator[Field]:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
             continue
         annotation = unquoted(node.annotation)
-        said = ast.unparse(annotation).split("[")[0].rpartition(".")[2]
-        if said in ("ClassVar", "InitVar", "KW_ONLY"):
+        name = ast.unparse(annotation).split("[")[0].rpartition(".")[2]
+        if name in ("ClassVar", "InitVar", "KW_ONLY"):
             continue
         default, init = node.value, True
         if isinstance(default, ast.Call) and ast.unparse(default.func).rpartition(".")[2] == "field":
-            init = not any(one.arg == "init" and ast.unparse(one.value) == "False" for one in default.keywords)
+            init = not any(k.arg == "init" and ast.unparse(k.value) == "False" for k in default.keywords)
         yield Field(node.target.id, of.module, annotation, default, init)
 
 
@@ -151,7 +155,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def unquoted(annotation: ast.expr) -> ast.expr:
-    """An annotation that is written as a string, as the expression in it."""
+    """Return an annotation; one that is written as a string, as the expression in it. Raises Unreadable."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return _parsed(annotation.value)

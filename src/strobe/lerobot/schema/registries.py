@@ -1,4 +1,4 @@
-"""Types that LeRobot and its plug-ins register: policies, environments, and what else is chosen by a `type`."""
+"""Types that LeRobot and its plug-ins register: policies, environments, and others that are chosen by a `type`."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ FOLDERS = {POLICY: "lerobot.policies", ENVIRONMENT: "lerobot.envs"}
 
 
 def choices(registry: str) -> dict[str, Class]:
-    """Type → its config, of all that LeRobot and the installed plug-ins register.
+    """Return type → its config, for all types that LeRobot and the installed plug-ins register.
 
     Args:
         registry: `POLICY` or `ENVIRONMENT`.
 
     Raises:
-        Unreadable: a plug-in registers in a way that its source does not show.
+        Unreadable: the source of a plug-in does not show how it registers.
     """
     base = find(registry)
-    found: dict[str, Class] = {}
+    configs: dict[str, Class] = {}
     for package in (FOLDERS[registry], *plugins()):
         if (file := file_of(package)) is not None:  # else LeRobot cannot import it either
-            found |= _registered(package, file, base)
-    return found
+            configs |= _registered(package, file, base)
+    return configs
 
 
 def plugins() -> list[str]:
-    """The names of the installed plug-ins of LeRobot, which are those of their distributions and of their modules."""
-    found = []
+    """Return the names of LeRobot's installed plug-ins: a distribution and its module have the same name."""
+    names = []
     for folder in dict.fromkeys(sys.path):
         try:
             entries = os.listdir(folder or ".")
@@ -50,44 +50,44 @@ def plugins() -> list[str]:
         for entry in entries:
             if entry.endswith((".dist-info", ".egg-info")) and entry.lower().replace("-", "_").startswith(PLUGINS):
                 name = Distribution.at(Path(folder or ".", entry)).metadata["Name"]
-                if name and name.startswith(PLUGINS) and name not in found:
-                    found.append(name)
-    return found
+                if name and name.startswith(PLUGINS) and name not in names:
+                    names.append(name)
+    return names
 
 
 @cache
 def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
     """Return the types that the modules of ``package``, whose own file is ``file``, register with ``base``."""
-    found: dict[str, Class] = {}
+    configs: dict[str, Class] = {}
     folder = file.parent
     for source in sorted(folder.rglob("*.py")) if file.name == "__init__.py" else [file]:
         text = source.read_bytes()
         if b"register_subclass" not in text:
             continue
         name = ".".join([package, *source.relative_to(folder).with_suffix("").parts]).removesuffix(".__init__")
-        of = module(name)
+        source_module = module(name)
         shown = 0
-        for node in of.classes():
+        for node in source_module.classes():
             for decorator in node.decorator_list:
                 called = _registration(decorator)
                 if called is None:
                     continue
                 shown += 1
-                registry = class_of(of, called[0])
+                registry = class_of(source_module, called[0])
                 if registry is not None and any(cls.key == base.key for cls in lineage(registry)):
-                    found[called[1]] = Class(of, node)
+                    configs[called[1]] = Class(source_module, node)
         if not package.startswith("lerobot.") and shown < text.count(b".register_subclass"):
             raise Unreadable(f"{source} registers in a way of its own")
-    return found
+    return configs
 
 
 def _registration(decorator: ast.expr) -> tuple[ast.expr, str] | None:
-    """Registry and type of ``@Registry.register_subclass("type")``."""
+    """Return registry and type of ``@Registry.register_subclass("type")``; None for another decorator."""
     if not (isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Attribute)):
         return None
     if decorator.func.attr != "register_subclass":
         return None
-    values = [*decorator.args, *(one.value for one in decorator.keywords if one.arg == "name")]
+    values = [*decorator.args, *(keyword.value for keyword in decorator.keywords if keyword.arg == "name")]
     if len(values) == 1 and isinstance(values[0], ast.Constant) and isinstance(values[0].value, str):
         return decorator.func.value, values[0].value
     return None

@@ -1,8 +1,8 @@
-"""A config's shape: a dataclass with the fields, plain types and written defaults of one of LeRobot's configs.
+"""Make a config's shape: a dataclass with the fields, plain types and written defaults of a config of LeRobot's.
 
-draccus checks a flag's kind against the shape as it would against LeRobot's own class, in the same words, and the shape
-says what was asked for until LeRobot is imported. A type that is not plain (a dictionary, a class of torch) is Any
-there: LeRobot's own class checks it, later, with everything that its ``__post_init__`` checks.
+draccus checks a flag's kind against the shape as it would against LeRobot's own class, in the same words. Until LeRobot
+is imported, the shape holds the user's request. A type that is not plain (a dictionary, a class of torch) is Any there:
+LeRobot's own class checks it later, with everything that its ``__post_init__`` checks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from strobe.lerobot.schema.classes import Class, Field, class_of, fields, find, 
 from strobe.lerobot.schema.source import Module, Unreadable, resolve
 
 _PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
-_ASKED = "_strobe_asked"  # of a shape's object: what it was made of
+_REQUEST = "_strobe_request"  # attribute of a shape's object: what it was built from
 _SHAPES: dict[tuple[str, str], type] = {}
 
 
 class Unread:
-    """The default of a field whose expression is not read, only known to be there."""
+    """Stands for a default whose expression is not read."""
 
     def __repr__(self) -> str:
         return "…"
@@ -39,37 +39,37 @@ UNREAD = Unread()
 
 
 def shape(of: Class) -> type:
-    """The shape of a config. Raises Unreadable."""
+    """Return the shape of a config. Raises Unreadable."""
     if of.key not in _SHAPES:
-        made = [
+        parts = [
             (item.name, _type(item.module, item.annotation), _default(item))
             for item in fields(of).values()
             if item.init
         ]
-        _SHAPES[of.key] = dataclasses.make_dataclass(of.name, made, kw_only=True, module=of.module.name)
+        _SHAPES[of.key] = dataclasses.make_dataclass(of.name, parts, kw_only=True, module=of.module.name)
     return _SHAPES[of.key]
 
 
 def options(of: Class) -> list[str]:
-    """The names that its flags may have, inner configs' with their dots. Raises Unreadable.
+    """Return the names that a config's flags may have, those of inner configs with their dots. Raises Unreadable.
 
-    One that ends in ``.*`` stands for whatever begins so: what is there depends on a `type`.
+    A name that ends in ``.*`` stands for all names that begin so, where a `type` decides which there are.
     """
-    found = []
+    names = []
     for item in fields(of).values():
         if not item.init:
             continue
-        found.append(item.name)
+        names.append(item.name)
         for inner in _configs_in(item.module, item.annotation):
             if is_choice(inner):
-                found.append(f"{item.name}.*")
+                names.append(f"{item.name}.*")
             elif fields(inner):
-                found += [f"{item.name}.{name}" for name in options(inner)]
-    return list(dict.fromkeys(found))
+                names += [f"{item.name}.{name}" for name in options(inner)]
+    return list(dict.fromkeys(names))
 
 
 def chosen(where: str, kind: str | None) -> Class:
-    """The config at ``where``, ``'module:Class'``; of a registry that of the type ``kind``.
+    """Return the config at ``where``, ``'module:Class'``; in a registry, the config of the type ``kind``.
 
     Raises:
         Unreadable: the source does not show it.
@@ -78,29 +78,29 @@ def chosen(where: str, kind: str | None) -> Class:
     return registries.choices(where)[kind or ""] if where in registries.FOLDERS else find(where)
 
 
-def made(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
+def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any:
     """Return an object of the shape of the config at ``where``, with ``given`` (field → value, as YAML has them).
 
     Args:
-        path: what stands before the fields' names in messages, such as ``('dataset',)``.
+        path: prefix of the fields' names in messages, such as ``('dataset',)``.
 
     Raises:
         Unreadable: the source does not show enough of it.
         KeyError: there is no such type.
-        Exception: what draccus raises for a value of the wrong kind or a missing one.
+        Exception: draccus's own, for a missing value or one of the wrong kind.
     """
     fields_given = dict(given)
     kind = fields_given.pop("type", None) if where in registries.FOLDERS else None
-    found: Any = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
+    built: Any = get_decoding_fn(shape(chosen(where, kind)))(fields_given, tuple(path))
     if kind is not None:
-        found.type = kind
-    setattr(found, _ASKED, Asked(where, dict(given), tuple(path)))
-    return found
+        built.type = kind
+    setattr(built, _REQUEST, Request(where, dict(given), tuple(path)))
+    return built
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
-    """The making of an object of a shape: the config's place, its fields as they were given, their prefix."""
+class Request:
+    """The request that an object of a shape was built from: the config's place, its fields as given, their prefix."""
 
     where: str
     given: dict[str, Any]
@@ -108,42 +108,42 @@ class Asked:
 
     @property
     def kind(self) -> str | None:
-        """The type that was chosen, of a registry."""
+        """The chosen type, for a registry."""
         return self.given.get("type") if self.where in registries.FOLDERS else None
 
 
-def asked(of: Any) -> Asked | None:
-    """Return the making of an object of a shape; None for anything else."""
-    return getattr(of, _ASKED, None)
+def request_of(value: Any) -> Request | None:
+    """Return what an object of a shape was built from; None for any other object."""
+    return getattr(value, _REQUEST, None)
 
 
-def real(asked: Asked) -> Any:
-    """LeRobot's own object. Imports LeRobot, whose registry has to know the type.
+def build_real(request: Request) -> Any:
+    """Build LeRobot's own object. Imports LeRobot, whose registry must know the type.
 
     Raises:
-        Exception: what LeRobot and draccus raise for a value that they refuse.
+        Exception: LeRobot's or draccus's own, for a value that they refuse.
     """
-    module, _, name = asked.where.partition(":")
-    cls, given = getattr(importlib.import_module(module), name), dict(asked.given)
-    if asked.kind is not None:
+    module, _, name = request.where.partition(":")
+    cls, given = getattr(importlib.import_module(module), name), dict(request.given)
+    if request.kind is not None:
         cls = cls.get_choice_class(given.pop("type"))
-    return get_decoding_fn(cls)(given, asked.path)
+    return get_decoding_fn(cls)(given, request.path)
 
 
 def nested(given: Mapping[str, str]) -> dict[str, Any]:
-    """Dotted fields with their texts as draccus reads them: values by YAML's rules, in dictionaries in each other."""
-    found: dict[str, Any] = {}
+    """Return dotted fields and their texts as draccus reads them: nested dictionaries, values by YAML's rules."""
+    outer: dict[str, Any] = {}
     for name, text in given.items():
         *path, last = name.split(".")
-        inner = found
+        inner = outer
         for part in path:
             inner = inner.setdefault(part, {})
         inner[last] = parse_string(text)
-    return found
+    return outer
 
 
 def _configs_in(within: Module, annotation: ast.expr) -> list[Class]:
-    """The configs that an annotation names, by themselves or as one of several."""
+    """Return the configs that an annotation names, alone or in a union."""
     if isinstance(annotation, ast.BinOp):
         return [*_configs_in(within, annotation.left), *_configs_in(within, annotation.right)]
     if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).rpartition(".")[2] == "Optional":
@@ -153,7 +153,7 @@ def _configs_in(within: Module, annotation: ast.expr) -> list[Class]:
 
 
 def _type(within: Module, annotation: ast.expr) -> Any:
-    """The type that a plain annotation means; Any for one that is not plain."""
+    """Return the type of a plain annotation; Any for one that is not plain."""
     if isinstance(annotation, ast.Constant):
         return NoneType if annotation.value is None else Any
     if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
@@ -175,7 +175,7 @@ def _type(within: Module, annotation: ast.expr) -> Any:
 def _subscript(within: Module, name: str, inner: ast.expr) -> Any:
     if name == "Literal":
         values = inner.elts if isinstance(inner, ast.Tuple) else [inner]
-        plain = [one.value for one in values if isinstance(one, ast.Constant)]
+        plain = [value.value for value in values if isinstance(value, ast.Constant)]
         return Literal[tuple(plain)] if len(plain) == len(values) else Any
     if name in ("list", "List"):
         item = _type(within, inner)
@@ -190,7 +190,7 @@ _ENUMS: dict[tuple[str, str], Any] = {}
 
 
 def _enumeration(of: Class) -> Any:
-    """An enumeration of the same names and values; Any where they are not written out."""
+    """Return an enumeration of the same names and values; Any if they are not written out."""
     if of.key not in _ENUMS:
         members = {
             node.targets[0].id: node.value.value
@@ -206,22 +206,22 @@ def _enumeration(of: Class) -> Any:
 
 
 def _default(item: Field) -> Any:
-    """The default as `dataclasses.make_dataclass` takes it."""
+    """Return the default as `dataclasses.make_dataclass` takes it."""
     if item.default is None:
         return dataclasses.field()
     if isinstance(item.default, ast.Call) and ast.unparse(item.default.func).rpartition(".")[2] == "field":
-        given = {one.arg: one.value for one in item.default.keywords}
-        if "default" in given:
-            return dataclasses.field(default_factory=_value(item.module, given["default"]))
-        if "default_factory" not in given:
+        keywords = {keyword.arg: keyword.value for keyword in item.default.keywords}
+        if "default" in keywords:
+            return dataclasses.field(default_factory=_value(item.module, keywords["default"]))
+        if "default_factory" not in keywords:
             return dataclasses.field()
-        made = ast.unparse(given["default_factory"])
-        return dataclasses.field(default_factory={"list": list, "dict": dict}.get(made, lambda: UNREAD))
+        factory = ast.unparse(keywords["default_factory"])
+        return dataclasses.field(default_factory={"list": list, "dict": dict}.get(factory, lambda: UNREAD))
     return dataclasses.field(default_factory=_value(item.module, item.default))
 
 
 def _value(within: Module, expression: ast.expr) -> Any:
-    """A function that gives the value of a default: a constant, a constant's name, a member of an enumeration."""
+    """Return a function that gives a default: the value of a constant, of its name, or of an enumeration's member."""
     try:
         value: Any = ast.literal_eval(expression)
     except ValueError:
@@ -237,7 +237,11 @@ def _value(within: Module, expression: ast.expr) -> Any:
 
 def _constant(within: Module, name: str) -> Any:
     try:
-        found = resolve(within, name)
-        return ast.literal_eval(found[1]) if found is not None and isinstance(found[1], ast.expr) else UNREAD
+        definition = resolve(within, name)
+        return (
+            ast.literal_eval(definition[1])
+            if definition is not None and isinstance(definition[1], ast.expr)
+            else UNREAD
+        )
     except (Unreadable, ValueError):
         return UNREAD

@@ -1,4 +1,4 @@
-"""Python modules read as source. No code of theirs runs, and no package above them is imported."""
+"""Read Python modules as source: none of their code runs, and no package above them is imported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 class Unreadable(Exception):
-    """The source does not say it in a form that is read here: the module itself has to be asked, by importing it."""
+    """The source does not show it in a form that is read here; only importing the module would."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +29,12 @@ class Module:
         return self.name if self.file.name == "__init__.py" else self.name.rpartition(".")[0]
 
     def classes(self) -> Iterator[ast.ClassDef]:
-        """The classes of its top level, in their order."""
+        """Yield the classes of its top level, in their order."""
         yield from (node for node in self.names.values() if isinstance(node, ast.ClassDef))
 
 
 def file_of(name: str) -> Path | None:
-    """The file of the module ``name``; None where there is none with a source."""
+    """Return the file of the module ``name``; None without a source file."""
     top, *below = name.split(".")
     try:
         spec = importlib.util.find_spec(top)  # of a top-level name: finds it, and imports nothing
@@ -53,7 +53,7 @@ def file_of(name: str) -> Path | None:
 
 
 def module(name: str) -> Module:
-    """The module ``name``, read. Raises Unreadable where it has no source, or none that can be parsed."""
+    """Read the module ``name``. Raises Unreadable if it has no source, or none that can be parsed."""
     file = file_of(name)
     if file is None:
         raise Unreadable(f"no source of {name}")
@@ -66,12 +66,12 @@ def _read(name: str, file: Path, _changed: int) -> Module:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
         raise Unreadable(f"{file}: {error}") from None
-    found = Module(name, file)
-    _take(tree.body, found)
-    return found
+    source = Module(name, file)
+    _add_names(tree.body, source)
+    return source
 
 
-def _take(statements: list[ast.stmt], into: Module) -> None:
+def _add_names(statements: list[ast.stmt], into: Module) -> None:
     for node in statements:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             into.names[node.name] = node
@@ -87,10 +87,10 @@ def _take(statements: list[ast.stmt], into: Module) -> None:
             for alias in node.names:
                 into.imports.setdefault(alias.asname or alias.name.partition(".")[0], (alias.name, ""))
         elif isinstance(node, ast.If):  # the first branch counts: `if TYPE_CHECKING or _available: import …`
-            _take(node.orelse, into)
-            _take(node.body, into)
+            _add_names(node.orelse, into)
+            _add_names(node.body, into)
         elif isinstance(node, ast.Try):
-            _take(node.body, into)
+            _add_names(node.body, into)
 
 
 def _absolute(node: ast.ImportFrom, within: Module) -> str:
@@ -102,9 +102,9 @@ def _absolute(node: ast.ImportFrom, within: Module) -> str:
 
 
 def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
-    """Return the meaning of ``name`` in the module ``within``, through imports; None for what is of another package.
+    """Return the definition of ``name`` in the module ``within``, through imports; None if it is of another package.
 
-    Packages other than the module's own are looked into only where they are LeRobot or a plug-in of it.
+    Packages other than the module's own are searched only if they are LeRobot's.
 
     Raises:
         Unreadable: an import that leads to nothing.
@@ -116,12 +116,12 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
             return within, within.names[name]
         if name not in within.imports:
             return None
-        origin, there = within.imports[name]
+        origin, original = within.imports[name]
         if not origin.startswith("lerobot") and origin.partition(".")[0] != within.name.partition(".")[0]:
             return None
-        if not there:
+        if not original:
             raise Unreadable(f"{name} of {within.name} is a module")
-        if file_of(f"{origin}.{there}") is not None and there not in module(origin).names:
+        if file_of(f"{origin}.{original}") is not None and original not in module(origin).names:
             raise Unreadable(f"{name} of {within.name} is a module")
-        within, name = module(origin), there
+        within, name = module(origin), original
     raise Unreadable(f"{name} of {within.name} goes round in a circle")

@@ -12,7 +12,7 @@ from strobe.timeline.probe import Probe
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """Parts of a chunk; the image parts are there only for a policy that sees."""
-    found = [
+    parts = [
         Probe.module("model.encoder", "encoder"),
         blocks("model.encoder.layers", "layer"),
         Probe.module("model.encoder.layers.*.self_attn", "attention", level=3),
@@ -23,13 +23,13 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("model.action_head", "action head"),
     ]
     if policy.config.image_features:
-        found += [
+        parts += [
             Probe.module("model.backbone", "backbone"),
             Probe.module("model.backbone.*", "{}", level=2),
             Probe.module("model.encoder_img_feat_input_proj", "image projection"),
             Probe.module("model.encoder_cam_feat_pos_embed", "image position embedding"),
         ]
-    return found
+    return parts
 
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:

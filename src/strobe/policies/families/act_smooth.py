@@ -16,7 +16,7 @@ from strobe.policies.families.family import Family
 
 
 def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
-    """Return a chunk after no chunk: the state stands for the one action to come, as the plug-in asks for."""
+    """Return a chunk without an earlier one: the state stands for the next action, as the plug-in requires."""
     state, width = batch[OBS_STATE], policy.config.action_feature.shape[0]
     coming = state[:, None, :]
     if state.shape[-1] != width:

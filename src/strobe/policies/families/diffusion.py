@@ -13,7 +13,7 @@ from strobe.timeline.probe import Probe
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """The image encoder runs once a chunk, the U-Net once a denoising step."""
-    found = [
+    parts = [
         Probe.module("diffusion.unet", "denoise step"),
         Probe.module("diffusion.unet.diffusion_step_encoder", "step embedding", level=2),
         Probe.module("diffusion.unet.down_modules.*.*", "down {} {}", level=2),
@@ -25,13 +25,13 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         config: Any = policy.config
         each = ".*" if config.use_separate_rgb_encoder_per_camera else ""
         encoder = f"diffusion.rgb_encoder{each}"
-        found += [
+        parts += [
             Probe.module(encoder, "image encoder"),
             Probe.module(f"{encoder}.backbone", "backbone", level=2),
             Probe.module(f"{encoder}.backbone.*", "stage {}" if not each else "stage {} {}", level=3),
             Probe.module(f"{encoder}.pool", "spatial softmax", level=2),
         ]
-    return found
+    return parts
 
 
 def inference(_: PreTrainedPolicy) -> Sequence[Probe]:

@@ -140,7 +140,7 @@ def _ids(tiny: bool) -> dict[str, int]:
 
 
 def _tokenizer(tiny: bool) -> Any:
-    return qwen.placed(VOCABULARY, _ids(tiny), tiny)
+    return qwen.tokenizer_with_ids(VOCABULARY, _ids(tiny), tiny)
 
 
 @contextlib.contextmanager
@@ -156,7 +156,7 @@ def backbone(_: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
-_ASKING = "lerobot.policies.evo1.internvl3_embedder"
+_EMBEDDER_MODULE = "lerobot.policies.evo1.internvl3_embedder"
 
 
 def attentions(policy: Any) -> list[Any]:
@@ -192,7 +192,7 @@ FAMILY = Family(
             "num_layers": 2,
         }
     ),
-    hub=(HubNeed(INTERNVL, "tokenizer", _ASKING, "AutoTokenizer", _tokenizer),),
+    hub=(HubNeed(INTERNVL, "tokenizer", _EMBEDDER_MODULE, "AutoTokenizer", _tokenizer),),
     building=backbone,
     arm=Arm(most=3),
     image_size="image_resolution",

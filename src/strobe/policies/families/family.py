@@ -1,6 +1,6 @@
-"""The record of a family: all that Strobe knows of one kind of policy or backbone stands in one of these.
+"""The record of a family: all that Strobe knows of one kind of policy or backbone.
 
-A new family is one file with one record. Everything else asks the record; nothing else knows a family's name. Another
+A new family is one file with one record. All other code reads the record; none knows a family's name. Another
 package offers its record under the entry-point group ``strobe.families``, with the policy's type as the entry's name.
 A type without a record is divided along its modules, and gets the treatments that need nothing but modules.
 """
@@ -44,14 +44,14 @@ class Tiny:
 
 @dataclass(frozen=True)
 class Arm:
-    """The synthetic robot that a family's policies are fed from, where it can be none with two cameras and six joints.
+    """The synthetic robot that feeds a family's policies, if that cannot be one with two cameras and six joints.
 
     Args:
         cameras: names of its images, whole (``observation.image``); () for ``observation.images.front`` and so on.
-        most: how many of them there may be; None for any number.
+        most: the largest number of cameras; None for any number.
         image: height and width of its images, and ``tiny_image`` those of a tiny policy; None for the usual ones.
         state, action: their numbers of values.
-        instead: whether its cameras take the place of those that the config makes up where none are given.
+        instead: whether its cameras replace those that the config makes up without given ones.
     """
 
     cameras: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class HubNeed:
     Args:
         name: the repository on the Hub.
         what: the word for it in notes, e.g. 'tokenizer'.
-        module: the module of LeRobot that asks for it, and ``attribute``, the class that it asks there.
+        module, attribute: the module of LeRobot that loads it, and the class there that it loads with.
         make: whether the policy is tiny → the stand-in.
     """
 
@@ -98,7 +98,7 @@ class Flow:
         language, expert: paths of the two.
         chunk: the policy's method that is given a chunk's batch, and ``images`` the one that prepares its images:
             batch → images, masks of the cameras that are there.
-        suffix_pass: what a denoising step does between its embedding and its head: ``(model, cache, embedded,
+        suffix_pass: the part of a denoising step between its embedding and its head: ``(model, cache, embedded,
             attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
             ``embed_suffix`` returned beyond embedding, padding and order.
         attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
@@ -202,11 +202,11 @@ class Backbone:
 
     Args:
         sizes: ``--model.size`` → fields of the config.
-        usual: the size that is taken where none is named.
-        frames: frames of a clip where none are named; None for the config's own.
+        usual: the default size.
+        frames: default number of frames of a clip; None for the config's own.
         predictor: the option that leaves the predictor out when it is true; '' for a backbone without one.
         preprocessing: the model → its own preprocessing and the probes on its steps. It makes of frames the pixels,
-            or, for a model that is told more than them, all arguments of the model by name.
+            or, for a model with more inputs than them, all arguments of the model by name.
         tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
         weights: pattern of the prefix that the tower's weights have in a checkpoint of the whole model.
         resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
@@ -247,12 +247,12 @@ class Family:
         live: further fields of the config that are read on every call, and ``live_in_training`` those that only the
             training phases read.
         flow: how it samples, for a flow policy with a prefix cache.
-        conditioning: what its denoising steps make of the observation, where each makes it anew.
-        last_block: the last block of its denoising transformer, where a step reads only some of the rows.
+        conditioning: features of the observation that each denoising step computes again.
+        last_block: the last block of its denoising transformer, if a step reads only some of its rows.
         rerun: how it samples, for a flow policy without one.
-        views: what sees its cameras, where that is always given the same number of views.
-        words: what reads its task, where a text encoder does it apart from images and state.
-        unread_head: path of the language head that runs, though nobody reads what it says; '' for none.
+        views: the model that sees its cameras, if that always gets the same number of views.
+        words: the text encoder that reads its task separately from images and state, if any.
+        unread_head: path of a language head that runs without its output being read; '' for none.
         word_tables: path of the embedding that joins two tables of words to one on every call; '' for none.
         context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
             steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
@@ -264,11 +264,11 @@ class Family:
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
         unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
         tiny: how it is shrunk.
-        hub: what it needs from the Hub, and what stands in.
+        hub: its needs from the Hub, with their stand-ins.
         flags: settings of the config, as on LeRobot's command line (``--name=value``), that a policy with random
-            weights needs where the user gives none; those that the installed LeRobot does not have are left out.
+            weights needs if the user gives none; those unknown to the installed LeRobot are left out.
         building: config and whether the policy is tiny → a context in which a policy with random weights and its
-            processors are made; it may give notes of what it stands in for, as `SubjectInfo.stand_ins` has them.
+            processors are made; it may yield notes on stand-ins, as in `SubjectInfo.stand_ins`.
         settle: policy, preprocessor → None: loads what LeRobot would load at the first chunk, while ``building`` and
             the stand-ins are there. It is called once where the policy is made, without a preprocessor, then with one.
         arm: the synthetic robot it is fed from.
@@ -278,9 +278,9 @@ class Family:
             own are, and put in eval mode.
         memos: policy → owner and attribute of each value that it keeps from one call to the next and made with its
             weights; None stands for nothing kept.
-        untrained: why the policy has no training forward pass; '' where it has one.
+        untrained: why the policy has no training forward pass; '' if it has one.
         reads_words: whether it makes tokens of the task itself, or in a step of its preprocessor that is no tokenizer.
-        fills_cameras: whether it stands an empty image in for a camera that is not there, so that one camera is enough.
+        fills_cameras: whether it uses an empty image for a missing camera, so that one camera is enough.
         any_image_size: whether its images go through a convolutional net alone, which takes any size.
         image_size: the field of the config with the size, (height, width), that its vision tower is built for.
         stacked: whether observations have a dimension of ticks even where it looks at one: its ``predict_action_chunk``
@@ -341,7 +341,7 @@ class Family:
         return self.objectives.get(getattr(config, "objective", ""), self.steps)
 
     def hooks(self, module: Any, *, training: bool, depth: int = 1) -> list[Hook]:
-        """Where to attach, down to ``depth`` levels.
+        """Return the hooks of the probes, down to ``depth`` levels.
 
         Raises:
             ProbeError: the probes do not fit the installed LeRobot or transformers; the message starts with the
@@ -353,5 +353,5 @@ class Family:
 
 
 def blocks(path: str, name: str, level: int = 2) -> Probe:
-    """Each child of the container at ``path``, as '<name> <index>'."""
+    """Return a probe on each child of the container at ``path``, called '<name> <index>'."""
     return Probe.module(f"{path}.*", f"{name} {{}}", level=level)

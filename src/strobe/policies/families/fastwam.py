@@ -89,19 +89,19 @@ def frozen(config: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
-def outside(policy: Any) -> list[Any]:
+def frozen_modules(policy: Any) -> list[Any]:
     """Return the VAE and the text encoder, which the policy does not register."""
-    return [one for one in (policy.model.vae, policy.model.text_encoder) if one is not None]
+    return [module for module in (policy.model.vae, policy.model.text_encoder) if module is not None]
 
 
 def context(policy: Any) -> list[Any]:
-    """Return what sees the prompt alone in the action expert's steps: its projection, then each layer's keys, values.
+    """Return the modules of the action expert that see only the prompt: its projection, each layer's keys and values.
 
     The state is a token of the prompt here, which is the same in all steps too.
     """
     crossing = [layer.blocks["action"].cross_attn for layer in policy.model.mot.layers]
     expert = policy.model.mot.mixtures["action"]
-    return [expert.text_embedding, *(one for attn in crossing for one in (attn.k, attn.norm_k, attn.v))]
+    return [expert.text_embedding, *(module for attn in crossing for module in (attn.k, attn.norm_k, attn.v))]
 
 
 FAMILY = Family(
@@ -122,5 +122,5 @@ FAMILY = Family(
     building=frozen,
     arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),
     reads_words=True,
-    outside=outside,
+    outside=frozen_modules,
 )

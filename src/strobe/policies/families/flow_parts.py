@@ -1,7 +1,7 @@
 """Probes that the flow-matching policies share: a prefix pass fills the KV cache once, then denoising steps read it.
 
-They run one module for three purposes, and the embeddings that it is given show which one it is: prefix alone (fill
-the cache), suffix alone (a denoising step), both (training).
+They run one module for three purposes. Its embeddings show which one: prefix only (fill the cache), suffix only (a
+denoising step), both (training).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     torch's distributions take longer than the small nets: they check their arguments, and log_prob inverts the tanh.
     """
     model: Any = policy
-    found = [
+    parts = [
         Probe.module("actor.encoder", "encoder"),
         Probe.module("actor.encoder.state_encoder", "state encoder", level=2, optional=True),
         Probe.module("actor.network", "network"),
@@ -32,13 +32,13 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("discrete_critic", "discrete critic", optional=True),
     ]
     if model.actor.encoder.has_images:
-        found += [
+        parts += [
             Probe.method("actor.encoder", "get_cached_image_features", "image features"),
             Probe.module("actor.encoder.image_encoder", "image encoder", level=2),
             Probe.module("actor.encoder.spatial_embeddings.*", "spatial embedding", level=2),
             Probe.module("actor.encoder.post_encoders.*", "image projection", level=2),
         ]
-    return found
+    return parts
 
 
 def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:

@@ -55,14 +55,14 @@ _TINY_CONTEXT = {"num_layers": 1, "num_attention_heads": 4, "attention_head_dim"
 
 @contextlib.contextmanager
 def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, LeRobot makes GR00T N1.7 from the numbers that it holds itself, without weights of the Hub."""
+    """While open, LeRobot makes GR00T N1.7 from the numbers that it holds itself, without weights from the Hub."""
     modeling = importlib.import_module("lerobot.policies.groot.modeling_groot")
     inside = importlib.import_module("lerobot.policies.groot.groot_n1_7")
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(modeling, "GR00TN17", _Random(inside, config, tiny)))
         if tiny:
-            asked = "_cosmos_reason2_qwen3_vl_config"
-            stack.enter_context(mock.patch.object(inside, asked, return_value=qwen3.config(tiny=True)))
+            factory = "_cosmos_reason2_qwen3_vl_config"
+            stack.enter_context(mock.patch.object(inside, factory, return_value=qwen3.config(tiny=True)))
         yield
 
 
@@ -72,10 +72,10 @@ class _Random:
     def __init__(self, inside: Any, config: Any, tiny: bool) -> None:
         self.inside, self.config, self.tiny = inside, config, tiny
 
-    def from_pretrained(self, pretrained_model_name_or_path: str, **given: Any) -> Any:
-        given.pop("transformers_loading_kwargs", None)
-        tuned = {name: given.pop(f"tune_{name}") for name in ("projector", "diffusion_model", "vlln")}
-        values = {**given, **{f"tune_{name}": value for name, value in tuned.items()}}
+    def from_pretrained(self, pretrained_model_name_or_path: str, **options: Any) -> Any:
+        options.pop("transformers_loading_kwargs", None)
+        tuned = {name: options.pop(f"tune_{name}") for name in ("projector", "diffusion_model", "vlln")}
+        values = {**options, **{f"tune_{name}": value for name, value in tuned.items()}}
         if self.tiny:
             defaults = deepcopy(self.inside.GR00T_N1_7_DEFAULTS)
             values |= _TINY
@@ -94,13 +94,13 @@ def settle(_: Any, preprocessor: Any) -> None:
 
 
 def context(policy: Any) -> list[Any]:
-    """Return what projects the backbone's tokens to keys and values, in every other block."""
+    """Return the projections of the backbone's tokens to keys and values, in every other block."""
     step = policy._groot_model.action_head.model
-    apart = 2 if step.config.interleave_self_attention else 1  # blocks of odd number attend to themselves
-    return [one for block in step.transformer_blocks[::apart] for one in (block.attn1.to_k, block.attn1.to_v)]
+    stride = 2 if step.config.interleave_self_attention else 1  # blocks of odd number attend to themselves
+    return [layer for block in step.transformer_blocks[::stride] for layer in (block.attn1.to_k, block.attn1.to_v)]
 
 
-_ASKING = "lerobot.policies.groot.processor_groot"
+_PROCESSOR = "lerobot.policies.groot.processor_groot"
 
 FAMILY = Family(
     "groot",
@@ -112,9 +112,9 @@ FAMILY = Family(
     steps="num_inference_timesteps",
     tiny=Tiny({}),
     hub=(
-        HubNeed(COSMOS, "tokenizer", _ASKING, "AutoTokenizer", qwen3.chatting),
-        HubNeed(COSMOS, "image processor", _ASKING, "Qwen2VLImageProcessor", qwen3.images),
-        HubNeed(COSMOS, "video processor", _ASKING, "Qwen3VLVideoProcessor", qwen3.videos),
+        HubNeed(COSMOS, "tokenizer", _PROCESSOR, "AutoTokenizer", qwen3.chatting),
+        HubNeed(COSMOS, "image processor", _PROCESSOR, "Qwen2VLImageProcessor", qwen3.images),
+        HubNeed(COSMOS, "video processor", _PROCESSOR, "Qwen3VLVideoProcessor", qwen3.videos),
     ),
     flags=("--num_inference_timesteps=4",),  # the config leaves it to the checkpoint, where it is 4
     building=backbones,

@@ -1,9 +1,9 @@
 """LingBot-VA (LeRobot's ``policies/lingbot_va``): a video model of Wan 2.2 that denoises a clip, then its actions.
 
-The policy keeps a state: its cache grows from chunk to chunk with what it foretold and what came of it, so that a
-chunk's length and cost depend on those before. A chunk is here what it is at the start of an episode: a reset, the
-prompt through the text encoder (which runs once an episode), one frame through the VAE, and 12 actions. Later ones have
-16 actions and two more passes, for what was observed.
+The policy has a state: its cache grows from chunk to chunk with predicted and observed frames, so that a chunk's length
+and cost depend on earlier ones. A chunk here is the first of an episode: a reset, the prompt through the text encoder
+(which runs once an episode), one frame through the VAE, and 12 actions. Later chunks have 16 actions and two more
+passes, for the observed frames.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ def settle(policy: Any, preprocessor: Any) -> None:
         policy._frozen["text_encoder"].to(policy.config.text_encoder_device)
 
 
-def outside(policy: Any) -> list[Any]:
-    """Return the VAE, one or two, and the text encoder, which stand in a plain dictionary."""
+def frozen_modules(policy: Any) -> list[Any]:
+    """Return the VAE, one or two, and the text encoder, which are in a plain dictionary."""
     held = policy._frozen
     streaming = [held[name].vae for name in ("streaming_vae", "streaming_vae_half") if name in held]
     return [*streaming, *([held["text_encoder"]] if held else [])]
 
 
 def context(policy: Any) -> list[Any]:
-    """Return what sees the prompt alone, in all passes: its projection, then each block's keys and values."""
+    """Return the modules that see only the prompt: its projection, then each block's keys and values."""
     transformer = policy.transformer
     crossing = [block.attn2 for block in transformer.blocks]
-    ours = [one for attn in crossing for one in (attn.to_k, attn.norm_k, attn.to_v)]
-    return [transformer.condition_embedder.text_embedder, *ours]
+    projections = [module for attn in crossing for module in (attn.to_k, attn.norm_k, attn.to_v)]
+    return [transformer.condition_embedder.text_embedder, *projections]
 
 
 def unread_half(policy: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
-    """Return the passes over actions without the negative prompt's half, where the actions are not guided.
+    """Return the passes over actions without the negative prompt's half; [] if the actions are guided.
 
     With guidance of the video alone both halves run in all passes, and the actions are taken from the first. The pass
     that writes the cache keeps both: the next chunk's video reads them.
@@ -102,17 +102,17 @@ def unread_half(policy: Any) -> list[tuple[Any, str, Callable[[Any], Any]]]:
         return policy.config.action_guidance_scale <= 1 and policy.config.guidance_scale > 1
 
     def around(forward: Any) -> Any:
-        def call(given: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: Any) -> Any:
-            spared = modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and unguided()
-            if not spared or len(given["noisy_latents"]) != 2:
-                return forward(given, update_cache=update_cache, cache_name=cache_name, **modes)
+        def call(inputs: dict[str, Any], update_cache: int = 0, cache_name: str = "pos", **modes: Any) -> Any:
+            skips_half = modes.get("action_mode") and update_cache == 0 and not torch.is_grad_enabled() and unguided()
+            if not skips_half or len(inputs["noisy_latents"]) != 2:
+                return forward(inputs, update_cache=update_cache, cache_name=cache_name, **modes)
             held = [
                 (block.attn1.attn_caches, block.attn1.attn_caches[cache_name]) for block in policy.transformer.blocks
             ]
             try:
                 for caches, cache in held:  # views: what a pass writes there is taken back by the mask, which is shared
                     caches[cache_name] = cache | {"k": cache["k"][:1], "v": cache["v"][:1]}
-                first = {name: value[:1] for name, value in given.items()}
+                first = {name: value[:1] for name, value in inputs.items()}
                 return forward(first, update_cache=0, cache_name=cache_name, **modes)
             finally:
                 for caches, cache in held:
@@ -157,5 +157,5 @@ FAMILY = Family(
     ),
     chunk=chunk,
     reads_words=True,
-    outside=outside,
+    outside=frozen_modules,
 )

@@ -1,4 +1,4 @@
-"""Families that nobody wrote: what has no record is cut along its modules."""
+"""Families for types without a record: the module is divided along its submodules."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from torch import nn
 from strobe.policies.families.family import Family, blocks
 from strobe.timeline.probe import Probe
 
-_REGISTERS = frozenset(vars(nn.Module()))  # where torch keeps what it knows of a module
+_REGISTERS = frozenset(vars(nn.Module()))  # attributes of torch.nn.Module itself
 
 
 def along_modules(module: nn.Module) -> Family:
-    """Cut ``module`` along its modules: the first level at which it forks, then two levels below.
+    """Return a family that divides ``module`` at the first level at which it forks, then two levels below.
 
     Modules that it holds without registering them are parts too.
     """
     name, root = "", module
-    while len(children := list(_callable_children(root))) == 1:  # wrappers such as policy.model say nothing
+    while len(children := list(_callable_children(root))) == 1:  # skip wrappers such as policy.model
         step, root = children[0]
         name = f"{name}.{step}" if name else step
 
     def probes(_: nn.Module) -> Sequence[Probe]:
-        held = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
-        return [*_methods(module, root, name), *_below(root, name, 1), *held]
+        unlisted = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
+        return [*_methods(module, root, name), *_below(root, name, 1), *unlisted]
 
-    return Family("modules", (), probes, outside=lambda _: [held for _, held in unregistered(module)])
+    return Family("modules", (), probes, outside=lambda _: [child for _, child in unregistered(module)])
 
 
 def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -39,11 +39,11 @@ def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     ``parameters``, ``eval`` and ``state_dict`` reach none of them.
     """
     package = type(module).__module__.partition(".")[0]
-    seen = {id(one) for one in module.modules()}
+    seen = {id(child) for child in module.modules()}
     looked_at = [
         (f"{path}.{name}" if path else name, value)
-        for path, one in module.named_modules()
-        for name, value in vars(one).items()
+        for path, child in module.named_modules()
+        for name, value in vars(child).items()
         if name not in _REGISTERS
     ]
     while looked_at:
@@ -52,13 +52,13 @@ def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             continue
         seen.add(id(value))
         if isinstance(value, nn.Module):
-            seen |= {id(one) for one in value.modules()}
+            seen |= {id(child) for child in value.modules()}
             yield path, value
         else:
-            looked_at += [(f"{path}.{name}", held) for name, held in _held(value, package)]
+            looked_at += [(f"{path}.{name}", child) for name, child in _children(value, package)]
 
 
-def _held(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
+def _children(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, list | tuple):
         return enumerate(value)
     if isinstance(value, dict):
@@ -69,39 +69,40 @@ def _held(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
 
 
 def along_blocks(module: nn.Module) -> Family:
-    """Cut a backbone along its modules: every part on the way down to its blocks, and each block.
+    """Return a family that divides a backbone: every part on the way down to its blocks, and each block.
 
-    The blocks are the longest list of modules of one class that is in no other list; they are stages where they hold
-    lists themselves, since stages differ by design. What has no such list is cut like a policy.
+    The blocks are the longest list of modules of one class that is in no other list. They are stages if they hold lists
+    themselves, since stages differ by design. A backbone without such a list is divided like a policy.
     """
     lists = [
         (path, child)
         for path, child in module.named_modules()
-        if isinstance(child, nn.ModuleList) and len({type(one) for one in child}) == 1 and len(child) > 1
+        if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1 and len(child) > 1
     ]
     lists = [(path, child) for path, child in lists if not any(step.isdecimal() for step in path.split("."))]
     if not lists:
         return along_modules(module)
-    where, repeated = max(lists, key=lambda found: len(found[1]))
+    where, repeated = max(lists, key=lambda entry: len(entry[1]))
     inside = repeated[0]
-    name = "stage" if any(isinstance(one, nn.ModuleList | nn.Sequential) for one in inside.modules()) else "block"
+    name = "stage" if any(isinstance(child, nn.ModuleList | nn.Sequential) for child in inside.modules()) else "block"
 
     def probes(_: nn.Module) -> Sequence[Probe]:
-        found, owner, path = [], module, ""
+        parts, owner, path = [], module, ""
         for step in where.split("."):
             for child, _ in _callable_children(owner):
                 full = f"{path}.{child}" if path else child
                 if not f"{full}.".startswith(f"{where}."):
-                    found.append(Probe.module(full, re.sub(r"[{}]", "", child), optional=True))
+                    parts.append(Probe.module(full, re.sub(r"[{}]", "", child), optional=True))
             owner, path = owner.get_submodule(step), f"{path}.{step}" if path else step
-        found.append(blocks(where, name, level=1))
-        return found + [replace(one, path=f"{where}.*.{one.path}", optional=True) for one in _below(inside, "", 2)]
+        parts.append(blocks(where, name, level=1))
+        inner = _below(inside, "", 2)
+        return parts + [replace(probe, path=f"{where}.*.{probe.path}", optional=True) for probe in inner]
 
     return Family("modules", (), probes)
 
 
 def _methods(policy: nn.Module, root: nn.Module, path: str) -> Iterable[Probe]:
-    """Yield the public methods of the policy's own classes at the fork: a part may work in another one than forward."""
+    """Yield the public methods of the policy's own classes at the fork: a part may work outside of ``forward``."""
     package = type(policy).__module__.rpartition(".")[0]
     if not package:
         return
@@ -125,7 +126,7 @@ def _below(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
 
 
 def _callable_children(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
-    # Containers are looked through: they have no forward pass of their own. A module used twice is probed once.
+    # Containers are skipped: they have no forward pass of their own. A module used twice is probed once.
     for step, child in module.named_children():
         if isinstance(child, nn.ModuleList | nn.ModuleDict) and type(child).forward is nn.Module.forward:
             for inner, grandchild in _callable_children(child):

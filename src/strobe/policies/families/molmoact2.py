@@ -1,8 +1,8 @@
 """MolmoAct2 (Allen AI 2026, LeRobot's ``policies/molmoact2``): Molmo, and an action expert that reads all its layers.
 
-The prefix fills the cache; the expert's keys and values of it are made once, and so is what the timesteps modulate. The
-released checkpoint is a folder of its own kind that LeRobot loads from the Hub: here its parts are stood in for one by
-one, since the weights of a stand-in folder would have to be written first.
+The prefix fills the cache. The expert computes keys and values of it, and the modulation of the timesteps, once.
+LeRobot loads the released checkpoint from the Hub as a folder of its own kind. Each part has a stand-in here, since
+the weights of a stand-in folder would have to be written first.
 """
 
 from __future__ import annotations
@@ -179,17 +179,17 @@ def _words(tiny: bool) -> Any:
 
 
 def memos(policy: Any) -> Sequence[tuple[Any, str]]:
-    """Return where the expert keeps what the timesteps modulate, and on CUDA the captured loop."""
+    """Return the expert's caches of the timesteps' modulation, and on CUDA the captured loop."""
     backbone = policy._backbone()
     expert = backbone.action_expert
-    kept = [(expert, name) for name in ("_modulation_cache_key", "_modulation_cache_value") if expert is not None]
+    caches = [(expert, name) for name in ("_modulation_cache_key", "_modulation_cache_value") if expert is not None]
     graphs = backbone.action_cuda_graph_manager
-    return [*kept, (graphs, "action_flow_graph")] if graphs is not None else kept
+    return [*caches, (graphs, "action_flow_graph")] if graphs is not None else caches
 
 
 @contextlib.contextmanager
 def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
-    """While open, nothing is fetched or read from the checkpoint, unless it is a folder that is there."""
+    """Fetch and read nothing from the checkpoint while open, unless it is an existing folder."""
     from lerobot.policies.molmoact2 import modeling_molmoact2, processor_molmoact2
 
     if Path(config.checkpoint_path).expanduser().is_dir():

@@ -48,7 +48,7 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """The encoders run once a chunk, the transformer once a step; one vision encoder sees all cameras at once."""
     config: Any = policy.config
     layers = f"{READING}.text_encoder.text_model.encoder.layers"
-    found = [
+    parts = [
         Probe.module(READING, "text encoder"),
         blocks(layers, "block"),
         Probe.module("noise_predictor", "denoise step"),
@@ -58,18 +58,18 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("noise_predictor.transformer_blocks.*.mlp", "MLP", level=3),
     ]
     attention = "attn" if config.use_rope else "multihead_attn"
-    found.append(Probe.module(f"noise_predictor.transformer_blocks.*.{attention}", "attention", level=3))
-    found += [Probe.module(f"{layers}.*.{step}", name, level=3) for step, name in _INSIDE]
+    parts.append(Probe.module(f"noise_predictor.transformer_blocks.*.{attention}", "attention", level=3))
+    parts += [Probe.module(f"{layers}.*.{step}", name, level=3) for step, name in _INSIDE]
     if config.image_features:
-        apart = config.use_separate_rgb_encoder_per_camera
-        encoder = f"{EACH}.*" if apart else SEEING
+        per_camera = config.use_separate_rgb_encoder_per_camera
+        encoder = f"{EACH}.*" if per_camera else SEEING
         each = f"{encoder}.model.vision_model.encoder.layers.*"
-        found += [
-            Probe.module(encoder, "vision encoder {}" if apart else "vision encoder"),
-            Probe.module(each, "block {} {}" if apart else "block {}", level=2),
+        parts += [
+            Probe.module(encoder, "vision encoder {}" if per_camera else "vision encoder"),
+            Probe.module(each, "block {} {}" if per_camera else "block {}", level=2),
             *(Probe.module(f"{each}.{step}", name, level=3) for step, name in _INSIDE),
         ]
-    return found
+    return parts
 
 
 _INSIDE = (("self_attn", "attention"), ("mlp", "MLP"))
@@ -84,7 +84,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
 
 
 def observed(_: Any, __: int, conditioning_vec: Tensor) -> Tensor:
-    """Return what the modulation of each block sees of the observation: the timestep's features come before it."""
+    """Return the observation's part of each block's modulation input; the timestep's features come before it."""
     return silu(conditioning_vec)
 
 
@@ -113,7 +113,7 @@ def _text(tiny: bool) -> Any:
 
 @contextlib.contextmanager
 def building(_: Any, __: bool) -> Iterator[None]:
-    """While open, the modulation of the transformer's blocks begins with random weights.
+    """Begin the modulation of the transformer's blocks with random weights while open.
 
     LeRobot begins it at zero (adaLN-Zero), which closes the gate of every block: the actions would depend on none of
     them, and no error in them could be seen.

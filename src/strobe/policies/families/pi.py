@@ -47,18 +47,18 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     """Both transformers' layers have a forward pass of their own only when they run apart."""
     modeling = type(policy).__module__
-    found = [
+    parts = [
         *flow_parts.sampling(JOINT),
         *rtc_parts.PROBES,
         Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
     for path in (LANGUAGE, EXPERT):
-        found += [
+        parts += [
             blocks(f"{path}.layers", "layer"),
             Probe.module(f"{path}.layers.*.self_attn", "attention", level=3),
             Probe.module(f"{path}.layers.*.mlp", "MLP", level=3),
         ]
-    return found
+    return parts
 
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
@@ -69,7 +69,7 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
 
 @contextlib.contextmanager
 def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, a tiny policy of ``config`` is built around a tiny PaliGemma; its config knows no size that small."""
+    """Build a tiny policy of ``config`` around a tiny PaliGemma while open; its config has no size that small."""
     if not tiny:
         yield
         return

@@ -1,7 +1,7 @@
 """pi0-FAST (Pertsch et al. 2025, LeRobot's ``policies/pi0_fast``): PaliGemma that writes actions as tokens.
 
-The prefix pass ends with the first token, and each further token is a pass of its own, until the policy writes "|" or
-has written ``max_decoding_steps``. Random weights hardly ever write "|", and so show the longest chunk.
+The prefix pass ends with the first token. Each further token is a pass of its own, until "|" or ``max_decoding_steps``
+tokens. Random weights hardly ever write "|", so they show the longest chunk.
 """
 
 from __future__ import annotations

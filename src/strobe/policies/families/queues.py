@@ -11,22 +11,22 @@ from lerobot.policies.utils import populate_queues
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from torch import Tensor
 
-# What `reset` makes anew: the queues, and the plan of the last call that TD-MPC starts from.
+# Attributes that `reset` replaces: the queues, and the last plan, which TD-MPC starts from.
 _STATE = ("_queues", "_prev_mean")
 
 Images = Callable[[Any, dict[str, Any]], dict[str, Any]]
 
 
 def one_stack(policy: Any, batch: dict[str, Any]) -> dict[str, Any]:
-    """Return the images of all cameras under the one key that the queues know, (..., cameras, C, H, W)."""
+    """Return the images of all cameras under the single key of the queues, (..., cameras, C, H, W)."""
     cameras = list(policy.config.image_features)
     return {OBS_IMAGES: torch.stack([batch[key] for key in cameras], dim=-4)} if cameras else {}
 
 
 def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any], images: Images = one_stack) -> Tensor:
-    """Return what ``predict_action_chunk`` gives after ``select_action`` has seen the ticks of ``batch``.
+    """Return the chunk of ``predict_action_chunk`` after ``select_action`` has seen the ticks of ``batch``.
 
-    The policy is reset before, and its own queues are put back after, so that no chunk depends on the one before it.
+    The policy is reset before, and its own queues are restored after, so that no chunk depends on an earlier one.
 
     Args:
         batch: preprocessed observations, with a dimension of ticks after the first or without one.
@@ -41,7 +41,7 @@ def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any], images
 
 
 def _ticks(policy: Any, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what the queues take of each tick, the oldest first."""
+    """Yield the entries of each tick for the queues, the oldest first."""
     queued = {key: value for key, value in batch.items() if key in policy._queues}
     if queued[OBS_STATE].ndim == 2:
         yield queued
@@ -52,9 +52,9 @@ def _ticks(policy: Any, batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _reset(policy: Any) -> Iterator[None]:
-    kept = {name: vars(policy)[name] for name in _STATE if name in vars(policy)}
+    state = {name: vars(policy)[name] for name in _STATE if name in vars(policy)}
     policy.reset()
     try:
         yield
     finally:
-        vars(policy).update(kept)
+        vars(policy).update(state)

@@ -104,7 +104,7 @@ def seeing(tower: str) -> list[Probe]:
 
 
 def config_values(tiny: bool = False) -> dict[str, Any]:
-    """Return what the config of Qwen2.5-VL-3B is made from, or one of the same architecture shrunk."""
+    """Return the values of Qwen2.5-VL-3B's config, or of one of the same architecture shrunk."""
     text = {**_TEXT, **(_TINY_TEXT if tiny else {})}
     vision = {**_VISION, **(_TINY_VISION if tiny else {})}
     ids = {name: _place(token, tiny) for name, token in _NAMED.items()}
@@ -146,21 +146,21 @@ def _place(token: str, tiny: bool) -> int:
 
 def words(tiny: bool, adds: Sequence[str] = ()) -> Any:
     """Return a stand-in for the tokenizer of Qwen2.5, with the tokens that a model ``adds`` behind its vocabulary."""
-    made = placed(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
+    made = tokenizer_with_ids(VOCABULARY, {token: _place(token, tiny) for token in SPECIAL}, tiny)
     made.add_tokens(list(adds), special_tokens=True)
     return made
 
 
-def placed(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> Any:
-    """Return a stand-in tokenizer with the special tokens of ``ids`` at their places; whoever gets it may add to it."""
+def tokenizer_with_ids(vocabulary: Vocabulary, ids: dict[str, int], tiny: bool) -> Any:
+    """Return a new stand-in tokenizer whose special tokens have these ``ids``; tokens may be added to it."""
     from tokenizers import AddedToken, Tokenizer
     from transformers import PreTrainedTokenizerFast
 
     made = json.loads(tokenizer(vocabulary, tiny).backend_tokenizer.to_str())
     numbers = made["model"]["vocab"]
-    for token, wanted in ids.items():
-        holder = next(other for other, number in numbers.items() if number == wanted)
-        numbers[holder], numbers[token] = numbers[token], wanted
+    for token, place in ids.items():
+        holder = next(other for other, number in numbers.items() if number == place)
+        numbers[holder], numbers[token] = numbers[token], place
     made["added_tokens"] = []
     backend = Tokenizer.from_str(json.dumps(made))
     backend.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in ids])

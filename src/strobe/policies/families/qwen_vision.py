@@ -78,8 +78,8 @@ def preprocessing(model: Any) -> tuple[Any, list[Hook]]:
 
     def prepare(frames: Tensor) -> dict[str, Tensor]:
         size = {"shortest_edge": pixels, "longest_edge": pixels}
-        found = processor(list(frames.flatten(0, 1)), size=size, return_tensors="pt")
-        return {"hidden_states": found["pixel_values"], "grid_thw": found["image_grid_thw"]}
+        batch = processor(list(frames.flatten(0, 1)), size=size, return_tensors="pt")
+        return {"hidden_states": batch["pixel_values"], "grid_thw": batch["image_grid_thw"]}
 
     return prepare, hooks
 

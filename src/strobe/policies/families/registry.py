@@ -1,4 +1,4 @@
-"""Which family a type belongs to: Strobe's own records, and those that installed packages bring."""
+"""Find the family of a type: Strobe's own records, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from strobe.policies.families import answers
 from strobe.policies.families.family import Family, HubNeed
 from strobe.policies.families.modules import along_modules
 
-GROUPS = ("strobe.families", "strobe.anatomies")  # the second is what the first was called before
+GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
 
 
-def _own() -> Iterator[Family]:
-    """Yield the records of this folder: whatever its files call ``FAMILY``."""
-    for found in iter_modules(families.__path__):
-        if found.name != "registry":
-            family = getattr(import_module(f"{families.__name__}.{found.name}"), "FAMILY", ())
+def _own_families() -> Iterator[Family]:
+    """Yield the records of this folder: ``FAMILY`` of each file."""
+    for entry in iter_modules(families.__path__):
+        if entry.name != "registry":
+            family = getattr(import_module(f"{families.__name__}.{entry.name}"), "FAMILY", ())
             yield from family if isinstance(family, tuple) else (family,)
 
 
-_registry: dict[str, Family] = {kind: family for family in _own() for kind in family.types}
+_registry: dict[str, Family] = {kind: family for family in _own_families() for kind in family.types}
 
 
 def register(family: Family) -> Family:
@@ -40,9 +40,9 @@ def register(family: Family) -> Family:
 
 
 def registered(kind: str) -> Family | None:
-    """Return the record for this type, Strobe's own or an installed package's; None where there is none.
+    """Return the record for this type, Strobe's own or an installed package's; None without one.
 
-    A package whose record cannot be loaded costs a warning and its record, not the run.
+    A package whose record cannot be loaded causes a warning and does not stop the run.
     """
     if kind not in _registry and (entry := _offered().pop(kind, None)) is not None:
         try:
@@ -54,7 +54,7 @@ def registered(kind: str) -> Family | None:
 
 
 def family_of(policy: Any, kind: str | None = None) -> Family:
-    """Return the record for this policy's type; where there is none, or it names no parts, cut along its modules.
+    """Return the record for this policy's type; without one, or without parts in it, one along the policy's modules.
 
     ``kind``: its type; None to read it from the policy's config.
     """
@@ -66,13 +66,13 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
     return family
 
 
-def outside(policy: Any) -> Sequence[Any]:
+def unregistered_modules(policy: Any) -> Sequence[Any]:
     """Return the modules that ``policy`` holds but does not register."""
     return family_of(policy).outside(policy)
 
 
 def types_with(has: Callable[[Family], Any]) -> list[str]:
-    """Return the types whose record ``has`` something, in order, for messages that name them."""
+    """Return the types whose record ``has`` something, sorted, for messages."""
     known_families()
     return sorted(kind for kind, family in _registry.items() if has(family))
 
@@ -85,7 +85,7 @@ def known_families() -> list[Family]:
 
 
 def hub_needs() -> list[HubNeed]:
-    """Return what all known families need from the Hub."""
+    """Return the needs from the Hub of all known families."""
     return [need for family in known_families() for need in family.hub]
 
 
@@ -110,15 +110,15 @@ def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = Map
 
 
 def steps_field(config: Any) -> str:
-    """Return the field of ``config`` with the number of denoising steps; '' where it has none.
+    """Return the field of ``config`` with the number of denoising steps; '' without any.
 
-    A type without a record is taken to name it as one of the known families does.
+    A type without a record is assumed to name it as one of the known families does.
     """
     return _named(config, lambda family: family.steps_of(config))
 
 
 def steps_of(config: Any) -> int | None:
-    """Return the number of denoising steps that ``config`` asks for; None where the policy has none."""
+    """Return the number of denoising steps in ``config``; None if the policy has none."""
     steps = getattr(config, steps_field(config), None)
     if steps is None:
         steps = getattr(config, _named(config, lambda family: family.every_step), None)

@@ -2,8 +2,8 @@
 
     RTC step = denoise step (the policy's own) + prefix weights + autograd correction + other
 
-The probes are on the class and on ``torch.autograd.grad`` as RTC calls it, so they serve every flow policy; without
-RTC, or without a previous chunk, none of them fires.
+The probes are on the class and on ``torch.autograd.grad`` as RTC calls it, so they fit every flow policy. Without RTC,
+or without a previous chunk, none of them fires.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _processor(tiny: bool) -> Any:
     return SimpleNamespace(tokenizer=tokenizer(VOCABULARY, tiny))
 
 
-_ASKING = "lerobot.policies.smolvla.smolvlm_with_expert"
+_MODELING = "lerobot.policies.smolvla.smolvlm_with_expert"
 
 FAMILY = Family(
     "smolvla",
@@ -185,8 +185,8 @@ FAMILY = Family(
     tiny=Tiny({"resize_imgs_with_padding": (64, 64), "num_vlm_layers": 4, "num_expert_layers": -1}),
     hub=(
         HubNeed(SMOLVLM, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),
-        HubNeed(SMOLVLM, "config", _ASKING, "AutoConfig", backbone_config),
-        HubNeed(SMOLVLM, "processor", _ASKING, "AutoProcessor", _processor),
+        HubNeed(SMOLVLM, "config", _MODELING, "AutoConfig", backbone_config),
+        HubNeed(SMOLVLM, "processor", _MODELING, "AutoProcessor", _processor),
     ),
     fills_cameras=True,
     image_size="resize_imgs_with_padding",

@@ -1,6 +1,6 @@
 """V-JEPA 2 (Assran et al. 2025, transformers' ``models/vjepa2``): every block is a part at the first level.
 
-The blocks are what one asks a backbone about, so that they come before the levels of a policy's parts do.
+The blocks are the main parts of a backbone, so they come one level earlier than those of a policy.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 def probes(_: nn.Module) -> Sequence[Probe]:
-    """The predictor is there always, and run only where it is asked for."""
+    """The predictor is always built, and runs only on request."""
     return [
         Probe.module("encoder", "encoder"),
         Probe.module("encoder.embeddings", "patch embedding"),
@@ -75,7 +75,7 @@ def preprocessing(model: Any) -> tuple[Callable[[Tensor], Tensor], list[Hook]]:
 
 
 def resized(module: nn.Module, side: int, patch: int) -> list[tuple[Any, str, Any]]:
-    """Return what holds the grid of patches: its rotary positions are computed in every call from the grid's side."""
+    """Return the sizes of patch grids to change: rotary positions are computed from the grid's side in every call."""
     grids = [child for child in module.modules() if isinstance(vars(child).get("grid_size"), int)]
     return [(grid, "grid_size", side // patch) for grid in grids]
 

@@ -1,7 +1,7 @@
 """VLA-JEPA (Sun et al. 2026, LeRobot's ``policies/vla_jepa``): Qwen3-VL-2B, and a diffusion transformer on top.
 
-Qwen writes what it has to say into the hidden states of 32 tokens that stand for the action; the transformer attends to
-those. In training a world model on V-JEPA 2 learns beside it, which inference never runs.
+Qwen writes into the hidden states of 32 tokens that stand for the action, and the transformer attends to those. In
+training a world model on V-JEPA 2 also learns; inference never runs it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 
 
 def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
-    """The world model: V-JEPA 2 looks at the clip, the predictor foretells it."""
+    """The world model: V-JEPA 2 encodes the clip, the predictor predicts it."""
     if not getattr(policy.config, "enable_world_model", False):
         return ()
     return [
@@ -92,7 +92,7 @@ class _Random:
 
 @contextlib.contextmanager
 def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, LeRobot makes both backbones from their configs, without weights of the Hub."""
+    """While open, LeRobot makes both backbones from their configs, without weights from the Hub."""
     folder = "lerobot.policies.vla_jepa"
     qwen = importlib.import_module(f"{folder}.qwen_interface")
     modeling = importlib.import_module(f"{folder}.modeling_vla_jepa")
@@ -105,9 +105,10 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
 
 
 def context(policy: Any) -> list[nn.Module]:
-    """Return what projects the hidden states of the action's tokens to keys and values, in every other block."""
+    """Return the projections of the action tokens' hidden states to keys and values, in every other block."""
     blocks = policy.model.action_model.model.transformer_blocks
-    return [one for block in blocks if block.is_cross_attention for one in (block.attn1.to_k, block.attn1.to_v)]
+    crossing = [block.attn1 for block in blocks if block.is_cross_attention]
+    return [layer for attn in crossing for layer in (attn.to_k, attn.to_v)]
 
 
 _HERE, _FOLDER = __name__, "lerobot.policies.vla_jepa"

@@ -1,7 +1,7 @@
 """WALL-OSS (X Square Robot 2025, LeRobot's ``policies/wall_x``): Qwen2.5-VL, and an expert for actions.
 
-There is no cache: in each of its 10 steps the language model runs over the whole sequence, of which the chunk's tokens
-are the end. What is no action token attends to nothing behind it; action tokens attend to each other both ways.
+There is no cache: in each of its 10 steps the language model runs over the whole sequence, which ends with the chunk's
+tokens. Other tokens attend only to earlier ones; action tokens attend to each other both ways.
 """
 
 from __future__ import annotations

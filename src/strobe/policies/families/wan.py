@@ -1,7 +1,7 @@
 """Stand-ins for the frozen parts of Wan 2.2 (Wan team 2025, arXiv:2503.20314): the VAE of its 5 B model, and UMT5-XXL.
 
-FastWAM and LingBot-VA look at images through this VAE and read words through this encoder. Both stand outside of the
-policy's modules, and are saved with none of its checkpoints.
+FastWAM and LingBot-VA encode images with this VAE and words with this encoder. Both lie outside of the policy's modules
+and are in none of its checkpoints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 
 WAN = "Wan-AI/Wan2.2-TI2V-5B-Diffusers"
 UMT5 = "google/umt5-xxl"
-WIDTH, TINY_WIDTH = 4096, 32  # of what the text encoder says: the policies' text_dim
+WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim
 CHANNELS = 48  # of the VAE's latents; both policies have the number in their code
 VOCABULARY = Vocabulary(256300, (("pad_token", "<pad>"), ("eos_token", "</s>"), ("unk_token", "<unk>")))
 

@@ -1,6 +1,6 @@
 """X-VLA (Zheng et al. 2025, LeRobot's ``policies/xvla``): Florence-2, and a transformer with soft prompts that acts.
 
-Every denoising step runs the transformer over all tokens, in both directions: actions, what Florence-2 made of the
+Every denoising step runs the transformer over all tokens, in both directions: actions, Florence-2's output for the
 first view and the prompt, the other views as they are, and soft prompts of the robot's domain.
 """
 
@@ -96,7 +96,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 
 
 def narrowed(block: Any, x: Tensor, rows: int) -> Tensor:
-    """Return the first ``rows`` rows of what a block makes of ``x``: the others give keys and values alone."""
+    """Return the first ``rows`` rows of a block's output for ``x``; the others only give keys and values."""
     attention = block.attn
     batch, length, width = x.shape
     parts = attention.qkv(block.norm1(x)).reshape(batch, length, 3, attention.num_heads, attention.head_dim)

@@ -11,10 +11,10 @@ from lerobot.configs.train import TrainPipelineConfig
 from strobe.measure import throughput
 from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
+from strobe.processes import shared_memory
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.subjects import shared_memory
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation

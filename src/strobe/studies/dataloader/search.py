@@ -1,8 +1,8 @@
 """Which settings of lerobot-train's data loader feed the policy's training step?
 
-The step's need is measured, then successive halving (`measure.halving`) looks among the `candidates` for those that
-meet it, each loader in a process of its own (`bench`, `process`). The chosen one is then measured in alternation with
-the user's own, started in each way (`start_ups`), and changed in what has no flag (`what_ifs`).
+The step's need is measured, then successive halving (`measure.throughput.halve`) looks among the `candidates` for
+those that meet it, each loader in a process of its own (`bench`, `process`). The chosen one is then measured in
+alternation with the user's own, started in each way, and changed in what has no flag (`chosen`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from strobe.results.dataloader import Dataloader, DatasetFacts, LoaderSettings, 
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, flags_of, started_by_fork
+from strobe.studies.dataloader.chosen import start_ups, what_ifs
 from strobe.studies.dataloader.dataset import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.studies.dataloader.process import LoaderFailed
-from strobe.studies.dataloader.start_ups import start_ups
-from strobe.studies.dataloader.what_ifs import what_ifs
 
 
 def study(

@@ -13,8 +13,9 @@ from strobe.measure import machine
 from strobe.measure.sampling import Progress
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.processes import isolate
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
-from strobe.studies.doctor import apart, clock, devices, loaders, noise, steadiness, tools, treatments, versions
+from strobe.studies.doctor import clock, devices, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.measuring import Reporter, Silent
 
 # In this order. The clock and the pace are looked at first, and again at the end.
@@ -31,6 +32,9 @@ STAGES: dict[Area, str] = {
     "tools": "simulators, browsers, extras",
     "treatments": "each treatment on a tiny policy",
 }
+
+# Imported once, by the server that processes of their own are forked from.
+PRELOADED = (treatments.__name__, "strobe.studies.doctor.supplies", "lerobot.policies.factory")
 
 Examination = Callable[[], Iterator[SelfCheck]]
 
@@ -65,7 +69,7 @@ def doctor(
     )
     chosen: list[Area] = [area for area in AREAS if area in only]
     if set(chosen) & {"loaders", "tools", "treatments"}:
-        apart.warm_up()
+        isolate.start_server(PRELOADED)
     try:
         asked = areas or _areas(device, folder, reporter, chosen)
         at_first: list[tuple[Area, str, Examination]] = [
@@ -80,7 +84,7 @@ def doctor(
                 result.checks.append(check)
     except KeyboardInterrupt:
         result.status = "interrupted"
-    if why := apart.unfit():
+    if why := isolate.unfit():
         result.notes.append(f"each attempt was a process of its own, with imports of its own: {why}")
     result.checks.sort(key=lambda check: AREAS.index(check.area))
     return result

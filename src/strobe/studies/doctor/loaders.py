@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from strobe.datasets.train_loader import VIDEO_BACKENDS
 from strobe.errors import UserError
+from strobe.processes import isolate
+from strobe.processes.shared_memory import SHARED, shared_free
 from strobe.results.doctor import SelfCheck
-from strobe.studies.doctor import apart, supplies
+from strobe.studies.doctor import supplies
 
-SHARED = Path("/dev/shm")
 FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once
 FEW_FILES = 4096  # open files; workers pass tensors as files, one for each
 LARGER = "docker run --shm-size=8g (or --ipc=host); on Kubernetes an emptyDir of medium Memory at /dev/shm"
 
 
-def examine(run: apart.Runner = apart.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
+def examine(run: isolate.Runner = isolate.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
     """Look at what a data loader needs, and try it with two workers and with each decoder."""
     yield from _shared_memory(run, shared)
     yield from _open_files()
@@ -26,14 +26,14 @@ def examine(run: apart.Runner = apart.run, shared: Path = SHARED) -> Iterator[Se
         yield _decoder(backend, run)
 
 
-def _shared_memory(run: apart.Runner, shared: Path) -> Iterator[SelfCheck]:
-    free = shutil.disk_usage(shared).free if shared.is_dir() else None
+def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
+    free = shared_free(shared)
     room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
     name = "shared memory of loader workers"
     asked = f"{supplies.BATCHES} batches of {supplies.BATCH_BYTES / 2**20:.0f} MiB from {supplies.WORKERS} workers"
     try:
         rate = run(supplies.batches)
-    except (apart.Died, UserError) as error:
+    except (isolate.Failed, UserError) as error:
         yield SelfCheck(
             area="loaders",
             name=name,
@@ -70,11 +70,11 @@ def _open_files() -> Iterator[SelfCheck]:
     )
 
 
-def _decoder(backend: str, run: apart.Runner) -> SelfCheck:
+def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
     name = f"video decoder {backend}"
     try:
         ms = run(supplies.decoded, backend)
-    except (apart.Died, UserError) as error:
+    except (isolate.Failed, UserError) as error:
         return SelfCheck(
             area="loaders",
             name=name,

@@ -1,4 +1,7 @@
-"""Trials for a process of its own: batches through shared memory, video decoders, simulators."""
+"""Trials for a process of its own: batches through shared memory, video decoders, simulators.
+
+It imports little: a loader's worker that is not forked imports it, and what a worker imports counts as loading.
+"""
 
 from __future__ import annotations
 

@@ -7,17 +7,20 @@ import webbrowser
 from collections.abc import Callable, Iterator
 
 from strobe.errors import UserError
+from strobe.processes import isolate
 from strobe.results.doctor import SelfCheck
 from strobe.simulators import environments
 from strobe.simulators.environments import NO_OPENGL
-from strobe.studies.doctor import apart, supplies, versions
+from strobe.studies.doctor import supplies, versions
 
 SIMULATORS = ("pusht", "metaworld", "libero")
 BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
 COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
-def examine(run: apart.Runner = apart.run, which: Callable[[str], str | None] = shutil.which) -> Iterator[SelfCheck]:
+def examine(
+    run: isolate.Runner = isolate.run, which: Callable[[str], str | None] = shutil.which
+) -> Iterator[SelfCheck]:
     """Look for each tool, and start each simulator."""
     yield from versions.extras()
     for kind in SIMULATORS:
@@ -39,7 +42,7 @@ def examine(run: apart.Runner = apart.run, which: Callable[[str], str | None] = 
     )
 
 
-def _simulator(kind: str, run: apart.Runner) -> SelfCheck:
+def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
     name = f"simulator {kind}"
     try:
         ms = run(supplies.rendered, kind)
@@ -55,7 +58,7 @@ def _simulator(kind: str, run: apart.Runner) -> SelfCheck:
             means="Observations and episodes of it cannot be had: --env.type names another, or --dataset a recording.",
             do=way,
         )
-    except apart.Died as error:
+    except isolate.Failed as error:
         return _fails(kind, str(error))
     seen = f"starts and renders; {ms:.0f} ms a reset"
     return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})

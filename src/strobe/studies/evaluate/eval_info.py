@@ -32,31 +32,31 @@ class EvalRun:
 
 
 def find(text: str) -> list[Path]:
-    """The files that ``--results`` names: files, folders of runs, or folders that hold several; commas between them.
+    """Return the files that ``--results`` names: files, runs' folders, or folders of several; commas between them.
 
     Raises:
         UserError: one of them is not there, or holds no eval_info.json.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in (Path(part.strip()) for part in text.split(",") if part.strip()):
         if path.is_dir():
             inside = [path / NAME] if (path / NAME).is_file() else sorted(path.rglob(NAME))
             if not inside:
                 raise UserError(f"--results: no {NAME} in {path}: name the folder that lerobot-eval wrote")
-            found += inside
+            files += inside
         elif path.is_file():
-            found.append(path)
+            files.append(path)
         else:
             raise UserError(f"--results: there is no {path}")
-    if len({path.resolve() for path in found}) < len(found):
+    if len({path.resolve() for path in files}) < len(files):
         raise UserError(f"--results={text}: each run once")
-    if not found:
+    if not files:
         raise UserError(f"--results names runs of lerobot-eval: --results=A/{NAME},B/{NAME}")
-    return found
+    return files
 
 
 def read(path: Path) -> EvalRun:
-    """The episodes in an eval_info.json, of today's lerobot-eval or of those before it had several tasks.
+    """Return the episodes in an eval_info.json, of today's lerobot-eval or of those before it had several tasks.
 
     Raises:
         UserError: it cannot be read, or is another file.
@@ -75,17 +75,20 @@ def read(path: Path) -> EvalRun:
 
 
 def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
-    """Raises KeyError, TypeError, ValueError or AttributeError for whatever else it may be."""
+    """Return the episodes by task. Raises KeyError, TypeError, ValueError or AttributeError for another content."""
     if "per_episode" in content:
-        episodes = [_episode(one["success"], one.get("sum_reward"), one.get("seed")) for one in content["per_episode"]]
+        episodes = [
+            _episode(episode["success"], episode.get("sum_reward"), episode.get("seed"))
+            for episode in content["per_episode"]
+        ]
         tasks = {"all": episodes}
     else:
         tasks = {}
         several = len(content["per_task"]) > 1
-        for one in content["per_task"]:
-            metrics, group = one["metrics"], str(one["task_group"])
+        for entry in content["per_task"]:
+            metrics, group = entry["metrics"], str(entry["task_group"])
             won, rewards = metrics["successes"], metrics.get("sum_rewards") or [None] * len(metrics["successes"])
-            name = f"{group} {one['task_id']}" if several else group
+            name = f"{group} {entry['task_id']}" if several else group
             if name in tasks:
                 raise ValueError
             tasks[name] = [_episode(success, reward) for success, reward in zip(won, rewards, strict=True)]
@@ -97,16 +100,16 @@ def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
 def _episode(success: Any, reward: Any, seed: Any = None) -> EvalEpisode:
     if success not in (0, 1) or not isinstance(seed, int | None):
         raise ValueError
-    told = None if reward is None or not math.isfinite(reward) else float(reward)
-    return EvalEpisode(bool(success), told, seed)
+    finite = None if reward is None or not math.isfinite(reward) else float(reward)
+    return EvalEpisode(bool(success), finite, seed)
 
 
 def names(files: Sequence[Path]) -> list[str]:
-    """A name for each file: the last folders of its path, as many as tell all of them apart."""
+    """Return a name for each file: the last folders of its path, as many as distinguish all of them."""
     paths = [path.resolve() for path in files]
     parts = [path.parent.parts if path.name == NAME else (*path.parent.parts, path.stem) for path in paths]
     for count in range(1, max(map(len, parts)) + 1):
-        found = ["/".join(one[-count:]) for one in parts]
-        if len(set(found)) == len(found):
-            return found
+        short = ["/".join(folders[-count:]) for folders in parts]
+        if len(set(short)) == len(short):
+            return short
     return [str(path) for path in paths]

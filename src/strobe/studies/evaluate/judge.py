@@ -34,10 +34,10 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                 "no rates to compare"
             )
     paired, pairing = _pairing(runs, same_seeds)
-    told = names(files)
+    short = names(files)
     return Judged(
         strobe_version=strobe.__version__,
-        title=" against ".join(told),
+        title=" against ".join(short),
         tasks=tasks,
         margin=margin,
         pairing=pairing,
@@ -53,7 +53,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                     if len(tasks) > 1
                 },
             )
-            for number, (name, run) in enumerate(zip(told, runs, strict=True))
+            for number, (name, run) in enumerate(zip(short, runs, strict=True))
         ],
     )
 
@@ -61,17 +61,17 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
 def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
     """Whether episode i of each task is a pair in all runs, and why, in words. Raises UserError."""
     lengths = [{task: len(episodes) for task, episodes in run.tasks.items()} for run in runs]
-    seeds = [{task: [one.seed for one in episodes] for task, episodes in run.tasks.items()} for run in runs]
+    seeds = [{task: [episode.seed for episode in episodes] for task, episodes in run.tasks.items()} for run in runs]
     known = all(seed is not None for run in seeds for of_task in run.values() for seed in of_task)
     if len(runs) == 1:
         return False, "One run: it is judged against none."
     if same_seeds:
-        if any(one != lengths[0] for one in lengths):
+        if any(length != lengths[0] for length in lengths):
             raise UserError("--same_seeds: the runs have different numbers of episodes, so they are not in pairs")
-        if known and any(one != seeds[0] for one in seeds):
+        if known and any(of_run != seeds[0] for of_run in seeds):
             raise UserError("--same_seeds: the files say that the runs had different seeds")
         return True, "In pairs: the runs were said to have had the same seed (--same_seeds)."
-    if known and all(one == seeds[0] for one in seeds):
+    if known and all(of_run == seeds[0] for of_run in seeds):
         return True, "In pairs: the files say that the runs had the same seeds."
     why = "the runs had different seeds" if known else "the files do not say which seeds the runs had"
     more = "" if known else "; if they had the same, --same_seeds takes them in pairs, which needs fewer episodes"
@@ -87,20 +87,20 @@ def _on(
     level: float,
     is_first: bool,
 ) -> JudgedOnTask:
-    before = [one.success for task in tasks for one in first[task]]
-    episodes = [one for task in tasks for one in own[task]]
-    won = [one.success for one in episodes]
-    rewards = [one.reward for one in episodes if one.reward is not None]
-    found = JudgedOnTask(
+    before = [episode.success for task in tasks for episode in first[task]]
+    episodes = [episode for task in tasks for episode in own[task]]
+    won = [episode.success for episode in episodes]
+    rewards = [episode.reward for episode in episodes if episode.reward is not None]
+    judged = JudgedOnTask(
         success=success_rate(won), reward=sum(rewards) / len(rewards) if len(rewards) == len(won) else None
     )
     if not is_first and paired:
-        found.paired = paired_rates(before, won, margin, level, every=None)
+        judged.paired = paired_rates(before, won, margin, level, every=None)
     elif not is_first:
         counted, against = ([_counts(run[task]) for task in tasks] for run in (own, first))
-        found.unpaired = unpaired_rates(against, counted, margin, level)
-    return found
+        judged.unpaired = unpaired_rates(against, counted, margin, level)
+    return judged
 
 
 def _counts(episodes: Sequence[EvalEpisode]) -> tuple[int, int]:
-    return sum(one.success for one in episodes), len(episodes)
+    return sum(episode.success for episode in episodes), len(episodes)

@@ -42,7 +42,7 @@ class Latency:
         return f"{self.name} ({content[:12]})"
 
     def source(self, variant: str, seed: int, measured: Callable[[], int]) -> Iterator[int]:
-        """Nanoseconds of each call of an episode, without end.
+        """Yield nanoseconds of each call of an episode, without end.
 
         Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
         (`strobe.measure.rollout.drawn`); the same seed draws the same ones.
@@ -54,24 +54,24 @@ class Latency:
             return itertools.repeat(self.fixed_ns)
         if not self.runs:
             return iter(measured, -1)
-        found = self.runs.get(variant) or self.runs[""]
-        return drawn(list(found[1:] or found), np.random.default_rng(seed), 0)
+        calls = self.runs.get(variant) or self.runs[""]
+        return drawn(list(calls[1:] or calls), np.random.default_rng(seed), 0)
 
 
 def fixed(ms: float) -> Latency:
-    """Every call takes ``ms`` milliseconds."""
+    """Return a source whose calls all take ``ms`` milliseconds."""
     return Latency(f"{ms:.6g} ms", round(ms * 1e6))
 
 
 def parse_latency(text: str) -> list[Latency]:
     """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
-    found = [_one(text, part) for part in (part.strip() for part in text.split(",")) if part]
-    return _once(f"--latency={text}", found, "write --latency=0,100,300 (ms), live, or a run's folder")
+    sources = [_source(text, part) for part in (part.strip() for part in text.split(",")) if part]
+    return _each_once(f"--latency={text}", sources, "write --latency=0,100,300 (ms), live, or a run's folder")
 
 
 def parse_ticks(text: str, fps: float) -> list[Latency]:
     """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
-    found = []
+    sources = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
             continue
@@ -79,34 +79,34 @@ def parse_ticks(text: str, fps: float) -> list[Latency]:
             raise UserError(f"--delay_ticks={text}: '{part}' is no number of control ticks: write --delay_ticks=0,2,5")
         if 1e3 * int(part) / fps > MOST_MS:
             raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
-        found.append(fixed(1e3 * int(part) / fps))
-    return _once(f"--delay_ticks={text}", found, "write --delay_ticks=0,2,5")
+        sources.append(fixed(1e3 * int(part) / fps))
+    return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
 
 
-def _once(flag: str, found: list[Latency], example: str) -> list[Latency]:
-    if not found:
+def _each_once(flag: str, sources: list[Latency], example: str) -> list[Latency]:
+    if not sources:
         raise UserError(f"{flag}: {example}")
-    names = [one.name for one in found]
+    names = [source.name for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise UserError(f"{flag}: {twice} is there twice")
-    return found
+    return sources
 
 
-def _one(text: str, part: str) -> Latency:
+def _source(text: str, part: str) -> Latency:
     if part == LIVE:
         return Latency(LIVE)
     try:
         ms = float(part)
     except ValueError:
-        return _kept(text, Path(part))
+        return _recorded(text, Path(part))
     if not 0 <= ms <= MOST_MS:
         raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
     return fixed(ms)
 
 
-def _kept(text: str, run: Path) -> Latency:
-    """The calls of a rollout or of an evaluation. Raises UserError."""
-    from strobe.studies.replay.recorded import load
+def _recorded(text: str, run: Path) -> Latency:
+    """Return the calls of a rollout or of an evaluation. Raises UserError."""
+    from strobe.loops.recorded_run import load
 
     flag = f"--latency={text}"
     if not run.exists():
@@ -128,10 +128,10 @@ def _kept(text: str, run: Path) -> Latency:
 
 
 def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
-    """The calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
-    asked, episodes, _ = episode_log.read(path)
+    """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
+    options, episodes, _ = episode_log.read(path)
     runs: dict[str, Sequence[int]] = {}
-    for name in asked.variants:
+    for name in options.variants:
         calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]
         if calls:
             runs.setdefault("", calls)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from strobe.errors import UserError
 from strobe.measure.sampling import Progress
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog
-from strobe.studies.evaluate.order import Order
-from strobe.studies.evaluate.plan import Episodes, Plan, Start
+from strobe.studies.evaluate.plan import Episodes, Order, Plan, Start
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.variants import Candidate
@@ -23,7 +22,7 @@ class Player(Protocol):
 
 
 class Crew(Protocol):
-    """Plays several episodes at a time: `strobe.studies.evaluate.workers.Workers`, `strobe.sweeps.players.Players`."""
+    """Plays several episodes at a time: `strobe.studies.evaluate.crews`."""
 
     @property
     def free(self) -> int:
@@ -45,8 +44,8 @@ class Crew(Protocol):
         """End what is still being played. Asked again, it does nothing."""
 
 
-class Watching(Protocol):
-    """Where it reports how far it is."""
+class EpisodeReporter(Protocol):
+    """Reports how far it is."""
 
     def progress(self, progress: Progress) -> None: ...
 
@@ -54,11 +53,11 @@ class Watching(Protocol):
         """A line that stays."""
 
 
-def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: Watching) -> bool:
+def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
     """Play what ``plan`` asks for and ``log`` lacks, until all variants are decided or the episodes are used up.
 
     A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
-    not count (`strobe.studies.evaluate.order`), so that the answer is that of one player.
+    not count (`Order`), so that the answer is that of one player.
 
     Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
 
@@ -126,7 +125,7 @@ def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
 class _Counter:
     """Says how many episodes were played, how long the rest can take, and the running score."""
 
-    def __init__(self, plan: Plan, log: EpisodeLog, watching: Watching) -> None:
+    def __init__(self, plan: Plan, log: EpisodeLog, watching: EpisodeReporter) -> None:
         self._plan, self._log, self._watching = plan, log, watching
         self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
 

@@ -1,9 +1,8 @@
 """Episodes that are true to time: the simulator goes on while the policy thinks.
 
-LeRobot's own inference engines run in virtual time (`strobe.studies.replay.virtual_time`), around a simulator that
+LeRobot's own inference engines run in virtual time (`strobe.loops.virtual_time`), around a simulator that
 moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits: 300 ms of latency
-are 300 ms
-of the simulator's clock, however long the call took here.
+are 300 ms of the simulator's clock, however long the call took here.
 """
 
 from __future__ import annotations
@@ -22,19 +21,18 @@ import torch
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.errors import UserError
-from strobe.lerobot.versions import guided
+from strobe.lerobot.versions import types_with_rtc
+from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.results.timing import EpisodeTiming
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played, outcomes_told
+from strobe.simulators.simulator import Actor, Played, outcomes_reported
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
 from strobe.studies.evaluate.variants import FIRST, Candidate
-from strobe.studies.replay import virtual_time
-from strobe.studies.replay.settings import Beat, Brain, Setting
-from strobe.studies.replay.settings import Played as Loop
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 
@@ -47,7 +45,7 @@ def require_engine(policy: Any, engine: str) -> None:
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
-            f"it guides {', '.join(guided())}"
+            f"it guides {', '.join(types_with_rtc())}"
         )
 
 
@@ -73,7 +71,7 @@ class RealtimeSimulator(TimedSimulator):
         times.call_ms = self._meter.call_ms
         if self._timing.engine == "rtc":
             times.policy_ms = sum(times.call_ms)
-        return played, times, _told(self._world, self._loop, self._meter)
+        return played, times, _timing_of(self._world, self._loop, self._meter)
 
     def play(self, task: str, seed: int) -> Played:
         """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
@@ -90,19 +88,21 @@ class RealtimeSimulator(TimedSimulator):
         # The loop may look at the observation of the tick before. Real-Time Chunking's thread looks at any moment.
         needed = self.rendering == "needed" and timing.engine == "sync"
         seldom = SeldomRendered(self._looks(early=1) if needed else None)
-        drawing = Attached(seldom.hooks(vector), seldom.around)
+        drawing = Attached(seldom.hooks(vector), seldom.wrap)
         called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
-        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_told(vector):
+        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_reported(vector):
             with environments.errors_in_a_line(self.name, "failed in an episode"):
                 world.begin(seed)
-            self._loop = virtual_time.play(
+            self._loop = play(
                 itertools.repeat(Beat(0, 0, 0, 0)),
                 setting,
                 meter.imposed(timing.latency.source(self._variant, seed, lambda: meter.took_ns)),
-                _brain(subject, world, meter),
-                until_ns=FOREVER_NS,
-                noise=lambda calls: None,  # seeded above
-                phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
+                _engine_inputs(subject, world, meter),
+                PlayOptions(
+                    until_ns=FOREVER_NS,
+                    seed_call=lambda calls: None,  # seeded above
+                    phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
+                ),
             )
         return replace(world.played(), drawn=seldom.drawn if seldom.seen else None)
 
@@ -173,11 +173,11 @@ class _Processor:
         return self._run(batch)
 
 
-def _brain(subject: Actor, world: ActedWorld, meter: Meter) -> Brain:
+def _engine_inputs(subject: Actor, world: ActedWorld, meter: Meter) -> EngineInputs:
     names = [str(number) for number in range(world.size)]
     ticket = {f"observation.{TICKET}": {"dtype": "float32", "shape": (1,), "names": [TICKET]}}
     action = {"action": {"dtype": "float32", "shape": (world.size,), "names": names}}
-    return Brain(
+    return EngineInputs(
         policy=subject.policy,
         preprocessor=_Processor(subject.preprocessor, meter.preprocess),
         postprocessor=_Processor(subject.postprocessor, meter.postprocess),
@@ -205,8 +205,8 @@ def _as_before(policy: Any) -> Iterator[None]:
             policy.init_rtc_processor()
 
 
-def _told(world: ActedWorld, loop: Loop, meter: Meter) -> EpisodeTiming:
-    """Figures of what the latencies of an episode did."""
+def _timing_of(world: ActedWorld, loop: PlayedRollout, meter: Meter) -> EpisodeTiming:
+    """Return the figures of what the latencies of an episode did."""
     sent = iter(loop.actions)
     chunks = [next(sent).chunk if tick.sent else None for tick in loop.ticks]
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]

@@ -36,18 +36,18 @@ class Stage:
 
     @property
     def environment(self) -> str:
-        """Name of the simulator, as `environments.called`."""
-        return environments.called(self.env, self.tasks)
+        """Name of the simulator, as `environments.display_name`."""
+        return environments.display_name(self.env, self.tasks)
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
-        """One episode. Raises UserError for whatever fails in it."""
+        """Play one episode. Raises UserError for whatever fails in it."""
         name = candidate.name
         try:
             simulator = self._simulator(name)
             simulator.watch = self.watch
             undo = candidate.variant.apply(self.subject)
             try:
-                played, times, told = self._played(simulator, candidate, task, seed)
+                played, times, more = self._played(simulator, candidate, task, seed)
             finally:
                 self.subject.policy.reset()  # nothing of the episode may be left in its queues
                 undo()
@@ -70,14 +70,14 @@ class Stage:
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
             drawn=played.drawn,
-            **told,
+            **more,
         )
 
     def _started(self) -> TimedSimulator:
         return TimedSimulator(self.env, self.subject, self.rendering)
 
     def _simulator(self, name: str) -> TimedSimulator:
-        """The one of a variant: a simulator may go through a list of starts, and all variants must get the same."""
+        """Return the variant's: a simulator may go through a list of starts, and all variants must get the same."""
         if name not in self._simulators:
             self._simulators[name] = self._started()
         return self._simulators[name]
@@ -85,7 +85,7 @@ class Stage:
     def _played(
         self, simulator: Any, _candidate: Candidate, task: str, seed: int
     ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
-        """An episode, its times, and further fields of its line."""
+        """Play an episode; return it, its times, and further fields of its line."""
         played, times = simulator.play_timed(task, seed)
         return played, times, {"motion": motion(played.actions.numpy(), times.call_ticks)}
 

@@ -42,7 +42,7 @@ class AskedTiming:
 
     @property
     def written(self) -> str:
-        """Everything that was asked for, for `Asked`."""
+        """Everything that was asked for, for `episode_log.Request`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         return f"{self.engine}{rtc}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
 

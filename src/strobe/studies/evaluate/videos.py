@@ -21,7 +21,7 @@ POSTER = ".webp"
 Keep = Callable[[str, bytes], Any]
 
 
-class Watched(Protocol):
+class WatchablePlayer(Protocol):
     """A player whose episodes can be watched: `strobe.studies.evaluate.stage.Stage`."""
 
     watch: Callable[[Any], None] | None
@@ -45,7 +45,7 @@ class Filming:
     """
 
     def __init__(
-        self, player: Watched, plan: Plan, starts: int, folder: Path, fps: float, keep: Keep | None = None
+        self, player: WatchablePlayer, plan: Plan, starts: int, folder: Path, fps: float, keep: Keep | None = None
     ) -> None:
         self.player, self.plan, self.folder, self.fps = player, plan, folder, fps
         self._put = keep or self._write
@@ -53,7 +53,7 @@ class Filming:
         self.notes: list[str] = []
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
-        """One episode. Raises what the player raises."""
+        """Play one episode. Raises what the player raises."""
         if (task, seed) not in self._starts:
             return self.player.play(candidate, task, seed)
         film = Film(self.fps)
@@ -67,28 +67,29 @@ class Filming:
         return line
 
     def videos(self, episodes: Episodes) -> list[Video]:
-        """The videos that are there, start by start, with what ``episodes`` say of their episodes."""
-        found = []
+        """Return the videos that are there, start by start, with what ``episodes`` say of their episodes."""
+        videos = []
         for task, seed in itertools.islice(self.plan.starts(), len(self._starts)):
-            for one in self.plan.candidates:
-                line, stem = episodes.get((one.name, task, seed)), self._stem(one.name, task, seed)
-                file = next((name for name in (f"{stem}.mp4", f"{stem}.anim.webp") if self._there(name)), None)
+            for candidate in self.plan.candidates:
+                name = candidate.name
+                line, stem = episodes.get((name, task, seed)), self._stem(name, task, seed)
+                file = next((file for file in (f"{stem}.mp4", f"{stem}.anim.webp") if self._exists(file)), None)
                 if line is None or file is None:
                     continue
-                found.append(
+                videos.append(
                     Video(
-                        variant=one.name,
+                        variant=name,
                         task=task,
                         seed=seed,
                         success=line.success,
                         seconds=line.ticks / self.fps,
                         file=f"{FOLDER}/{file}",
-                        poster=f"{FOLDER}/{stem}{POSTER}" if self._there(f"{stem}{POSTER}") else None,
+                        poster=f"{FOLDER}/{stem}{POSTER}" if self._exists(f"{stem}{POSTER}") else None,
                     )
                 )
-        return found
+        return videos
 
-    def _there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         return (self.folder / FOLDER / name).is_file()
 
     def _keep(self, film: Film, line: EpisodeLine) -> None:
@@ -121,7 +122,7 @@ class Filming:
             self.notes.append(note)
 
     def _stem(self, variant: str, task: str, seed: int) -> str:
-        """A file's name, beginning with places: two names may differ in what no file name may hold."""
-        place = [one.name for one in self.plan.candidates].index(variant)
+        """Return a file's name, beginning with places: two names may differ in what no file name may hold."""
+        place = [candidate.name for candidate in self.plan.candidates].index(variant)
         words = f"{seed}-{self.plan.tasks.index(task)}-{place} {task} {variant}"
         return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:100]

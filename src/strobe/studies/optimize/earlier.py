@@ -85,15 +85,15 @@ def circumstances(subject: Subject, options: Options, base: Sequence[Treatment],
     ``base``: treatments of the untouched policy itself.
     """
     fed = getattr(subject, "fed", None)  # of a policy
-    facts = subject.facts("inference", options.batch_size)
-    for treatment in base:
-        facts = facts | treatment.facts()
+    traits = subject.traits("inference", options.batch_size)
+    traits.treatments = [treatment.traits() for treatment in base]
+    given = traits.without().labelled()
     return {
         "checkpoint": fingerprint(subject.module),
         "dtype": ", ".join(sorted(subject.info.dtypes)),
         "guard": str(guards),
         "inputs": f"{subject.info.inputs}; {fed.name}" if fed is not None else subject.info.inputs,
-        "settings": ", ".join(f"{name}={value}" for name, value in sorted(facts.items())),
+        "settings": ", ".join(f"{name}={value}" for name, value in sorted(given.items())),
         "pace": f"{options.pace_hz:g} Hz" if options.pace_hz else "back to back",
     }
 

@@ -4,124 +4,142 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from strobe.loops.recorded_run import RecordedRun
+from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting, no_policy
+from strobe.loops.virtual_time import PlayOptions, play
 from strobe.measure import rollout as measure
 from strobe.measure.rollout import drawn, in_order, jumps, middle
-from strobe.results.replay import Check, Range, Replayed
-from strobe.studies.replay.recorded import Recorded
-from strobe.studies.replay.settings import Beat, Brain, Played, Setting, no_policy
-from strobe.studies.replay.virtual_time import play
+from strobe.results.replay import Check, ColumnName, Range, Replayed
 
 POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together
 
-Tell = Callable[[int, int], None]  # done, of
+Progress = Callable[[int, int], None]  # done, of
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """How a column is played.
+
+    Args:
+        draws: plays with drawn latencies.
+        seed: of the draws, and of the policy's noise.
+        most_calls: of the policy, at most; 0 or None: all.
+        progress: called with what is done, and of how much.
+    """
+
+    draws: int
+    seed: int = 0
+    most_calls: int | None = None
+    progress: Progress = lambda done, of: None
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
-    """A column, the calls that its policy answered, and whether it was interrupted."""
+class Column:
+    """The settings of a column: what is played, with which latencies, by which policy.
+
+    Args:
+        ideal: calls take no time, and the loop is never late.
+        inputs: a policy, called with the recorded latencies in their order; None: none is called.
+    """
+
+    name: ColumnName
+    setting: Setting
+    latencies: Sequence[int]
+    inputs: EngineInputs | None = None
+    ideal: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class PlayedColumn:
+    """A column's figures, the calls that its policy answered, and whether it was interrupted."""
 
     column: Replayed
     answered: int
-    stopped: bool
+    interrupted: bool
 
 
-def draws_for(found: Recorded, most: int) -> int:
-    """How many draws a run of this length is worth: ``most``, fewer where it is long."""
-    return max(1, min(most, max(FEWEST, MOST_TICKS // max(1, len(found.beats)))))
+def draws_for(run: RecordedRun, most: int) -> int:
+    """Return how many draws a run of this length is worth: ``most``, fewer where it is long."""
+    return max(1, min(most, max(FEWEST, MOST_TICKS // max(1, len(run.beats)))))
 
 
-def recorded_column(found: Recorded) -> Replayed:
-    """The recording, as a column."""
-    course = found.course
-    played = Played(course.ticks, course.calls, course.actions)
-    return _column("recorded", found, found.setting, played, {})
+def recorded_column(run: RecordedRun) -> Replayed:
+    """Return the recording as a column."""
+    course = run.course
+    played = PlayedRollout(course.ticks, course.calls, course.actions)
+    return _make_column("recorded", run, run.setting, played, {})
 
 
-def column(
-    name: Any,
-    found: Recorded,
-    setting: Setting,
-    latencies: Sequence[int],
-    *,
-    draws: int,
-    seed: int = 0,
-    ideal: bool = False,
-    brain: Brain | None = None,
-    most_calls: int | None = None,
-    tell: Tell = lambda done, of: None,
-) -> Made:
-    """A column under ``setting``.
+def play_column(run: RecordedRun, column: Column, options: ColumnOptions) -> PlayedColumn:
+    """Play a column.
 
-    The figures are those with the recorded latencies in their order; the intervals those of ``draws`` plays with drawn
+    The figures are those with the recorded latencies in their order. The intervals are those of plays with drawn
     latencies, each with the loop's turns begun at another one.
 
-    Args:
-        ideal: calls that take no time, and a loop that is never late.
-        brain: asked for its actions with the recorded latencies in their order; None: no policy is asked.
-
     Returns:
-        The column; interrupted, one from the draws and calls made by then.
+        The column. If interrupted, from the draws and calls made by then.
 
     Raises:
         KeyboardInterrupt: before its first play was over.
     """
-    beats = _ideal(found) if ideal else found.beats
-    first = max(1, setting.warmups)
-    source = itertools.repeat(0) if ideal else in_order(latencies, first)
-    once = play(beats_for(beats), setting, source, no_policy(setting), until_ns=found.span_ns + 1)
+    setting = column.setting
+    once = _play_in_order(run, column, no_policy(setting), PlayOptions(until_ns=run.span_ns + 1))
     values: dict[str, list[float]] = {}
-    answered, stopped = 0, False
+    answered, interrupted = 0, False
     try:
-        for number in range(0 if ideal else draws):
-            tell(number, draws)
-            for figure, value in figures(drawn_play(found, setting, latencies, seed + number), setting).items():
+        for number in range(0 if column.ideal else options.draws):
+            options.progress(number, options.draws)
+            drawn_figures = figures(drawn_play(run, setting, column.latencies, options.seed + number), setting)
+            for figure, value in drawn_figures.items():
                 if value is not None:
                     values.setdefault(figure, []).append(value)
-        if brain is not None:
-            source = itertools.repeat(0) if ideal else in_order(latencies, first)
-            most = min(most_calls or len(once.calls), len(once.calls))
-            asked = play(
-                beats_for(beats), setting, source, brain, until_ns=found.span_ns + 1, seed=seed, most_calls=most_calls,
-                answered=lambda calls: tell(calls, most),
-            )  # fmt: skip
-            once.actions, answered = asked.actions, len(asked.calls)
+        if column.inputs is not None:
+            most = min(options.most_calls or len(once.calls), len(once.calls))
+            play_options = PlayOptions(
+                until_ns=run.span_ns + 1,
+                seed=options.seed,
+                most_calls=options.most_calls,
+                on_call=lambda calls: options.progress(calls, most),
+            )
+            with_policy = _play_in_order(run, column, column.inputs, play_options)
+            once.actions, answered = with_policy.actions, len(with_policy.calls)
     except KeyboardInterrupt:
-        stopped = True
-    return Made(_column(name, found, setting, once, values), answered, stopped)
+        interrupted = True
+    return PlayedColumn(_make_column(column.name, run, setting, once, values), answered, interrupted)
 
 
-def drawn_play(found: Recorded, setting: Setting, latencies: Sequence[int], seed: int) -> Played:
-    """A play with drawn latencies, its turns begun at another one, the inference thread at another moment."""
+def _play_in_order(run: RecordedRun, column: Column, inputs: EngineInputs, options: PlayOptions) -> PlayedRollout:
+    """Play the column with its latencies in their order."""
+    beats = _ideal(run) if column.ideal else run.beats
+    latencies = itertools.repeat(0) if column.ideal else in_order(column.latencies, max(1, column.setting.warmups))
+    return play(beats_for(beats), column.setting, latencies, inputs, options)
+
+
+def drawn_play(run: RecordedRun, setting: Setting, latencies: Sequence[int], seed: int) -> PlayedRollout:
+    """Play with drawn latencies, the turns begun at another one, the inference thread at another moment."""
     rng = np.random.default_rng(seed)
-    beats, first = found.beats, max(1, setting.warmups)
+    beats, first = run.beats, max(1, setting.warmups)
     at = int(rng.integers(len(beats))) if not setting.warmups else 0
-    return play(
-        beats_for([*beats[at:], *beats[:at]]),
-        setting,
-        drawn(latencies, rng, first),
-        no_policy(setting),
-        until_ns=found.span_ns + 1,
-        phase_ns=int(rng.integers(POLL_NS)),
-    )
+    source = drawn(latencies, rng, first)
+    options = PlayOptions(until_ns=run.span_ns + 1, phase_ns=int(rng.integers(POLL_NS)))
+    return play(beats_for([*beats[at:], *beats[:at]]), setting, source, no_policy(setting), options)
 
 
-def beats_for(beats: Sequence[Beat]) -> Any:
-    """The beats, over and over: at a higher rate the same time has more of them."""
+def beats_for(beats: Sequence[Beat]) -> Iterator[Beat]:
+    """Yield the beats, over and over: at a higher rate the same time has more of them."""
     yield from beats
     for beat in itertools.cycle(beats):
         yield dataclasses.replace(beat, reset=False) if beat.reset else beat
 
 
-def _ideal(found: Recorded) -> list[Beat]:
-    """The run's turns without what made them late; they still observe before they act."""
-    period = 1e9 / (found.header["fps"] * found.header["multiplier"])
-    share = min(1.0, 0.5 * period / max(1, max(beat.send_ns for beat in found.beats)))
+def _ideal(run: RecordedRun) -> list[Beat]:
+    """Return the run's turns without what made them late; they still observe before they act."""
+    share = min(1.0, 0.5 * run.setting.period_ns / max(1, max(beat.send_ns for beat in run.beats)))
     return [
         dataclasses.replace(
             beat,
@@ -131,12 +149,12 @@ def _ideal(found: Recorded) -> list[Beat]:
             work_ns=round(beat.send_ns * share),
             over_ns=0,
         )
-        for beat in found.beats
+        for beat in run.beats
     ]
 
 
-def figures(played: Played, setting: Setting) -> dict[str, float | None]:
-    """The figures of a play, by the names of `results.replay.FIGURES`."""
+def figures(played: PlayedRollout, setting: Setting) -> dict[str, float | None]:
+    """Return the figures of a play, by the names of `results.replay.FIGURES`."""
     ticks, calls = played.ticks, played.calls
     pace = measure.pace(ticks, setting.fps * setting.multiplier)
     queue = measure.queue(ticks)
@@ -162,7 +180,7 @@ def figures(played: Played, setting: Setting) -> dict[str, float | None]:
 
 
 def settings_of(setting: Setting) -> dict[str, str]:
-    """A setting in LeRobot's spelling."""
+    """Return a setting in LeRobot's spelling."""
     found = {"inference.type": setting.engine, "fps": f"{setting.fps:g}"}
     if setting.multiplier > 1:
         found["interpolation_multiplier"] = str(setting.multiplier)
@@ -172,7 +190,7 @@ def settings_of(setting: Setting) -> dict[str, str]:
         found["inference_delay"] = {"max": "longest so far", "p95": "95 % of the latest"}.get(
             setting.delay, setting.delay
         )
-        if setting.mended:
+        if setting.pr_4454:
             found["rtc_version"] = "4454"
     else:
         found["policy.n_action_steps"] = str(setting.chunk)
@@ -183,7 +201,7 @@ _SHOWN = ("execution_horizon", "max_guidance_weight", "prefix_attention_schedule
 
 
 def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
-    """The replay under the run's own settings against the recording.
+    """Compare the replay under the run's own settings with the recording.
 
     A figure agrees where the recorded value lies in the interval of the draws, or that of the recorded order, widened
     by a tick (for the rate 2 %, for counts one): a replay knows moments no finer than the loop and its thread look up.
@@ -222,7 +240,9 @@ def _jumps_alike(recorded: Replayed, own: Replayed) -> list[Check]:
     return found
 
 
-def _column(name: Any, found: Recorded, setting: Setting, played: Played, values: dict[str, list[float]]) -> Replayed:
+def _make_column(
+    name: ColumnName, run: RecordedRun, setting: Setting, played: PlayedRollout, values: dict[str, list[float]]
+) -> Replayed:
     ranges = {}
     for figure, value in figures(played, setting).items():
         low = high = None
@@ -232,7 +252,7 @@ def _column(name: Any, found: Recorded, setting: Setting, played: Played, values
         ranges[figure] = Range(value=value, low=low, high=high)
     ticks, calls = played.ticks, played.calls
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
-    joints = found.header["joints"]
+    joints = run.header.joints
     seams = measure.seams(played.actions, joints) if setting.guided else []
     return Replayed(
         name=name,

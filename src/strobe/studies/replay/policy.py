@@ -1,4 +1,4 @@
-"""The policy of a kept rollout, built once more as ``lerobot-rollout`` builds it, and fed what the robot saw then."""
+"""The policy of a recorded rollout, built again as ``lerobot-rollout`` builds it, for the observations of that run."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from lerobot.rollout.configs import BaseStrategyConfig
 
 from strobe.emulator.rehearsal.policy import with_policy
 from strobe.errors import UserError
-from strobe.lerobot.flags import joined, lent
+from strobe.lerobot.flags import joined, patched_arguments
 from strobe.lerobot.quiet import quiet
+from strobe.loops.header import Header
 from strobe.loops.observations import Observations
 from strobe.loops.rollout_config import COMMAND, rollout_config
-from strobe.studies.replay.settings import Brain, Watched
+from strobe.loops.virtual_rollout import EngineInputs, RecordedWorld
 
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
 
 
 @dataclass
-class Fed:
-    """A brain, and how old the observations were that it was fed.
+class FedPolicy:
+    """A policy that gets recorded observations, and how old they were.
 
     Attributes:
-        behind_ns: by which the oldest of them was kept before the moment that it stands for.
+        behind_ns: by which the oldest of them was recorded before the moment that it stands for.
     """
 
-    brain: Brain
+    inputs: EngineInputs
     behind_ns: int = 0
 
 
 def merged(recorded: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """``lerobot-rollout``'s arguments as recorded, with ``changes`` in the place of those of the same name."""
+    """Return ``lerobot-rollout``'s arguments as recorded, with ``changes`` in place of those of the same name."""
     named = {argument.split("=", 1)[0]: argument for argument in joined(recorded, COMMAND)}
     named |= {argument.split("=", 1)[0]: argument for argument in joined(changes, COMMAND)}
     if any(name.startswith("--inference.rtc.") or name == "--inference.queue_threshold" for name in named):
@@ -52,13 +53,13 @@ def _of_rtc(name: str) -> bool:
 
 
 def fed_policy(
-    header: dict[str, Any],
+    header: Header,
     changes: Sequence[str],
     observations: Observations,
     origin: int,
     around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext,
-) -> Fed:
-    """Load the policy that ``header`` tells of, with its processors, for a robot that gives ``observations``.
+) -> FedPolicy:
+    """Load the policy of the run that ``header`` is of, with its processors, for a robot that gives ``observations``.
 
     Args:
         changes: arguments of ``lerobot-rollout`` in place of those recorded, ``--name=value``.
@@ -68,29 +69,28 @@ def fed_policy(
     Raises:
         UserError: the run does not tell its policy, it is not there, or LeRobot refuses the arguments.
     """
-    if "arguments" not in header:
+    with _arguments(header, changes) as arguments:
+        return _build(arguments, header, changes, observations, origin, around)
+
+
+def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
+    """Return ``lerobot-rollout``'s arguments with ``changes``; a policy of random weights is made again."""
+    if header.arguments is None:
         raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
-    with contextlib.ExitStack() as stack:
-        return _fed(stack.enter_context(_arguments(header, changes)), header, changes, observations, origin, around)
+    if not header.made or any(change.startswith("--policy.path") for change in changes):
+        return contextlib.nullcontext(merged(header.arguments, [f"--policy.path={header.policy}", *changes]))
+    others = [argument for argument in joined(header.arguments, COMMAND) if not argument.startswith("--policy.")]
+    return with_policy(merged([*others, *header.made], changes))
 
 
-def _arguments(header: dict[str, Any], changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
-    """``lerobot-rollout``'s arguments with ``changes``; a policy that was made of random weights is made once more."""
-    made = header.get("made")
-    if not made or any(change.startswith("--policy.path") for change in changes):
-        return contextlib.nullcontext(merged(header["arguments"], [f"--policy.path={header['policy']}", *changes]))
-    kept = [one for one in joined(header["arguments"], COMMAND) if not one.startswith("--policy.")]
-    return with_policy(merged([*kept, *made], changes))
-
-
-def _fed(
+def _build(
     arguments: list[str],
-    header: dict[str, Any],
+    header: Header,
     changes: Sequence[str],
     observations: Observations,
     origin: int,
     around: Callable[[], contextlib.AbstractContextManager[Any]],
-) -> Fed:
+) -> FedPolicy:
     config = rollout_config(arguments)
     config.strategy, config.teleop, config.dataset, config.use_torch_compile = BaseStrategyConfig(), None, None, False
     robot = _robot(header, observations)
@@ -98,7 +98,7 @@ def _fed(
         with (
             around(),
             quiet(),
-            lent(arguments, COMMAND),
+            patched_arguments(arguments, COMMAND),
             mock.patch.object(lerobot_context, "make_robot_from_config", return_value=robot),
         ):
             built = lerobot_context.build_rollout_context(config, Event())
@@ -108,15 +108,15 @@ def _fed(
     changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in joined(changes, COMMAND)}
 
     def observe(moment: int) -> Callable[[], dict[str, Any]]:
-        def seen() -> dict[str, Any]:
-            raw, kept = observations.at(origin + moment + SLACK_NS)
-            fed.behind_ns = max(fed.behind_ns, origin + moment - kept)
+        def observation() -> dict[str, Any]:
+            raw, recorded = observations.at(origin + moment + SLACK_NS)
+            fed.behind_ns = max(fed.behind_ns, origin + moment - recorded)
             return process(raw)
 
-        return seen
+        return observation
 
-    fed = Fed(
-        Brain(
+    fed = FedPolicy(
+        EngineInputs(
             policy=built.policy.policy,
             preprocessor=built.policy.preprocessor,
             postprocessor=built.policy.postprocessor,
@@ -124,24 +124,24 @@ def _fed(
             hw_features=built.data.hw_features,
             dataset_features=built.data.dataset_features,
             keys=built.data.ordered_action_keys,
-            task=changed.get("--task", header["task"] or ""),
+            task=changed.get("--task", header.task or ""),
             device=str(config.device),
-            world=Watched(observe),
+            world=RecordedWorld(observe),
         )
     )
     return fed
 
 
-def _robot(header: dict[str, Any], observations: Observations) -> Any:
-    """A stand-in for the robot, as far as LeRobot asks it before a rollout begins."""
-    features = header["observation_features"]
+def _robot(header: Header, observations: Observations) -> Any:
+    """Return a stand-in for the robot, with all that LeRobot uses of it before a rollout begins."""
+    features = header.observation_features
     return SimpleNamespace(
-        name=header["robot"],
-        robot_type=header["robot"],
+        name=header.robot,
+        robot_type=header.robot,
         cameras={},
         is_connected=True,
         observation_features={name: float if shape is None else tuple(shape) for name, shape in features.items()},
-        action_features=dict.fromkeys(header["action_features"], float),
+        action_features=dict.fromkeys(header.action_features, float),
         connect=lambda: None,
         get_observation=lambda: observations.at(0)[0],
     )

@@ -1,7 +1,8 @@
-"""A kept rollout under other settings, and whether its loop starved or its policy erred.
+"""A recorded rollout under other settings, and whether its loop starved or its policy erred.
 
-The run is played in virtual time (`virtual_time`): as it was set up, as asked, and in an ideal loop whose calls take no
-time and whose ticks are never late. The first of these beside what was recorded is the check of the replay itself.
+The run is played in virtual time (`strobe.loops.virtual_time`): as it was set up, as requested, and in an ideal loop
+whose calls take no time and whose ticks are never late. The first of these against the recording is the check of the
+replay itself.
 """
 
 from __future__ import annotations
@@ -16,17 +17,27 @@ import numpy as np
 
 import strobe
 from strobe.errors import UserError
-from strobe.findings.rollout import FEW_SEAMS
-from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.loops.observations import Observations
+from strobe.loops.recorded_run import RecordedRun, load
+from strobe.loops.virtual_rollout import Setting
 from strobe.measure.rollout import ticks_of
-from strobe.results.replay import Asked, Jump, Replayed, ReplayResult, Tried
+from strobe.report.replay import verdict
+from strobe.results.replay import Jumping, PolicyCalls, Replayed, ReplayResult, Tried
+from strobe.results.rollout import FEW_SEAMS, SEAM_JUMP
 from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.changes import asked_latencies, asked_setting, shown
-from strobe.studies.replay.columns import MOST_TICKS, Tell, checks, column, drawn_play, draws_for, recorded_column
-from strobe.studies.replay.policy import Fed, fed_policy
-from strobe.studies.replay.recorded import Recorded, load
-from strobe.studies.replay.settings import Setting
+from strobe.studies.replay.changes import changes_beside_setting, requested_latencies, requested_setting
+from strobe.studies.replay.columns import (
+    MOST_TICKS,
+    Column,
+    ColumnOptions,
+    Progress,
+    checks,
+    drawn_play,
+    draws_for,
+    play_column,
+    recorded_column,
+)
+from strobe.studies.replay.policy import FedPolicy, fed_policy
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # of them may starve
@@ -39,8 +50,9 @@ class Options:
     Args:
         draws: of latencies, at most.
         seed: of draws and of the policy's noise.
-        calls: of the policy in each column, at most; 0: it is not asked.
-        recipe: opens what puts a recipe on the policy that is asked for.
+        calls: of the policy in each column, at most; 0: it is not called.
+        recipe: opens what puts the requested recipe on the policy.
+        seam_jump: a joint jumps where its jumps are so many times its steps.
         stage, tell: progress: what is done, and how many of how many.
     """
 
@@ -48,207 +60,181 @@ class Options:
     seed: int = 0
     calls: int = 200
     recipe: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
-    thresholds: Thresholds = DEFAULTS
+    seam_jump: float = SEAM_JUMP
     stage: Callable[[str], None] = lambda _: None
-    tell: Tell = lambda done, of: None
+    tell: Progress = lambda done, of: None
+
+
+@dataclasses.dataclass
+class Policies:
+    """The run's policy, the requested one, which may be the same, and what both get; None where none is called."""
+
+    own: FedPolicy | None = None
+    requested: FedPolicy | None = None
+    observations: Observations | None = None
 
 
 def replay(run: Path, changes: Changes, options: Options) -> ReplayResult:
-    """Replay ``run``, a rollout's folder or its file of events. Interrupted, it says what it has by then.
+    """Replay ``run``, a rollout's folder or its file of events. If interrupted, return what there is by then.
 
     Raises:
         UserError: there is no such run, it keeps too little, or it cannot be changed so.
         KeyboardInterrupt: before the run's own settings were played.
     """
-    found = load(run)
-    return replayed(found, str(run), changes, options)
+    return replayed(load(run), str(run), changes, options)
 
 
-def replayed(found: Recorded, run: str, changes: Changes, options: Options) -> ReplayResult:
-    """The answer on ``found``; see `replay`."""
-    setting, latencies = asked_setting(found, changes), asked_latencies(found, changes.latency)
-    own, asked, seen = _brains(found, changes, options)
-    if asked is not None and changes.of_policy:
-        setting = _of_policy(setting, asked)
-    info, seconds = found.header["subject"], found.span_ns / 1e9
+def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) -> ReplayResult:
+    """Return the answer on the run that is called ``name``; see `replay`."""
+    setting, latencies = requested_setting(run, changes), requested_latencies(run, changes.latency)
+    policies = load_policies(run, changes, options)
+    if policies.requested is not None and changes.of_policy:
+        setting = _with_chunks_of(setting, policies.requested)
+    seconds = run.span_ns / 1e9
     result = ReplayResult(
         strobe_version=strobe.__version__,
-        title=f"{info['name']} on {found.header['robot']}: {seconds:,.1f} s of a rollout, played again",
-        run=run,
-        joints=found.header["joints"],
-        columns=[recorded_column(found)],
+        title=f"{run.header.subject.name} on {run.header.robot}: {seconds:,.1f} s of a rollout, played again",
+        run=name,
+        joints=run.header.joints,
+        columns=[recorded_column(run)],
         verdict="",
-        draws=draws_for(found, options.draws),
+        draws=draws_for(run, options.draws),
         seconds=seconds,
     )
-    calls = 0
-    columns: list[tuple[str, Setting, Sequence[int], Fed | None, bool]] = [
-        ("as it was", found.setting, found.latencies, own, False)
-    ]
+    own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
+    columns = [Column("as it was", run.setting, run.latencies, own)]
     if changes.any:
-        columns.append(("as asked", setting, latencies, asked, False))
-    columns.append(("ideal loop", found.setting, found.latencies, own, True))
-    searched = setting if changes.any else found.setting
+        columns.append(Column("as asked", setting, latencies, requested))
+    columns.append(Column("ideal loop", run.setting, run.latencies, own, ideal=True))
+    column_options = ColumnOptions(
+        draws=result.draws, seed=options.seed, most_calls=options.calls, progress=options.tell
+    )
+    calls = 0
     try:
-        for name, one, times, fed, perfect in columns:
-            options.stage(f"playing the run: {name}")
-            made = column(
-                name, found, one, times, draws=result.draws, seed=options.seed, ideal=perfect,
-                brain=fed.brain if fed is not None else None, most_calls=options.calls, tell=options.tell,
-            )  # fmt: skip
-            calls += made.answered
-            if name == "as asked":
-                made.column.settings |= shown(changes)
-            result.columns.append(made.column)
-            if made.stopped:
+        for column in columns:
+            options.stage(f"playing the run: {column.name}")
+            played = play_column(run, column, column_options)
+            calls += played.answered
+            if column.name == "as asked":
+                played.column.settings |= changes_beside_setting(changes)
+            result.columns.append(played.column)
+            if played.interrupted:
                 raise KeyboardInterrupt
+        searched = setting if changes.any else run.setting
         if searched.engine == "rtc":
             options.stage("looking for the smallest queue threshold")
-            result.least_threshold, result.tried = least_threshold(found, searched, latencies, options)
+            result.least_threshold, result.tried = least_threshold(run, searched, latencies, options)
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise
         result.status = "interrupted"
-    result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, searched.fps)
-    result.checks = checks(result.columns[0], result.columns[1], found.setting.period_ns / 1e6)
-    if seen is not None:
-        feds = [fed for fed in (own, asked) if fed is not None]
-        result.policy = Asked(
-            observations=len(seen.times),
-            missing=max(0, len(found.beats) - len(seen.times)),
-            oldest_ms=max(fed.behind_ns for fed in feds) / 1e6,
-            calls=calls,
-            cut=any(_cut(one, options.calls) for one in result.columns[1:]),
-        )
-    result.verdict = verdict(result, options.thresholds.seam_jump)
-    result.notes = _notes(result, found, changes)
+    result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, setting.fps)
+    result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
+    result.policy = _calls_of(policies, run, result, calls, options)
+    result.jumping = _jumping(result, options.seam_jump)
+    result.verdict = verdict(result)
+    result.notes = _notes(result, run, changes)
     return result
 
 
+def _calls_of(
+    policies: Policies, run: RecordedRun, result: ReplayResult, calls: int, options: Options
+) -> PolicyCalls | None:
+    if policies.observations is None:
+        return None
+    feds = [fed for fed in (policies.own, policies.requested) if fed is not None]
+    seen = len(policies.observations.times)
+    return PolicyCalls(
+        observations=seen,
+        missing=max(0, len(run.beats) - seen),
+        oldest_ms=max(fed.behind_ns for fed in feds) / 1e6,
+        calls=calls,
+        cut=any(_calls_were_cut(column, options.calls) for column in result.columns[1:]),
+    )
+
+
 def least_threshold(
-    found: Recorded, setting: Setting, latencies: Sequence[int], options: Options
+    run: RecordedRun, setting: Setting, latencies: Sequence[int], options: Options
 ) -> tuple[int | None, list[Tried]]:
-    """The smallest queue threshold with which 95 % of the draws do not starve, by halving, and those tried for it.
+    """Return the smallest queue threshold with which 95 % of the draws do not starve, by halving, and those tried.
 
     None where even the largest one starves.
     """
     tried: dict[int, Tried] = {}
-    draws = min(SEARCHES, max(FEWEST_SEARCHES, MOST_TICKS // len(found.beats)))
+    draws = min(SEARCHES, max(FEWEST_SEARCHES, MOST_TICKS // len(run.beats)))
 
-    def fine(threshold: int) -> bool:
-        one = dataclasses.replace(setting, threshold=threshold)
+    def holds(threshold: int) -> bool:
+        changed = dataclasses.replace(setting, threshold=threshold)
         starved = 0
         for number in range(draws):
-            played = drawn_play(found, one, latencies, options.seed + number)
+            played = drawn_play(run, changed, latencies, options.seed + number)
             first = next((index for index, tick in enumerate(played.ticks) if tick.sent), len(played.ticks))
             starved += any(not tick.sent for tick in played.ticks[first:]) or first == len(played.ticks)
         tried[threshold] = Tried(threshold=threshold, starved=starved, draws=draws)
         return starved <= MOST_STARVED * draws
 
     low, high = 0, max(0, setting.chunk - 1)
-    if not fine(high):
+    if not holds(high):
         return None, list(tried.values())
     while low < high:
         middle = (low + high) // 2
         options.tell(len(tried), 7)
-        if fine(middle):
+        if holds(middle):
             high = middle
         else:
             low = middle + 1
     return high, [tried[threshold] for threshold in sorted(tried)]
 
 
-def _brains(found: Recorded, changes: Changes, options: Options) -> tuple[Fed | None, Fed | None, Observations | None]:
-    """The policy of the run, and the one asked for, which may be the same; None where none is to be asked."""
-    if found.observations is None or not options.calls:
-        if named := changes.of_policy:
-            missing = "--calls=0 asks none" if found.observations is not None else "record it with --observations"
-            raise UserError(f"{named[0]} needs the policy, asked on kept observations: {missing}")
-        return None, None, None
-    seen = Observations(found.observations)
+def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Policies:
+    """Load the run's policy and the requested one, where they are to be called.
+
+    Raises:
+        UserError: a change needs the policy, and it cannot be called.
+    """
+    if run.observations is None or not options.calls:
+        if flags := changes.of_policy:
+            missing = "--calls=0 asks none" if run.observations is not None else "record it with --observations"
+            raise UserError(f"{flags[0]} needs the policy, asked on kept observations: {missing}")
+        return Policies()
+    observations = Observations(run.observations)
     options.stage("loading the policy")
     of_policy = {name: value for name, value in changes.lerobot.items() if f"--{name}" in changes.of_policy}
-    engine = changes.lerobot.get("inference.type", found.setting.engine)
-    own = fed_policy(found.header, [], seen, found.origin)
-    if not changes.of_policy and "policy.n_action_steps" not in changes.lerobot and engine == found.setting.engine:
-        return own, own, seen
+    engine = changes.lerobot.get("inference.type", run.setting.engine)
+    own = fed_policy(run.header, [], observations, run.origin)
+    if not changes.of_policy and "policy.n_action_steps" not in changes.lerobot and engine == run.setting.engine:
+        return Policies(own, own, observations)
     around = options.recipe or contextlib.nullcontext
     steps = {name: value for name, value in changes.lerobot.items() if name == "policy.n_action_steps"}
-    given = [f"--{name}={value}" for name, value in (of_policy | steps | {"inference.type": engine}).items()]
-    return own, fed_policy(found.header, given, seen, found.origin, around), seen
+    flags = [f"--{name}={value}" for name, value in (of_policy | steps | {"inference.type": engine}).items()]
+    return Policies(own, fed_policy(run.header, flags, observations, run.origin, around), observations)
 
 
-def _of_policy(setting: Setting, fed: Fed) -> Setting:
-    """``setting`` with the chunks of the policy that was loaded."""
+def _with_chunks_of(setting: Setting, fed: FedPolicy) -> Setting:
+    """Return ``setting`` with the chunks of the policy that was loaded."""
     name = "chunk_size" if setting.engine == "rtc" else "n_action_steps"
-    length = getattr(fed.brain.policy.config, name, None)
+    length = getattr(fed.inputs.policy.config, name, None)
     return setting if not length else dataclasses.replace(setting, chunk=length)
 
 
-def _cut(one: Replayed, most: int) -> bool:
-    return (one.figures["calls"].value or 0) > most
+def _calls_were_cut(column: Replayed, most: int) -> bool:
+    return (column.figures["calls"].value or 0) > most
 
 
-def verdict(result: ReplayResult, limit: float) -> str:
-    """Whether the loop starved or the policy erred, in a sentence or two.
+def _jumping(result: ReplayResult, limit: float) -> Jumping:
+    """Return the joints whose jumps are at least ``limit`` times their steps: recorded, as it was, in an ideal loop."""
 
-    Args:
-        limit: a joint jumps where its jumps are so many times its steps.
-    """
-    recorded, ideal = result.columns[0], result.column("ideal loop")
-    queue, pace = recorded.queue, recorded.pace
-    if queue.first_action_ms is None:
-        said = ["The loop failed: the robot was never sent an action."]
-    elif queue.starved:
-        said = [
-            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms), "
-            "and an ideal loop has none of them."
-        ]
-    else:
-        said = ["The loop did not starve."]
-    if pace is not None and pace.late:
-        part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
-        said.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
-    was = {seam.joint: seam for seam in recorded.seams}
-    jerky = [
-        name
-        for name, seam in was.items()
-        if seam.jump.n >= FEW_SEAMS and seam.ratio is not None and seam.ratio >= limit
-    ]
-    if ideal is None or not ideal.jumps:
-        if jerky:
-            named = _joints(jerky, lambda name: was[name].ratio or 0.0)
-            said.append(f"Whether the loop or the policy lets {named} jump, needs a run with --observations.")
-        return " ".join(said)
-    own = result.column("as it was")
-    before, after = ({jump.joint: jump for jump in one.jumps} if one is not None else {} for one in (own, ideal))
-    stay = [jump.joint for jump in ideal.jumps if _jumps(jump, limit)]
-    gone = [name for name, jump in before.items() if _jumps(jump, limit) and name not in stay]
-    if stay:
-        said.append(f"The policy errs: in an ideal loop too, {_joints(stay, lambda name: after[name].ratio)}.")
-    if gone:
-        said.append(
-            f"The loop errs: {_joints(gone, lambda name: before[name].ratio)}, and not in an ideal loop "
-            f"({', '.join(f'{after[name].ratio:.1f} ×' for name in gone[:3] if name in after)})."
-        )
-    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
-        said.append("There are too few seams to say whether its joints jump.")
-    elif not stay and not gone:
-        said.append(f"No joint jumps from chunk to chunk by {limit:g} times its ordinary steps, here or there.")
-    return " ".join(said)
+    def in_column(name: str) -> list[str]:
+        column = result.column(name)
+        jumps = [] if column is None else column.jumps
+        return [jump.joint for jump in jumps if jump.seams >= FEW_SEAMS and jump.ratio >= limit]
+
+    seams = result.columns[0].seams
+    recorded = [seam.joint for seam in seams if seam.jump.n >= FEW_SEAMS and (seam.ratio or 0.0) >= limit]
+    return Jumping(limit=limit, recorded=recorded, as_it_was=in_column("as it was"), ideal=in_column("ideal loop"))
 
 
-def _jumps(jump: Jump, limit: float) -> bool:
-    return jump.seams >= FEW_SEAMS and jump.ratio >= limit
-
-
-def _joints(names: Sequence[str], ratio: Callable[[str], float]) -> str:
-    worst = sorted(names, key=ratio, reverse=True)
-    more = f" and {len(worst) - 1} more joints" if len(worst) > 1 else ""
-    return f"{worst[0]}{more} ({ratio(worst[0]):.1f} × the ordinary steps)"
-
-
-def _notes(result: ReplayResult, found: Recorded, changes: Changes) -> list[str]:
+def _notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
     notes = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
              "down no more than the recorded ticks and calls show."]  # fmt: skip
     if result.policy is None:
@@ -259,10 +245,10 @@ def _notes(result: ReplayResult, found: Recorded, changes: Changes) -> list[str]
         notes.append(
             f"calls took as long as recorded, though {changes.of_policy[0]} changes the policy: --latency says how long"
         )
-    if found.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
+    if run.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
         notes.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
-    few = f"only {len(found.latencies)} calls were recorded: " if len(found.latencies) < 30 else ""
-    notes.append(f"{few}a replay knows no call longer than the longest recorded, and another run may have one")
-    if found.header["compiled"]:
+    few = f"only {len(run.latencies)} calls were recorded: " if len(run.latencies) < 30 else ""
+    notes.append(f"{few}latencies come from the recording; a longer one than its maximum is never simulated")
+    if run.header.compiled:
         notes.append("the policy was compiled on the robot, and is not here")
     return notes

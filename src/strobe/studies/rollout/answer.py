@@ -10,7 +10,10 @@ import torch
 
 import strobe
 from strobe.lerobot.thread_priority import REAL_TIME
+from strobe.loops.course import CALL, TICK, Course
 from strobe.loops.event_log import opener
+from strobe.loops.events import Scheduled
+from strobe.loops.header import Header
 from strobe.loops.instrument import SLEEP
 from strobe.measure import machine
 from strobe.measure import rollout as measure
@@ -21,8 +24,7 @@ from strobe.measure.statistics import describe, summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement
 from strobe.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
-from strobe.results.subject import SubjectInfo
-from strobe.studies.rollout.course import CALL, TICK, Course
+from strobe.results.traits import LoopTraits, Traits
 from strobe.studies.rollout.remote import (
     RECEIVED,
     TRIP,
@@ -33,29 +35,29 @@ from strobe.studies.rollout.remote import (
 )
 from strobe.timeline.sections import recording
 
-MOST = 3000  # ticks and calls whose parts are kept; the figures are of all
+MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
 
 
-def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
-    """The answer, without findings; complete, until it is said to have ended otherwise."""
-    info = SubjectInfo.model_validate(header["subject"])
+def answer_of(header: Header, course: Course) -> RolloutResult:
+    """Return the answer, without findings; its status is "complete" until a caller changes it."""
+    info = header.subject
     figures = rollout_of(header, course)
-    on = header["robot"] if figures.engine == "none" else f"{info.name} on {header['robot']}"
+    on = header.robot if figures.engine == "none" else f"{info.name} on {header.robot}"
     seconds = figures.pace.seconds if figures.pace is not None else 0.0
-    ran = f"{seconds:.0f} s of {figures.command} at {header['fps']:g} Hz"
+    ran = f"{seconds:.0f} s of {figures.command} at {header.fps:g} Hz"
     if figures.engine == "server":
         on, ran = info.name, f"{len(course.calls):,} calls of {figures.command}"
     result = RolloutResult(
         strobe_version=strobe.__version__,
         title=f"{on}: {ran}",
         subject=info,
-        machine=machine.describe(torch.device(header["device"])),
+        machine=machine.describe(torch.device(header.device)),
         rollout=figures,
     )
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
     if ticks:
         tick = _measurement(TICK, "control tick", ticks, 0)
-        tick.facts = {name: value for name, value in _facts(header).items() if value is not None}
+        tick.traits = _traits(header)
         if len(ticks) < len(course.ticks):
             tick.notes.append(f"parts of the latest {len(ticks):,} of {len(course.ticks):,} ticks")
         result.measurements.append(tick)
@@ -67,96 +69,98 @@ def answer_of(header: dict[str, Any], course: Course) -> RolloutResult:
         first = len(course.calls) == len(calls) > 1
         result.measurements.append(_measurement(name, "inference", calls, int(first)))
     if calls and figures.engine == "server":
-        result.measurements[-1].facts = {"actions per chunk": header["chunk"], "device": header["device"]}
+        loop = LoopTraits(actions_per_chunk=header.chunk)
+        result.measurements[-1].traits = Traits(loop=loop, device=header.device)
     if figures.engine == "server" and (received := iterations(sections_of_receiving(course, MOST), RECEIVED)):
         result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
-    if header["device"] != "cpu":
+    if header.device != "cpu":
         result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
     return result
 
 
-def _facts(header: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a loop, by their names."""
-    if header["engine"] == "none":
-        return {"leader": header["strategy"], "fps": header["fps"]}
-    if header["engine"] == "remote":
-        return {
-            "aggregation": header["strategy"],
-            "fps": header["fps"],
-            "actions per chunk": header["chunk"],
-            "chunk size threshold": header["share"],
-        }
-    return {
-        "strategy": header["strategy"],
-        "inference": header["engine"],
-        "fps": header["fps"],
-        "interpolation multiplier": header["multiplier"],
-        "queue threshold": header["threshold"],
-        "execution horizon": header["horizon"] if header["guided"] else None,
-        "torch.compile": header["compiled"],
-        "device": header["device"],
-    }
+def _traits(header: Header) -> Traits:
+    """Return the settings of the loop, and the device where the loop's own process computes."""
+    if header.engine == "none":
+        return Traits(loop=LoopTraits(leader=header.strategy, fps=header.fps))
+    if header.engine == "remote":
+        loop = LoopTraits(
+            aggregation=header.strategy,
+            fps=header.fps,
+            actions_per_chunk=header.chunk,
+            chunk_size_threshold=header.share,
+        )
+        return Traits(loop=loop)
+    loop = LoopTraits(
+        strategy=header.strategy,
+        inference=header.engine,
+        fps=header.fps,
+        multiplier=header.multiplier,
+        queue_threshold=header.threshold,
+        execution_horizon=header.horizon if header.guided else None,
+        compiled=header.compiled,
+    )
+    return Traits(loop=loop, device=header.device)
 
 
-def rollout_of(header: dict[str, Any], course: Course) -> Rollout:
-    """The figures of a rollout."""
-    ticks, fps = course.ticks, header["fps"]
+def rollout_of(header: Header, course: Course) -> Rollout:
+    """Return the figures of a rollout."""
+    ticks, fps = course.ticks, header.fps
     events = course.control_events if ticks else sum(map(len, course.rows.values()))
     ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
-    guided = header["engine"] == "sync" or header["guided"]  # else chunks follow on one another in the queue
+    guided = header.engine == "sync" or header.guided  # else chunks follow on one another in the queue
     arms = buses(course.bus, ticks[0].start_ns) if ticks else []
-    found = Rollout(
-        robot=header["robot"],
-        strategy=header["strategy"],
-        engine=header["engine"],
-        command=header.get("command", "lerobot-rollout"),
+    rollout = Rollout(
+        robot=header.robot,
+        strategy=header.strategy,
+        engine=header.engine,
+        command=header.command,
         fps=fps,
-        multiplier=header["multiplier"],
-        horizon=header["horizon"] if header["guided"] else None,
-        can_rtc=header["can_rtc"],
+        multiplier=header.multiplier,
+        horizon=header.horizon if header.guided else None,
+        can_rtc=header.can_rtc,
         sentence="",
-        pace=measure.pace(ticks, fps * header["multiplier"]),
+        pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(course.calls, fps),
         bench=beside(course.uses),
-        queue=measure.queue(ticks, header["threshold"]),
+        queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,
-        seams=measure.seams(course.actions, header["joints"]) if guided else [],
-        tracking=tracking(course.moves, header["joints"]),
+        seams=measure.seams(course.actions, header.joints) if guided else [],
+        tracking=tracking(course.moves, header.joints),
         cameras=_cameras(course),
         bus=worst(arms),
         buses=arms if len(arms) > 1 else [],
-        turns=course.turns,
+        turns=course.cpu_turns,
         scheduling=_scheduling(course),
         recording=_recording(header, course),
-        cadence="\n".join(text for kind, *rest in course.others if kind == "cadence" for text in rest),
+        cadence="\n".join(course.cadence),
         remote=remote_of(header, course),
         series=measure.series(ticks, course.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),
     )
-    found.sentence = sentence(found)
-    return found
+    rollout.sentence = sentence(rollout)
+    return rollout
 
 
-def sentence(found: Rollout) -> str:
-    """The verdict: whether the arm was told what to do, in time."""
-    pace, queue = found.pace, found.queue
-    if found.engine == "server":
-        return _served(found)
-    if found.engine != "none" and queue.first_action_ms is None:
+def sentence(rollout: Rollout) -> str:
+    """Return the verdict: whether the arm was given its actions in time."""
+    pace, queue = rollout.pace, rollout.queue
+    if rollout.engine == "server":
+        return _served(rollout)
+    if rollout.engine != "none" and queue.first_action_ms is None:
         return "The robot was never sent an action."
     if pace is None:
         return "The run was too short to tell its rate."
-    said = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
-    said += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
-    if found.engine == "none":
-        return f"{said}."
+    text = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
+    text += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
+    if rollout.engine == "none":
+        return f"{text}."
     if queue.starved:
-        return f"{said}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
-    return f"{said}, and each had an action to send."
+        return f"{text}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
+    return f"{text}, and each had an action to send."
 
 
-def _served(found: Rollout) -> str:
-    calls = found.inference
+def _served(rollout: Rollout) -> str:
+    calls = rollout.inference
     if calls is None:
         return "The server was never asked for a chunk."
     took = calls.first_ms if calls.latency is None else calls.latency.median
@@ -185,33 +189,32 @@ def _cameras(course: Course) -> list[Camera]:
 
 
 def _scheduling(course: Course) -> Scheduling | None:
-    seen = [event[1:] for event in course.others if event[0] == "scheduled"]
-    if not seen:
+    if not course.scheduled:
         return None
-    changed = [(at, name) for at, name, _ in seen if name in REAL_TIME]
-    began, last = seen[0], seen[-1]
-    from_s = (changed[0][0] - course.ticks[0].start_ns) / 1e9 if changed and course.ticks else None
+    before, after = course.scheduled[0], course.scheduled[-1]
+    changed_ns = next((event.at for event in course.scheduled if event.policy in REAL_TIME), None)
+    from_s = (changed_ns - course.ticks[0].start_ns) / 1e9 if changed_ns is not None and course.ticks else None
     return Scheduling(
-        before=_named(*began[1:]),
-        after=_named(*last[1:]),
-        real_time_before=began[1] in REAL_TIME,
-        real_time_after=last[1] in REAL_TIME,
+        before=_named(before),
+        after=_named(after),
+        real_time_before=before.policy in REAL_TIME,
+        real_time_after=after.policy in REAL_TIME,
         from_s=from_s if from_s is not None and from_s >= 0 else None,
     )
 
 
-def _named(policy: str, priority: int) -> str:
-    return f"{policy} {priority}" if policy in REAL_TIME else policy
+def _named(event: Scheduled) -> str:
+    return f"{event.policy} {event.priority}" if event.policy in REAL_TIME else event.policy
 
 
-def _recording(header: dict[str, Any], course: Course) -> Recording | None:
+def _recording(header: Header, course: Course) -> Recording | None:
     episodes = [frames for frames in course.episodes if len(frames) > 1]
-    if not episodes or not header["dataset_fps"]:
+    if not episodes or not header.dataset_fps:
         return None
     return Recording(
         frames=sum(map(len, episodes)),
-        dataset_fps=header["dataset_fps"],
-        stamped_s=sum(len(frames) - 1 for frames in episodes) / header["dataset_fps"],
+        dataset_fps=header.dataset_fps,
+        stamped_s=sum(len(frames) - 1 for frames in episodes) / header.dataset_fps,
         real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
     )
 
@@ -221,8 +224,8 @@ def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
 
 
 def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -> Measurement:
-    kept = runs[first:]
-    values = [run.ms for run in kept]
+    counted = runs[first:]
+    values = [run.ms for run in counted]
     summary = summarise(values)
     return Measurement(
         name=name,
@@ -230,6 +233,6 @@ def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -
         samples=Samples(
             warmup=[run.ms for run in runs[:first]], values=values, summary=summary, notes=describe(values)
         ),
-        components=components(kept),
-        spans=spans(min(kept, key=lambda run: abs(run.ms - summary.median))),
+        components=components(counted),
+        spans=spans(min(counted, key=lambda run: abs(run.ms - summary.median))),
     )

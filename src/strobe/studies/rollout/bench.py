@@ -20,7 +20,7 @@ from strobe.measure.sampling import SamplingBudget, collect
 from strobe.results.bench import Place
 from strobe.studies.cadence import SETTLE_S, Spacing
 from strobe.studies.measuring import Reporter, Silent
-from strobe.studies.rollout.watched import Watched
+from strobe.studies.rollout.watched import WatchedRollout
 from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0
@@ -31,27 +31,27 @@ TOGETHER: Place = "bench"
 SPACED: Place = "bench at the robot's pace"
 
 
-def bench(found: Watched, reporter: Reporter | None = None, limit_s: float = LIMIT_S) -> None:
-    """Call the policy on the run's last observation, back to back and at the robot's pace, and add what that tells.
+def bench(watched: WatchedRollout, reporter: Reporter | None = None, limit_s: float = LIMIT_S) -> None:
+    """Call the policy on the run's last observation, back to back and at the robot's pace, and add the comparison.
 
     Whatever happens here, signals included, costs only its own figures, and a note says so.
 
     Args:
-        found: a run that ended by itself; its result gets the figures.
+        watched: a run that ended by itself; its result gets the figures.
         limit_s: seconds; a quarter more where calls turn out longer than it seemed at first.
     """
-    notes, calls = found.result.notes, found.calls
-    if calls is None or found.result.rollout.inference is None:
+    notes, calls = watched.result.notes, watched.calls
+    if calls is None or watched.result.rollout.inference is None:
         return
-    if found.result.rollout.bench is None:
-        notes.append(f"not set beside the bench: of the policy's calls {FEWEST} after the first are needed")
+    if watched.result.rollout.bench is None:
+        notes.append(f"no bench comparison: it needs at least {FEWEST} policy calls after the first")
         return
     try:
         with _interruptible():
             if calls.refused:
                 notes.append(f"the policy was not called again on the bench: {calls.refused}")
                 return
-            _compare(found, calls, reporter or Silent(), limit_s)
+            _compare(watched, calls, reporter or Silent(), limit_s)
     except KeyboardInterrupt:
         notes.append("the bench was interrupted: calls on the robot stand alone")
     except Exception as error:
@@ -66,8 +66,8 @@ def period_s(calls: Sequence[Call]) -> float | None:
     return median(b - a for a, b in pairwise(starts)) / 1e9 if len(starts) > 1 else None
 
 
-def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
-    result = found.result
+def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limit_s: float) -> None:
+    result = watched.result
     reporter.stage(f"the robot is at rest; about {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
     begun = time.perf_counter()
     call_s = min(calls.again().wall, calls.again().wall) / 1e9
@@ -75,14 +75,14 @@ def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: floa
     if ROUNDS * call_s > left_s:
         result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
         return
-    period = period_s(found.course.calls)
+    period = period_s(watched.course.calls)
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
     spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
     fits = period is not None and spaced_s <= left_s
     if period is not None and not fits:
         result.notes.append(
-            f"calls came every {period:.1f} s: too far apart to be repeated on a bench of {limit_s:.0f} s; the price "
-            "of the gaps is not told"
+            f"calls were {period:.1f} s apart; repeating that does not fit in {limit_s:.0f} s of bench time, so the "
+            "cost of idle gaps is unknown"
         )
     taken: dict[Place, list[ThreadUse]] = {TOGETHER: [], **({SPACED: []} if fits else {})}
     spacing = Spacing(1 / period, frozenset({TOGETHER})) if fits and period is not None else None
@@ -100,13 +100,13 @@ def _compare(found: Watched, calls: CallWatch, reporter: Reporter, limit_s: floa
     seconds = max(left_s, 1.25 * (spaced_s if fits else ROUNDS * call_s))
     budget = SamplingBudget(seconds=seconds, min_iterations=ENOUGH, precision=PRECISION)
     collected = collect({place: timed(place) for place in taken}, budget, reporter.progress)
-    kept = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
+    counted = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
     if collected.interrupted:
         result.notes.append("the bench was cut short")
     result.rollout.bench = beside(
-        found.course.uses,
-        taken[TOGETHER][kept],
-        taken.get(SPACED, [])[kept],
+        watched.course.uses,
+        taken[TOGETHER][counted],
+        taken.get(SPACED, [])[counted],
         period_ms=None if period is None else 1e3 * period,
     )
     if result.rollout.bench is not None and result.rollout.bench.verdict is None:

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from strobe.emulator.arm import ArmEnded
 from strobe.emulator.rehearsal.disturb import disturbed
 from strobe.emulator.rehearsal.policy import with_policy
-from strobe.emulator.rehearsal.stage import Plan, Stage, plan, staged
+from strobe.emulator.rehearsal.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, plan, staged
 from strobe.errors import UserError
 from strobe.loops.registry import ROLLOUT
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
-from strobe.studies.rollout.watched import Watched, watch
-
-LATENCY_MS = 1.0  # of a USB adapter whose latency timer is set to its least
+from strobe.studies.rollout.watched import WatchedRollout, watch
 
 
 def rehearse(
     arguments: Sequence[str],
     events: Path,
+    options: RehearsalOptions,
     *,
-    frames: Mapping[str, str],
-    episode: int = 0,
-    faults: Sequence[str] = (),
-    latency_ms: float = LATENCY_MS,
     depth: int = 1,
     record_s: float = 1800.0,
     observations: Path | None = None,
     command: str = ROLLOUT,
-) -> Watched:
+) -> WatchedRollout:
     """Run ``command`` with ``arguments`` on emulated arms, and watch it as `watch` does.
 
     Args:
-        frames, episode, faults, command: see `stage.plan`.
-        latency_ms: milliseconds that the emulated adapter adds to each answer.
+        command: see `stage.plan`.
 
     Raises:
         UserError: see `with_policy`, `stage.plan` and `watch`, which then says how the servos were left.
@@ -47,40 +41,40 @@ def rehearse(
     with ExitStack() as stack:
         if command == ROLLOUT:
             arguments = stack.enter_context(with_policy(arguments))
-        made = plan(arguments, frames, episode, faults, command)
-        drawn = draws([one.like for one in made.slow if one.like is not None])
-        stage = stack.enter_context(staged(made, latency_ms))
+        made = plan(arguments, options, command)
+        drawn = draws([fault.like for fault in made.slow if fault.like is not None])
+        stage = stack.enter_context(staged(made, options.latency_ms))
         with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):
             try:
                 watched = watch(stage.arguments, events, depth, record_s, observations, command)
             except UserError as error:
-                told = told_of(made, stage, faults, latency_ms)
-                left = f"torque is left on in: {', '.join(told.holding)}" if told.holding else "no servo holds torque"
-                raise UserError(f"{error} ({left})") from None
-        watched.result.rollout.rehearsal = told_of(made, stage, faults, latency_ms)
+                left = describe(made, stage, options).holding
+                torque = f"torque is left on in: {', '.join(left)}" if left else "no servo holds torque"
+                raise UserError(f"{error} ({torque})") from None
+        watched.result.rollout.rehearsal = describe(made, stage, options)
     watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")
     if made.records:
         watched.result.notes.append("the data set was written to a temporary folder, and is gone")
     return watched
 
 
-def told_of(made: Plan, stage: Stage, faults: Sequence[str], latency_ms: float) -> Rehearsal:
-    """Return the stand-ins for the robot, and how its servos are left now."""
+def describe(made: RehearsalPlan, stage: RehearsalStage, options: RehearsalOptions) -> Rehearsal:
+    """Return what stands in for the robot, and how its servos are left now."""
     robots = {name: arm.about for name, arm in made.arms.items() if arm.part == "robot"}
-    found = Rehearsal(
+    rehearsal = Rehearsal(
         frames=made.shown,
         calibration="; ".join(about if len(robots) == 1 else f"{name}: {about}" for name, about in robots.items()),
-        latency_ms=latency_ms,
-        planted=list(faults),
+        latency_ms=options.latency_ms,
+        planted=list(options.faults),
     )
     for name, arm in stage.arms.items():
         joints = {joint.id: joint_name for joint_name, joint in made.arms[name].calibration.items()}
         try:
             state = arm.state()
         except ArmEnded as error:
-            found.ended = str(error)
+            rehearsal.ended = str(error)
             continue
-        found.arms[name] = [
+        rehearsal.arms[name] = [
             ServoLeft(
                 joint=joints.get(id, str(id)),
                 id=id,
@@ -92,14 +86,14 @@ def told_of(made: Plan, stage: Stage, faults: Sequence[str], latency_ms: float) 
             )
             for id, servo in sorted(state.servos.items())
         ]
-        found.goals += state.packets.get("sync_write", 0)
+        rehearsal.goals += state.packets.get("sync_write", 0)
         for kind, count in (state.struck or {}).items():
-            found.struck[kind] = found.struck.get(kind, 0) + count
-    return found
+            rehearsal.struck[kind] = rehearsal.struck.get(kind, 0) + count
+    return rehearsal
 
 
 def draws(runs: Sequence[str], seed: int = 0) -> Callable[[str, int], float]:
-    """The milliseconds of a call like those of a run, by the run's folder and the call's number.
+    """Return a function for the milliseconds of a call like a run's, given its folder and the call's number.
 
     The first call takes as long as that run's first; the others are drawn from its others.
 

@@ -1,19 +1,20 @@
-"""From the events of a robot client or policy server to round trips, the server's decisions, and its receiving."""
+"""The remote part of a run: round trips, the server's decisions on observations, and its receiving."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
+from strobe.loops.course import RECEIVING, Course
+from strobe.loops.events import ChunkReceived, ObservationUploaded
+from strobe.loops.header import Header
 from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles
 from strobe.results.quantiles import Quantiles
-from strobe.results.remote import Decisions, Remote
-from strobe.studies.rollout.course import RECEIVING, Course
+from strobe.results.remote import Clocks, Decisions, Remote
 from strobe.timeline.timeline import Section
 
 TRIP, RECEIVED = "round trip", "observation received"
@@ -21,127 +22,121 @@ SEND = "send to the server"
 LINES = 3
 
 
-def remote_of(header: dict[str, Any], course: Course) -> Remote | None:
-    """The remote part of a run; None where its policy is not remote."""
-    if header["engine"] == "remote":
+def remote_of(header: Header, course: Course) -> Remote | None:
+    """Return the remote part of a run; None where its policy is not remote."""
+    if header.engine == "remote":
         return _client(header, course)
-    return _server(header, course) if header["engine"] == "server" else None
-
-
-def _of(course: Course, kind: str) -> list[tuple[Any, ...]]:
-    return [tuple(rest) for name, *rest in course.others if name == kind]
+    return _server(header, course) if header.engine == "server" else None
 
 
 def trips_of(course: Course) -> list[Trip]:
-    """The round trips that a client saw, on its clock; with the server's own steps where that was watched."""
-    found, _, _ = _trips(course)
-    return found
+    """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
+    clocks = _clocks(course)
+    offset = 0 if clocks is None else round(clocks.offset_ms * 1e6)
+    uploads = {upload.key: upload for upload in course.uploads}
+    # An observation without an upload was sent before recording began, or in another run of the server.
+    return [_trip(uploads[chunk.key], chunk, offset) for chunk in course.trips if chunk.key in uploads]
 
 
-def _trips(course: Course) -> tuple[list[Trip], Any, int]:
-    """The trips, the clocks' relation, and how many trips the server told its times of."""
-    uploads = {key: rest for key, *rest in _of(course, "upload")}
-    came, exchanges = _of(course, "trip"), _exchanges(course)
-    clocks = measure.clocks(exchanges, shared=bool(_of(course, "shared"))) if exchanges else None
-    off = 0 if clocks is None else round(clocks.offset_ms * 1e6)
-    found, stamped = [], 0
-    for key, _, back, _, at, unpickled, merged in came:
-        if key not in uploads:
-            continue  # sent before recording began, or in another run of the server
-        pickled, start, end, _, _, there = uploads[key]
-        legs = [Leg("pickle observation", "client", start, True)]
-        if there and at:
-            stamped += 1
-            _, received, unpacked, *_ = (one - off for one in there)
-            _, taken, prepared, preprocessed, predicted, postprocessed, packed, answered = (one - off for one in at)
-            legs += [
-                Leg(SEND, "network", received),
-                Leg("unpickle observation", "server", unpacked, True),
-                Leg("wait in the server's queue", "server", taken),
-                Leg("prepare inputs", "server", prepared),
-                Leg("preprocessing", "server", preprocessed),
-                Leg("policy", "server", predicted),
-                Leg("postprocessing", "server", postprocessed),
-                Leg("pickle actions", "server", packed, True),
-                Leg("sleep of the server", "server", answered),
-                Leg("send to the client", "network", back),
-            ]
-        else:
-            legs += [Leg(SEND, "network", end), Leg("server and the way back", "server and network", back)]
-        legs += [Leg("unpickle actions", "client", unpickled, True), Leg("merge into the queue", "client", merged)]
-        found.append(Trip(pickled, legs))
-    return found, clocks, stamped
+def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Trip:
+    """Return a round trip; ``offset``: nanoseconds by which the server's clock is ahead."""
+    legs = [Leg("pickle observation", "client", upload.start, True)]
+    if upload.stamps and chunk.stamps:
+        _, received, unpacked, *_ = (stamp - offset for stamp in upload.stamps)
+        _, taken, prepared, preprocessed, predicted, postprocessed, packed, answered = (
+            stamp - offset for stamp in chunk.stamps
+        )
+        legs += [
+            Leg(SEND, "network", received),
+            Leg("unpickle observation", "server", unpacked, True),
+            Leg("wait in the server's queue", "server", taken),
+            Leg("prepare inputs", "server", prepared),
+            Leg("preprocessing", "server", preprocessed),
+            Leg("policy", "server", predicted),
+            Leg("postprocessing", "server", postprocessed),
+            Leg("pickle actions", "server", packed, True),
+            Leg("sleep of the server", "server", answered),
+            Leg("send to the client", "network", chunk.end),
+        ]
+    else:
+        legs += [Leg(SEND, "network", upload.end), Leg("server and the way back", "server and network", chunk.end)]
+    legs.append(Leg("unpickle actions", "client", chunk.unpickled, True))
+    return Trip(upload.pickled, [*legs, Leg("merge into the queue", "client", chunk.merged)])
+
+
+def _clocks(course: Course) -> Clocks | None:
+    exchanges = _exchanges(course)
+    return measure.clocks(exchanges, shared=course.clock_shared) if exchanges else None
 
 
 def _exchanges(course: Course) -> list[measure.Exchange]:
-    found = [(start, at[0], at[3], end) for _, _, start, end, _, _, at in _of(course, "upload") if at]
-    return found + [(start, at[0], at[7], end) for _, start, end, _, at, _, _ in _of(course, "trip") if at]
+    sent = [(one.start, one.stamps[0], one.stamps[3], one.end) for one in course.uploads if one.stamps]
+    return sent + [(one.start, one.stamps[0], one.stamps[7], one.end) for one in course.trips if one.stamps]
 
 
-def _client(header: dict[str, Any], course: Course) -> Remote:
-    uploads = _of(course, "upload")
-    trips, clocks, stamped = _trips(course)
-    kept = trips[1:] or trips  # the first call warms up
-    steps = measure.steps(kept)
-    told = [at[4] for *_, at in uploads if at]
-    sizes = _sizes([size for _, _, _, _, size, _, _ in uploads])
-    found = Remote(
+def _client(header: Header, course: Course) -> Remote:
+    uploads, trips = course.uploads, trips_of(course)
+    counted = trips[1:] or trips  # the first call warms up
+    steps = measure.steps(counted)
+    decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
+    sizes = _sizes([upload.size for upload in uploads])
+    remote = Remote(
         side="client",
-        stamped=stamped > 0,
-        clocks=clocks,
+        stamped=any(leg.side == "server" for trip in trips for leg in trip.legs),
+        clocks=_clocks(course),
         observations=len(uploads),
-        must_go=sum(must for *_, must, _ in uploads),
+        must_go=sum(upload.must_go for upload in uploads),
         observation_bytes=sizes,
-        chunk_bytes=_sizes([size for _, _, _, size, *_ in _of(course, "trip")]),
-        decisions=_decisions(told) if told else None,
+        chunk_bytes=_sizes([chunk.size for chunk in course.trips]),
+        decisions=_decisions(decisions) if decisions else None,
         trips=len(trips),
-        trip=quantiles([trip.ms for trip in kept]) if kept else None,
+        trip=quantiles([trip.ms for trip in counted]) if counted else None,
         steps=steps,
         packing=sum(step.share for step in steps if step.packs) if steps else None,
         sending=sum(step.share for step in steps if step.side == "network") if steps else None,
-        asked_late=_asked_late(course),
-        threshold=header["share"],
-        chunk=header["chunk"],
+        asked_late=_late_requests(course),
+        threshold=header.share,
+        chunk=header.chunk,
     )
-    for images, raw, raw_ns, jpeg, jpeg_ns in _of(course, "encoding"):
+    if (tried := course.encoding) is not None:
         sending = next((step.ms.median for step in steps if step.name == SEND), None)
         sent = None if sizes is None else sizes.median
-        way = measure.offset(_exchanges(course))
-        shortest = 0.0 if way is None else way[1] / 1e6
-        found.encoding = measure.encoding(images, (raw, raw_ns), (jpeg, jpeg_ns), sent, sending, shortest)
-    return found
+        offset = measure.offset(_exchanges(course))
+        shortest = 0.0 if offset is None else offset[1] / 1e6
+        raw, jpeg = (tried.raw, tried.raw_ns), (tried.jpeg, tried.jpeg_ns)
+        remote.encoding = measure.encoding(tried.images, raw, jpeg, sent, sending, shortest)
+    return remote
 
 
-def _asked_late(course: Course) -> int:
-    """Round trips after the first that waited for an empty queue, all observations before being dropped as similar."""
-    merged = sorted(end for *_, end in _of(course, "trip"))
+def _late_requests(course: Course) -> int:
+    """Count round trips after the first that waited for an empty queue, all observations before dropped as similar."""
+    merged = sorted(chunk.merged for chunk in course.trips)
     before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
     late: set[int] = set()
-    for _, pickled, _, _, _, must_go, stamps in _of(course, "upload"):
-        after = bisect_right(merged, pickled)
-        if must_go and after and before.get(after) == {SIMILAR}:
+    for upload in course.uploads:
+        after = bisect_right(merged, upload.pickled)
+        if upload.must_go and after and before.get(after) == {SIMILAR}:
             late.add(after)
-        if stamps:
-            before.setdefault(after, set()).add(stamps[4])
+        if upload.stamps:
+            before.setdefault(after, set()).add(upload.stamps[4])
     return len(late)
 
 
-def _server(header: dict[str, Any], course: Course) -> Remote:
-    observed, served = _of(course, "observed"), _of(course, "served")
+def _server(header: Header, course: Course) -> Remote:
     return Remote(
         side="server",
-        observations=len(observed),
-        must_go=sum(must for *_, must in observed),
-        observation_bytes=_sizes([size for _, _, size, _, _ in observed]),
-        chunk_bytes=_sizes([size for _, _, size, _ in served]),
-        decisions=_decisions([decision for *_, decision, _ in observed]),
-        chunk=header["chunk"],
-        latency_ms=1e3 * header["latency"],
+        observations=len(course.received),
+        must_go=sum(observation.must_go for observation in course.received),
+        observation_bytes=_sizes([observation.size for observation in course.received]),
+        chunk_bytes=_sizes([chunk.size for chunk in course.served]),
+        decisions=_decisions([observation.decision for observation in course.received]),
+        chunk=header.chunk,
+        latency_ms=None if header.latency is None else 1e3 * header.latency,
     )
 
 
-def _decisions(told: Sequence[int]) -> Decisions:
-    count = Counter(told)
+def _decisions(numbers: Sequence[int]) -> Decisions:
+    count = Counter(numbers)
     return Decisions(kept=count[KEPT], replaced=count[REPLACED], predicted=count[PREDICTED], similar=count[SIMILAR])
 
 
@@ -150,16 +145,16 @@ def _sizes(values: Sequence[int]) -> Quantiles | None:
 
 
 def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
-    """The latest ``most`` round trips, with their steps, in tree order; on several lines, since they overlap."""
-    found = []
+    """Return the latest ``most`` round trips with their steps, in tree order; on several lines, since they overlap."""
+    sections = []
     for number, trip in enumerate(trips[-most:]):
         line = f"{TRIP} {1 + number % LINES}"
-        found.append(Section(TRIP, (TRIP,), trip.start_ns, trip.end_ns, line))
-        found += [Section(leg.name, (TRIP, leg.name), start, end, line) for leg, start, end in trip.spans()]
-    return found
+        sections.append(Section(TRIP, (TRIP,), trip.start_ns, trip.end_ns, line))
+        sections += [Section(leg.name, (TRIP, leg.name), start, end, line) for leg, start, end in trip.spans()]
+    return sections
 
 
 def sections_of_receiving(course: Course, most: int) -> list[Section]:
-    """The latest ``most`` observations that a server received, with all it did to them, in tree order."""
-    wholes = [(start, end) for start, end, *_ in _of(course, "observed")]
+    """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
+    wholes = [(observation.start, observation.end) for observation in course.received]
     return course.within(RECEIVED, wholes[-most:], RECEIVING)

@@ -1,4 +1,4 @@
-"""A kept rollout as samples on one time axis: cameras, joints, actions, the queue, observations' age, sections."""
+"""A recorded rollout as samples on one time axis: cameras, joints, actions, the queue, observations' age, sections."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.loops.event_log import Event, read
+from strobe.loops.course import Course
+from strobe.loops.event_log import read
 from strobe.loops.observations import Observations
+from strobe.loops.reader import read_course
 from strobe.results.recorded import events_of, observations_of
 from strobe.results.streams import Number, Picture, Sample
-from strobe.studies.rollout.course import Course, course_of
 
 CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
     "cameras", "state", "action", "loop", "queue", "inference", "sections",
@@ -20,26 +21,26 @@ CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
 
 
 def streams(run: Path) -> Iterator[Sample]:
-    """Every sample of the rollout kept in ``run``, in the order of time.
+    """Yield every sample of the rollout in ``run``, in the order of time.
 
-    Channels: ``cameras/NAME`` and ``state/JOINT`` as the robot gave them, where they were kept; ``action/JOINT``, the
-    policy's action for the tick; ``loop/…`` and ``sections/PART`` in ms of each tick, ``queue/actions left`` and
+    Channels: ``cameras/NAME`` and ``state/JOINT`` as the robot gave them, where they were recorded; ``action/JOINT``,
+    the policy's action for the tick; ``loop/…`` and ``sections/PART`` in ms of each tick, ``queue/actions left`` and
     ``queue/age (ms)``, ``inference/…`` when each call ends.
 
     Raises:
-        UserError: there is no such run, it kept no events, or none of a tick.
+        UserError: there is no such run, it has no events, or none of a tick.
     """
     file = events_of(run)
-    header, events = read(file)
-    course = course_of(header, events)
+    header, rows = read(file)
+    course = read_course(header, rows)
     if not course.ticks:
         raise UserError(f"{run} holds no ticks: nothing to show")
     begin = course.ticks[0].start_ns
-    found = [*_ticks(course), *_calls(course), *_actions(header["joints"], events)]
-    ordered: list[Iterator[Sample]] = [iter(sorted(found, key=_time))]
+    samples = [*_ticks(course), *_calls(course), *_actions(header.joints, course)]
+    ordered: list[Iterator[Sample]] = [iter(sorted(samples, key=_time))]
     folder = observations_of(file)
     if folder is not None:
-        ordered.append(_seen(Observations(folder)))  # one at a time: an hour's frames are gigabytes
+        ordered.append(_observed(Observations(folder)))  # one at a time: an hour's frames are gigabytes
     for sample in heapq.merge(*ordered, key=_time):
         yield type(sample)(sample.at_ns - begin, *list(vars(sample).values())[1:])
 
@@ -74,16 +75,14 @@ def _calls(course: Course) -> Iterator[Sample]:
             yield Number(call.end_ns, f"{INFERENCE}/delay executed (actions)", float(call.executed))
 
 
-def _actions(joints: Sequence[str], events: Sequence[Event]) -> Iterator[Sample]:
-    for kind, *rest in events:
-        if kind == "values":
-            at, values = rest
-            for joint, value in zip(joints, values, strict=False):
-                yield Number(at, f"{ACTION}/{joint}", float(value))
+def _actions(joints: Sequence[str], course: Course) -> Iterator[Sample]:
+    for action in course.values:
+        for joint, value in zip(joints, action.values, strict=False):
+            yield Number(action.at, f"{ACTION}/{joint}", float(value))
 
 
-def _seen(kept: Observations) -> Iterator[Sample]:
-    for at, state, frames in kept.coded():
+def _observed(observations: Observations) -> Iterator[Sample]:
+    for at, state, frames in observations.coded():
         for name, value in state.items():
             if isinstance(value, int | float):
                 yield Number(at, f"{STATE}/{name}", float(value))

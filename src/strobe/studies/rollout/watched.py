@@ -11,18 +11,19 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from strobe.errors import UserError
-from strobe.lerobot.flags import lent
+from strobe.lerobot.flags import patched_arguments
 from strobe.loops.bench_calls import CallWatch
+from strobe.loops.course import Course
 from strobe.loops.event_log import Log, read
-from strobe.loops.instrument import Watching
+from strobe.loops.header import Header
+from strobe.loops.instrument import LoopWatch
 from strobe.loops.observations import Keeper
-from strobe.loops.registry import ROLLOUT, loop_of
+from strobe.loops.reader import read_course
+from strobe.loops.registry import ROLLOUT, Loop, loop_of
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.course import Course, course_of
 from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
 from strobe.timeline.timeline import Section
 
@@ -30,12 +31,12 @@ TRACED = 300  # ticks that go into the trace
 
 
 @dataclass
-class Watched:
+class WatchedRollout:
     """The result, without findings, and the sections of its last ticks.
 
     Attributes:
         course: all that was recorded.
-        calls: what calls the policy again, on the bench; None where the run did not end by itself.
+        calls: calls the policy again, on the bench; None where the run did not end by itself.
     """
 
     result: RolloutResult
@@ -51,17 +52,17 @@ def watch(
     record_s: float = 1800.0,
     observations: Path | None = None,
     command: str = ROLLOUT,
-) -> Watched:
+) -> WatchedRollout:
     """Run ``command`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
 
     Args:
         events: the file that events are written to while the robot runs. It is left there, for the caller to delete
-            once the answer is kept.
+            once the answer is saved.
         depth: levels of the policy's parts.
         record_s: seconds that are recorded; the run goes on without Strobe after them.
-        observations: a new folder for each tick's observation, left there too; None: they are not kept.
+        observations: a new folder for each tick's observation, left there too; None: they are not recorded.
         command: ``lerobot-rollout``, or another of `strobe.loops.registry.NAMES`.
 
     Raises:
@@ -69,15 +70,53 @@ def watch(
         KeyboardInterrupt: it was interrupted before its second tick.
     """
     log = Log(events)
-    ended: BaseException | None = None
     loop = loop_of(command)
     keeper = Keeper(observations) if observations is not None else None
-    watched = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    watching = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    error = _run(loop, arguments, command, watching, keeper)
+    header, rows = log.read()
+    course = Course() if header is None else read_course(header, rows)
+    interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
+    failed = error is not None and not (interrupted and watching.endless)
+    reason = _reason(error, command) if error is not None and failed else watching.failed
+    if header is None or not _can_be_shown(header, course):
+        log.remove()
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
+        if interrupted:
+            raise KeyboardInterrupt
+        raise UserError(reason or _unwatched(watching)) from None
+    watched = _answered(header, course)
+    result = watched.result
+    if interrupted and not watching.endless:
+        result.status = "interrupted"
+    elif reason:
+        result.status = "failed"
+    else:
+        watched.calls = watching.calls
+    result.rollout.error = reason
+    if watching.failed and result.rollout.inference is not None:
+        result.rollout.inference.errors = watching.failed
+    result.notes += watching.notes
+    if log.failed:
+        result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
+    if keeper is not None:
+        result.notes.append(_note_on_observations(keeper, len(course.loop_turns)))
+    if watching.stopped:
+        result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
+    return watched
+
+
+def _run(
+    loop: Loop, arguments: Sequence[str], command: str, watching: LoopWatch, keeper: Keeper | None
+) -> BaseException | None:
+    """Run the loop to its end, with ``watching`` on it; return the exception that ended it."""
+    ended: BaseException | None = None
     if keeper is not None:
         keeper.start()
-    with _signals_kept(), lent(arguments, command):
+    with _signals_restored(), patched_arguments(arguments, command):
         try:
-            with watched:
+            with watching:
                 loop.main()
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             ended = error
@@ -85,83 +124,56 @@ def watch(
             traceback.clear_frames(error.__traceback__)
             error.__traceback__ = None
         gc.collect()
-        log.stop()
+        watching.log.stop()
         if keeper is not None:
             keeper.stop()
-    header, recorded = log.read()
-    interrupted = watched.signals > 0 or isinstance(ended, KeyboardInterrupt)
-    over = interrupted and watched.endless
-    reason = _reason(ended, command) if ended is not None and not over else watched.failed
-    if header is None or not _enough(header, recorded):
-        log.remove()  # nothing in it is worth showing
-        if observations is not None:
-            shutil.rmtree(observations, ignore_errors=True)
-        if interrupted:
-            raise KeyboardInterrupt
-        raise UserError(reason or _unwatched(watched)) from None
-    found = _answered(header, recorded)
-    result = found.result
-    if interrupted and not over:
-        result.status = "interrupted"
-    elif reason:
-        result.status = "failed"
-    else:
-        found.calls = watched.calls
-    result.rollout.error = reason
-    if watched.failed and result.rollout.inference is not None:
-        result.rollout.inference.errors = watched.failed
-    result.notes += watched.notes
-    if log.failed:
-        result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
-    if keeper is not None:
-        result.notes += _about(keeper, sum(event[0] == "tick" for event in recorded))
-    if watched.stopped:
-        result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
-    return found
+    return ended
 
 
-def recovered(events: Path) -> Watched:
-    """The answer from the events that a killed run left. Raises UserError for another file, or too few of them."""
-    header, recorded = read(events)
-    if not _enough(header, recorded):
+def recovered(events: Path) -> WatchedRollout:
+    """Return the answer from the events that a killed run left.
+
+    Raises:
+        UserError: it is another file, or holds too few events.
+    """
+    header, rows = read(events)
+    course = read_course(header, rows)
+    if not _can_be_shown(header, course):
         raise UserError(f"{events} holds fewer than two ticks: nothing to show")
-    found = _answered(header, recorded)
-    found.result.status = "failed"
-    found.result.rollout.error = "the process was ended; this is what it had written"
-    return found
+    watched = _answered(header, course)
+    watched.result.status = "failed"
+    watched.result.rollout.error = "the process was ended; this is what it had written"
+    return watched
 
 
-def _enough(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> bool:
-    """Whether there is something to show: two ticks, of a server one chunk."""
-    kind, least = ("merge", 1) if header["engine"] == "server" else ("tick", 2)
-    return sum(event[0] == kind for event in recorded) >= least
+def _can_be_shown(header: Header, course: Course) -> bool:
+    """Whether there are two turns of the loop; of a server, one chunk."""
+    return bool(course.calls) if header.engine == "server" else len(course.loop_turns) > 1
 
 
-def _answered(header: dict[str, Any], recorded: Sequence[tuple[Any, ...]]) -> Watched:
-    course = course_of(header, recorded)
-    traced = course.sections(TRACED)
-    if header["engine"] == "remote":
-        begin = traced[0].start_ns if traced else 0
-        traced += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
-    elif header["engine"] == "server":
-        traced = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
-    return Watched(answer_of(header, course), traced, course)
+def _answered(header: Header, course: Course) -> WatchedRollout:
+    sections = course.sections(TRACED)
+    if header.engine == "remote":
+        begin = sections[0].start_ns if sections else 0
+        sections += sections_of_trips([trip for trip in trips_of(course) if trip.start_ns >= begin], TRACED)
+    elif header.engine == "server":
+        sections = [*course.of_calls(TRACED), *sections_of_receiving(course, TRACED)]
+    return WatchedRollout(answer_of(header, course), sections, course)
 
 
-def _about(keeper: Keeper, ticks: int) -> list[str]:
-    """Notes on the observations that were kept of so many ticks."""
+def _note_on_observations(keeper: Keeper, ticks: int) -> str:
     missing = max(0, ticks - keeper.kept)
-    why = f": {keeper.failed}" if keeper.failed else ": writing them took longer than the loop's ticks"
-    said = f"observations of {keeper.kept:,} ticks were kept"
-    return [f"{said}, those of {missing:,} were not{why}" if missing else said]
+    why = keeper.failed or "writing them took longer than the loop's ticks"
+    note = f"observations of {keeper.kept:,} ticks were kept"
+    return f"{note}, those of {missing:,} were not: {why}" if missing else note
 
 
-def _unwatched(watched: Watching) -> str:
-    return watched.notes[0] if watched.notes else "the run ended before its second tick: nothing to show"
+def _unwatched(watching: LoopWatch) -> str:
+    return watching.notes[0] if watching.notes else "the run ended before its second tick: nothing to show"
 
 
 def _reason(error: BaseException, command: str) -> str:
-    """The reason why the run ended early, in a line."""
+    """Return the reason why the run ended early, in a line."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -169,22 +181,22 @@ def _reason(error: BaseException, command: str) -> str:
     first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
     while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
         first = first.__context__
-    after = "" if first is error else f", after {_said(first)}"
-    return f"{command} failed: {_said(error)}{after}"
+    after = "" if first is error else f", after {_in_a_line(first)}"
+    return f"{command} failed: {_in_a_line(error)}{after}"
 
 
-def _said(error: BaseException) -> str:
+def _in_a_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = lines[0] if lines else "it says nothing more"
-    if said.endswith(":"):  # what follows is the point: the ids of motors that are missing
-        said = " ".join(lines)
+    message = lines[0] if lines else "it says nothing more"
+    if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
+        message = " ".join(lines)
     kind = type(error)
     name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
-    return f"{name}: {said}"[:300]
+    return f"{name}: {message}"[:300]
 
 
 @contextlib.contextmanager
-def _signals_kept() -> Iterator[None]:
+def _signals_restored() -> Iterator[None]:
     """Put this process's answers to signals back afterwards: LeRobot's set a flag that nobody looks at any more."""
     if threading.current_thread() is not threading.main_thread():
         yield

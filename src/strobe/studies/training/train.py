@@ -13,12 +13,12 @@ from strobe.datasets import finder
 from strobe.errors import UserError
 from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.loops import training as loop
-from strobe.loops.train_config import lent
+from strobe.loops.train_config import patched_arguments
 from strobe.measure.memory import kernel_use, peak_process
+from strobe.processes.shared_memory import require_shared_memory
 from strobe.results.answer import TrainResult
 from strobe.studies.training.answer import STEP, answer_of
-from strobe.studies.training.batches import worker_facts
-from strobe.subjects.shared_memory import require_shared_memory
+from strobe.studies.training.summary import record_of, worker_facts
 from strobe.timeline.timeline import Section
 
 __all__ = ["STEP", "Trained", "WatchOptions", "train"]
@@ -59,53 +59,53 @@ def train(
     arguments: Sequence[str],
     options: WatchOptions,
     progress: Callable[[int, int], None] | None = None,
-    said: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Trained:
     """Run ``lerobot-train`` with ``arguments`` in this process, and watch it.
 
     A run that fails, or that Ctrl-C ends, keeps what was recorded.
 
     Args:
-        said: given what a glance finds wrong with the dataset, line by line, before the first step.
+        report: given what a glance finds wrong with the dataset, line by line, before the first step.
 
     Raises:
         UserError: the run ended before its first step was done, with what ended it; a broken dataset is named.
         KeyboardInterrupt: it was interrupted before that.
     """
-    watch = loop.Watch(options.depth, options.most_steps, options.serialised, progress)
+    watch = loop.TrainingWatch(options.depth, options.most_steps, options.serialised, progress)
     watch.used = kernel_use
     wrong: list[str] = []
 
     def before_loading(_: object) -> None:
         _require_memory(watch)
         wrong.extend(_glance(watch))
-        for told in wrong:
-            said(f"the dataset at {watch.dataset.root}: {told}")
+        for fault in wrong:
+            report(f"the dataset at {watch.dataset.root}: {fault}")
 
     watch.before_loading = before_loading
     ended: BaseException | None = None
-    told = ""
+    others = ""
     with ExitStack() as stack:
         held = stack.enter_context(peak_process())
-        stack.enter_context(lent(arguments))
+        stack.enter_context(patched_arguments(arguments))
         try:
             with watch:
                 (options.profiler or _plainly)(loop.loop.main)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            ended, told = error, _of_others(error)  # while its frames still hold what was asked for
+            ended, others = error, _fault_of_others(error)  # while its frames still hold what it requested
             traceback.clear_frames(error.__traceback__)  # they hold the workers, which report when they end
     gc.collect()
     if watch.timeline is not None:
         watch.timeline.stop()
     broken = _broken_dataset(ended, watch) if ended is not None else ""
-    reason = broken or (_reason(ended, told) if ended is not None else "")
+    reason = broken or (_reason(ended, others) if ended is not None else "")
     if watch.timeline is None or watch.steps < 1:
         if isinstance(ended, KeyboardInterrupt):
             raise ended
         raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
     sections = watch.timeline.sections()
-    result = answer_of(watch, sections, options.planned_steps, held.bytes, ended, reason)
-    result.notes += [f"the dataset at {watch.dataset.root}: {told}" for told in wrong if told not in reason]
+    result = answer_of(record_of(watch, sections), options.planned_steps, held.bytes, ended, reason)
+    result.notes += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
     return Trained(result, sections, bool(broken))
 
 
@@ -113,42 +113,42 @@ def _plainly(run: Callable[[], None]) -> None:
     run()
 
 
-def _require_memory(watch: loop.Watch) -> None:
+def _require_memory(watch: loop.TrainingWatch) -> None:
     config = watch.config
     if not config.dataset.streaming:
         require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
 
 
-def _of_others(error: BaseException) -> str:
+def _fault_of_others(error: BaseException) -> str:
     """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
     if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
     return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
 
 
-def _glance(watch: loop.Watch) -> list[str]:
+def _glance(watch: loop.TrainingWatch) -> list[str]:
     config = watch.config
     if config.dataset.streaming:
         return []
     given = config.dataset
-    found = finder.look(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
-    return [told for _, told in found]
+    faults = finder.look(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
+    return [text for _, text in faults]
 
 
-def _broken_dataset(error: BaseException, watch: loop.Watch) -> str:
+def _broken_dataset(error: BaseException, watch: loop.TrainingWatch) -> str:
     """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
     config = watch.config
     if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
         return ""
     given = config.dataset
     root = watch.dataset.root if watch.dataset is not None else given.root
-    broken = [*watch.broken, *(one["broken"] for one in worker_facts(watch) if "broken" in one)]
+    broken = [*watch.broken, *(worker["broken"] for worker in worker_facts(watch) if "broken" in worker)]
     if root is None or given.streaming or not (broken or _while_reading(error)):
         return ""
     about = int(broken[0]["episode"]) if broken else None
-    found = finder.stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s, about=about)
-    if found or not broken:
-        return found
+    fault = finder.stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s, about=about)
+    if fault or not broken:
+        return fault
     file = Path(str(broken[0]["file"]))
     shown = file.relative_to(root) if file.is_relative_to(root) else file
     return (
@@ -163,13 +163,13 @@ def _while_reading(error: BaseException) -> bool:
     return any(name.startswith(("lerobot.datasets", "torch.utils.data", "datasets.")) for name in names)
 
 
-def _reason(error: BaseException, told: str) -> str:
-    """The reason why the run ended early, in a line; ``told``: what others did wrong."""
+def _reason(error: BaseException, others: str) -> str:
+    """Return the reason why the run ended early, in a line; ``others``: the fault of others, where it is."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
-    if told:
-        return f"lerobot-train failed: {told}"[:400]
+    if others:
+        return f"lerobot-train failed: {others}"[:400]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"lerobot-train failed: {type(error).__name__}: {lines[-1] if lines else 'it says nothing more'}"[:400]

@@ -24,20 +24,20 @@ from strobe.treatments.engines.engine import PartInEngine, without_caches
 from strobe.treatments.engines.quantised import INT8
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.room import numbers
-from strobe.treatments.treatment import COMPILED, Entry, Spec
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import Spec
 
 LARGE = 2e8  # numbers of a part's weights, from which calibrating takes a minute or more
 
 
 @dataclass
-class CalibratedPart(PartInEngine):
+class CalibratedPart(PartInEngine, key="int8_engine"):
     """The module at the path ``part`` in an engine in int8; what does not gain from it stays in bfloat16 or float32.
 
     Shapes that no observation had are torch's.
     """
 
     precision: str = INT8
-    key = "int8_engine"
     inferences = 4
     recorded = 32
     grows = False
@@ -46,7 +46,6 @@ class CalibratedPart(PartInEngine):
         if self.engine != "openvino":
             raise UserError(f"int8_engine={self.engine}: only openvino has it")
         super().__post_init__()
-        self.effect = "lossy"
 
     def _named(self, precision: str) -> str:
         return precision
@@ -104,13 +103,9 @@ def _alone(subject: Subject, spec: Spec) -> bool:
     return part is not None and numbers(part.parameters()) > LARGE
 
 
-ENTRY = Entry(
+ENTRY = entry(
     "int8_engine",
-    "openvino (CPU): int8_engine.part=PATH in 8 bits, convolutions too, calibrated on the observations",
-    "lossy",
-    COMPILED - 1,  # a compiled region goes around it
     _make,
-    options=("part",),
     candidates=_candidates,
     parts=lambda subject, spec: ENGINE.parts(subject, _as_engine(spec)),
     replaces=True,

@@ -20,11 +20,13 @@ from strobe.devices.which import numbered
 from strobe.errors import UserError, nearest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
 from strobe.treatments.patch import Patches, identity
-from strobe.treatments.treatment import COMPILED, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import Spec, Treatment, Undo
 from strobe.treatments.words import MODES
 
 _GRAPHS = ("reduce-overhead", "max-autotune")  # those that capture CUDA graphs, all in one pool
@@ -39,7 +41,7 @@ _FLOW_PARTS = (
 
 
 @dataclass
-class Compile(Treatment):
+class Compile(Treatment, key="compile"):
     """Compile the methods that the anatomy names, else the whole forward pass; compiled once, at the first call.
 
     ``part``: the path of a method or of a module (its forward pass), to compile that alone.
@@ -47,18 +49,15 @@ class Compile(Treatment):
 
     mode: str = "default"
     part: str = ""
-    effect: Effect = "rounding"
     # What was compiled of which function; the function is kept, as its key is made of addresses.
     _compiled: dict[Hashable, tuple[Any, Any]] = field(default_factory=dict, init=False, repr=False)
     _flag: str = field(default="", init=False, repr=False)
-    key = "compile"
     builds = "compiled"
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {"compiled": True, "compile mode": self.mode}
-        if self.part:
-            facts["compile.part"] = self.part
-        return facts | {"compile in lerobot-train": self._flag} if self._flag else facts
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(
+            key=self.key, value=self.mode, part=self.part, builds=self.builds, lerobot_flag=self._flag
+        )
 
     def pools(self, device: torch.device) -> Sequence[Pool]:
         trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
@@ -154,14 +153,4 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     return tuple(dict.fromkeys(hook.name for hook in hooks if hook.owner is owner and hook.attribute == name))
 
 
-ENTRY = Entry(
-    "compile",
-    f"torch.compile, with a mode: {', '.join(MODES)}; with compile.part=PATH for one method or module alone",
-    "rounding",
-    COMPILED,
-    _make,
-    options=("part",),
-    candidates=_candidates,
-    parts=_parts,
-    untried=("compile=reduce-overhead",),
-)
+ENTRY = entry("compile", _make, candidates=_candidates, parts=_parts)

@@ -31,6 +31,7 @@ from strobe.errors import UserError, in_a_line, nearest
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.traffic import counted_as
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.sections import note_unseen, recording, section
 from strobe.treatments.engines import cache
 from strobe.treatments.engines.backends import ENGINES, Engine, Run
@@ -41,7 +42,8 @@ from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
 from strobe.treatments.room import fits, numbers, require_room
-from strobe.treatments.treatment import COMPILED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
@@ -54,7 +56,7 @@ _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 @dataclass
-class PartInEngine(Treatment):
+class PartInEngine(Treatment, key="engine"):
     """The module at the path ``part`` in an engine.
 
     Args:
@@ -65,13 +67,11 @@ class PartInEngine(Treatment):
     engine: str
     part: str
     precision: str = ""
-    effect: Effect = field(default="rounding", init=False)
     _built: dict[Any, _Built] = field(default_factory=dict, init=False, repr=False)
     _cached: bool = field(default=False, init=False, repr=False)  # whether it is given or makes a key-value cache
     _weights: Any = field(default=None, init=False, repr=False)
     _looked: bool = field(default=True, init=False, repr=False)  # whether the weights are those that it was built of
     _names: list[str] = field(default_factory=list, init=False, repr=False)
-    key = "engine"
     phases = FOR_INFERENCE
     builds = "built"
     inferences = 1  # that the part is recorded in
@@ -88,15 +88,15 @@ class PartInEngine(Treatment):
             self.dtypes = (str(_counted(self.precision)).removeprefix("torch."),)
         self._engine: Engine = ENGINES[self.engine]()
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {self.key: self.engine, f"{self.key}.part": self.part}
-        if self.precision:
-            facts["engine.precision"] = self.precision
+    def traits(self) -> TreatmentTraits:
+        traits = TreatmentTraits(
+            key=self.key, value=self.engine, part=self.part, builds=self.builds, precision=self.precision
+        )
         if self._built:
             built = list(self._built.values())
-            facts["engine build s"] = round(sum(one.seconds for one in built), 2)
-            facts["engine from cache"] = all(one.cached for one in built)
-        return facts
+            traits.build_s = round(sum(one.seconds for one in built), 2)
+            traits.from_cache = all(one.cached for one in built)
+        return traits
 
     def apply(self, subject: Subject) -> Undo:
         self._require(subject.device)
@@ -381,16 +381,4 @@ def _alone(subject: Subject, spec: Spec) -> bool:
     return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)
 
 
-ENTRY = Entry(
-    "engine",
-    "openvino (CPU) or tensorrt (CUDA) for engine.part=PATH, with engine.precision=fp32, bf16 or fp16",
-    "rounding",
-    COMPILED - 1,  # a compiled region goes around it
-    _make,
-    options=("part", "precision"),
-    candidates=_candidates,
-    parts=_parts,
-    replaces=True,
-    alone=_alone,
-    untried=("TensorRT",),
-)
+ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_alone)

@@ -21,11 +21,12 @@ from strobe.policies.families.rtc_parts import STEP
 from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.patch import Patches, put
-from strobe.treatments.treatment import FOR_INFERENCE, GUIDANCE, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
 
 
 @dataclass
-class ClosedFormGuidance(Treatment):
+class ClosedFormGuidance(Switch, key="guidance"):
     """RTC's correction in closed form; applies where RTC is on.
 
     Args:
@@ -34,13 +35,11 @@ class ClosedFormGuidance(Treatment):
     """
 
     awaited: bool = False
-    effect: Effect = "exact"
     _tried: bool = field(default=False, init=False, repr=False)
-    key = "guidance"
-    phases = FOR_INFERENCE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"rtc.guidance": "closed form"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return getattr(subject.module, "rtc_processor", None) is not None
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
@@ -190,23 +189,4 @@ def require_identity(processor: Any) -> None:
         processor.tracker = tracker
 
 
-def _make(spec: Spec) -> ClosedFormGuidance:
-    if spec["guidance"] != "closed form":
-        raise UserError(f"guidance={spec['guidance']}: 'closed form' is the only other way to compute it")
-    return ClosedFormGuidance()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    guided = getattr(subject.module, "rtc_processor", None) is not None
-    return [{"guidance": "closed form"}] if guided else []
-
-
-ENTRY = Entry(
-    "guidance",
-    "'closed form': RTC's correction without autograd",
-    "exact",
-    GUIDANCE,
-    _make,
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = ClosedFormGuidance.entry(parts=(STEP,))

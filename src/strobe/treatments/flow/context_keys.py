@@ -16,21 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.errors import UserError
-from strobe.policies.families.family import Family, nothing
-from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.families.family import nothing
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.graphs.host_work import Kept, in_region
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
 
 _MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
 
 
 @dataclass
 class _Seen:
-    """A context, as it was when it was seen, and what a module made of it."""
+    """A cache entry: a context with its version, and the module's output for it."""
 
     context: Tensor
     version: int | None
@@ -46,19 +46,13 @@ class _Seen:
 
 
 @dataclass
-class ContextOnce(Treatment):
+class ContextOnce(Switch, key="context_keys", of=lambda family: family.context is not nothing):
     """A module runs once for a context: all steps of the chunk that give it the same one get the same."""
 
-    effect: Effect = "exact"
     _kept: Kept[int, list[_Seen]] = field(default_factory=Kept, init=False, repr=False)
-    key = "context_keys"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"context_keys": "once"}
 
     def apply(self, subject: Subject) -> Undo:
-        require_record(subject, _has)
+        self.require(subject)
         policy: Any = policy_of(subject).policy
         modules = subject.family.context(policy)
         if not modules:
@@ -148,20 +142,4 @@ def _attending(module: nn.MultiheadAttention, forward: Any, once: Callable[..., 
     return call
 
 
-def _has(family: Family) -> bool:
-    return family.context is not nothing
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"context_keys": "once"}] if isinstance(subject, PolicySubject) and _has(subject.family) else []
-
-
-ENTRY = Entry(
-    "context_keys",
-    "once: the context's keys and values are projected once a chunk, not in every denoising step",
-    "exact",
-    STRUCTURE,
-    only("context_keys", "once", ContextOnce),
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = ContextOnce.entry(parts=(STEP,))

@@ -15,11 +15,12 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of
 from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 BUILT = "masks"  # the one entry of what is kept
 
@@ -35,21 +36,15 @@ class _Built:
 
 
 @dataclass
-class MasksOnce(Treatment):
+class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     """A denoising step as LeRobot 0.6.1 does it, with what is the same in all steps kept from the first one.
 
     The first step of all is done both ways; raises UserError unless all bits are equal.
     """
 
-    effect: Effect = "exact"
     _kept: Kept[str, _Built] = field(default_factory=Kept, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: FlowModules | None = field(default=None, init=False, repr=False)
-    key = "masks"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"masks": "once"}
 
     def apply(self, subject: Subject) -> Undo:
         if self._flow is None or self._flow.policy is not subject.module:
@@ -128,12 +123,4 @@ def _build(flow: FlowModules, prefix: Tensor, pads: Tensor, order: Tensor) -> _B
     return _Built(prefix, flow.sampling.attention_mask(flow.model, attention), positions)
 
 
-ENTRY = Entry(
-    "masks",
-    "once: attention masks and positions of the denoising steps are built once a chunk",
-    "exact",
-    STRUCTURE,
-    only("masks", "once", MasksOnce),
-    candidates=offered({"masks": "once"}),
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = MasksOnce.entry(parts=(STEP,))

@@ -16,29 +16,24 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of, offered, one_value
+from strobe.treatments.flow.places import deriving, flow_of
 from strobe.treatments.parts import PREFIX, VISION
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Spec, Undo
 
 # Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
 MULTIPLE = 16
 
 
 @dataclass
-class TrimmedPadding(Treatment):
+class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
     """Shorten the prompt to the tokens that any sample of the batch uses, rounded up to ``multiple`` of them.
 
     This happens before the model is entered, so that what is compiled or captured sees tensors of the shorter shape.
     """
 
     multiple: int = MULTIPLE
-    effect: Effect = "exact"
-    key = "padding"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"padding": "trimmed"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -86,20 +81,10 @@ def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], l
 
 
 def _make(spec: Spec) -> TrimmedPadding:
-    one_value(spec, "padding", "trimmed")
     multiple = spec.get("padding.multiple", MULTIPLE)
     if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
         raise UserError(f"padding.multiple={multiple}: a whole number of tokens, at least 1")
     return TrimmedPadding(multiple)
 
 
-ENTRY = Entry(
-    "padding",
-    "trimmed: neither the prompt's padding nor cameras that are not there are computed",
-    "exact",
-    STRUCTURE,
-    _make,
-    options=("multiple",),
-    candidates=offered({"padding": "trimmed"}),
-    parts=lambda _, __: (PREFIX, VISION),
-)
+ENTRY = TrimmedPadding.entry(make=_make, parts=(PREFIX, VISION))

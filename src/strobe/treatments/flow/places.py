@@ -8,7 +8,7 @@ where gradients are wanted (training, RTC's autograd) they step aside, since wha
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -21,8 +21,6 @@ from strobe.policies.families import family as families
 from strobe.policies.families.registry import steps_of, types_with
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.parts import is_flow
-from strobe.treatments.treatment import Spec, Treatment
 
 
 @dataclass(frozen=True)
@@ -56,33 +54,6 @@ def flow_of(subject: Subject) -> FlowModules:
     joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
     steps = steps_of(module.config)
     return FlowModules(sampling, module, module.model, joint, language, expert, steps or 0)
-
-
-def offered(*specs: Spec) -> Callable[[Subject], list[Spec]]:
-    """``Entry.candidates`` of what every flow policy can have."""
-    return lambda subject: list(specs) if is_flow(subject) else []
-
-
-def require_record(subject: Subject, has: Callable[[families.Family], Any]) -> None:
-    """Raise UserError, with the types that it is for, unless the record of ``subject``'s family ``has`` something."""
-    if not (isinstance(subject, PolicySubject) and has(subject.family)):
-        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(has))}")
-
-
-def one_value(spec: Spec, key: str, value: str) -> None:
-    """Raises UserError unless ``spec`` gives ``key`` the one value that it has."""
-    if spec[key] != value:
-        raise UserError(f"{key}={spec[key]}: '{value}' is the only value")
-
-
-def only(key: str, value: str, make: Callable[[], Treatment]) -> Callable[[Spec], Treatment]:
-    """``Entry.make`` of a treatment that has one value and no options."""
-
-    def made(spec: Spec) -> Treatment:
-        one_value(spec, key, value)
-        return make()
-
-    return made
 
 
 def deriving() -> bool:

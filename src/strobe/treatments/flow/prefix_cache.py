@@ -17,11 +17,12 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of, offered, only
+from strobe.treatments.flow.places import deriving, flow_of
 from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 class PrefixCache(DynamicCache):
@@ -75,7 +76,7 @@ class PrefixCache(DynamicCache):
         return rooms[0], rooms[1]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Of the prefix: what a step finds before it."""
+        """Return the sequence length of the cached prefix."""
         return self.layers[layer_idx].keys.shape[-2]
 
     def crop(self, max_length: int) -> None:
@@ -97,17 +98,11 @@ def _shape(prefix: Tensor, suffix: Tensor) -> tuple[tuple[int, ...], torch.dtype
 
 
 @dataclass
-class StaticPrefixCache(Treatment):
+class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flow):
     """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
 
-    effect: Effect = "exact"
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
     _crossed: Kept[int, Tensor] = field(default_factory=Kept, init=False, repr=False)
-    key = "prefix_cache"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"prefix_cache": "static"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -173,12 +168,4 @@ def _sparing(clone: Any) -> Any:
     return call
 
 
-ENTRY = Entry(
-    "prefix_cache",
-    "static: the prefix's keys and values are laid down once a chunk, not copied in every denoising step",
-    "exact",
-    STRUCTURE,
-    only("prefix_cache", "static", StaticPrefixCache),
-    candidates=offered({"prefix_cache": "static"}),
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = StaticPrefixCache.entry(parts=(STEP,))

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.families.family import Rerun
-from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import deriving, only, require_record
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.flow.prefix_cache import PrefixCache
 from strobe.treatments.parts import PREFIX, STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
@@ -40,24 +40,20 @@ class _Prompt:
 
 
 @dataclass
-class PromptOnce(Treatment):
+class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
     """The prompt's keys and values, and its hidden states (B, prompt, width), are made in the first step of a chunk.
 
     Raises UserError in that step where the prompt looks at actions.
     """
 
-    effect: Effect = "exact"
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
     _prompt: _Prompt | None = field(default=None, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
-    key = "prompt"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"prompt": "once"}
 
     def apply(self, subject: Subject) -> Undo:
-        rerun = rerun_of(subject)
+        self.require(subject)
+        rerun = subject.family.rerun
+        assert rerun is not None
         language: Any = subject.module.get_submodule(rerun.language)
         patches = Patches()
 
@@ -148,24 +144,4 @@ def _try(language: Any, given: Mapping[str, Any], begin: int) -> None:
         )
 
 
-def rerun_of(subject: Subject) -> Rerun:
-    """Return how ``subject`` runs its language model again. Raises UserError if it does not."""
-    require_record(subject, lambda family: family.rerun)
-    found = subject.family.rerun
-    assert found is not None
-    return found
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"prompt": "once"}] if isinstance(subject, PolicySubject) and subject.family.rerun is not None else []
-
-
-ENTRY = Entry(
-    "prompt",
-    "once: the prompt goes through the language model once a chunk, not in every denoising step",
-    "exact",
-    STRUCTURE,
-    only("prompt", "once", PromptOnce),
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = PromptOnce.entry(parts=(STEP,))

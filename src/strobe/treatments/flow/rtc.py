@@ -15,10 +15,12 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.lerobot.versions import guided
+from strobe.lerobot.versions import types_with_rtc
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
+from strobe.results import traits as records
+from strobe.results.traits import TreatmentTraits
+from strobe.treatments.treatment import FOR_INFERENCE, Treatment, Undo, policy_of
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
 
@@ -29,20 +31,20 @@ class RealTimeChunking(Treatment):
 
     config: RTCConfig
     inference_delay: int
-    effect: Effect = "lossy"
     _left_over: Tensor | None = field(default=None, init=False, repr=False)
+    effect = "lossy"
     key = "rtc"
     phases = FOR_INFERENCE
     guided = True
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {
-            "rtc.enabled": True,
-            "rtc.execution_horizon": self.config.execution_horizon,
-            "rtc.inference_delay": self.inference_delay,
-            "rtc.max_guidance_weight": self.config.max_guidance_weight,
-            "rtc.prefix_attention_schedule": str(self.config.prefix_attention_schedule.value),
-        }
+    def traits(self) -> TreatmentTraits:
+        guidance = records.RealTimeChunking(
+            execution_horizon=self.config.execution_horizon,
+            inference_delay=self.inference_delay,
+            max_guidance_weight=self.config.max_guidance_weight,
+            prefix_attention_schedule=str(self.config.prefix_attention_schedule.value),
+        )
+        return TreatmentTraits(key=self.key, value=True, rtc=guidance)
 
     def apply(self, subject: Subject) -> Undo:
         require(subject)
@@ -83,12 +85,12 @@ class RealTimeChunking(Treatment):
 class WithoutRealTimeChunking(Treatment):
     """RTC off, also where the checkpoint's own config has it on."""
 
-    effect: Effect = "lossy"
+    effect = "lossy"
     key = "rtc"
     phases = FOR_INFERENCE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"rtc.enabled": False}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=False)
 
     def apply(self, subject: Subject) -> Undo:
         policy: Any = policy_of(subject).policy
@@ -107,7 +109,7 @@ def supports(subject: Subject) -> bool:
 def require(subject: Subject) -> None:
     """Raises UserError if the policy has no RTC."""
     if not supports(subject):
-        known = f"LeRobot {version('lerobot')} guides {', '.join(guided())}"
+        known = f"LeRobot {version('lerobot')} guides {', '.join(types_with_rtc())}"
         raise UserError(
             f"policy type '{subject.info.kind}' has no Real-Time Chunking ({known}); "
             "compare something else with --compile or --variant"

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of, offered, only, weights_seen
+from strobe.treatments.flow.places import FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
@@ -48,19 +49,13 @@ class _Table:
 
 
 @dataclass
-class PrecomputedTimesteps(Treatment):
+class PrecomputedTimesteps(Switch, key="timesteps", of=lambda family: family.flow):
     """Timestep embeddings and the modulation of adaptive norms, for as many steps as the policy's config has."""
 
-    effect: Effect = "exact"
     _table: _Table | None = field(default=None, init=False, repr=False)
     _seen: Any = field(default=None, init=False, repr=False)
     _index: Tensor | None = field(default=None, init=False, repr=False)
     _now: list[Tensor] = field(default_factory=list, init=False, repr=False)
-    key = "timesteps"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"timesteps": "precomputed"}
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -168,12 +163,4 @@ def _adaptive(flow: FlowModules) -> list[Any]:
     return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
 
 
-ENTRY = Entry(
-    "timesteps",
-    "precomputed: what depends on the timestep alone, such as pi0.5's adaptive norms, once for all chunks",
-    "exact",
-    STRUCTURE,
-    only("timesteps", "precomputed", PrecomputedTimesteps),
-    candidates=offered({"timesteps": "precomputed"}),
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = PrecomputedTimesteps.entry(parts=(STEP,))

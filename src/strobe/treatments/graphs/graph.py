@@ -22,31 +22,30 @@ from strobe.errors import UserError, nearest
 from strobe.policies.families.registry import types_with
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.treatments.graphs.calls import always, chunk, loop, prefix
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import CAPTURED, FOR_INFERENCE, Effect, Entry, Spec, Treatment, Undo, policy_of
-
-VALUES = ("prefix", "loop", "chunk")
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo, policy_of
+from strobe.treatments.words import GRAPHS
 
 
 @dataclass
-class CudaGraph(Treatment):
+class CudaGraph(Treatment, key="graph"):
     """``what``: prefix (embedding and KV cache), loop (all denoising steps), or chunk (the policy's whole sampling)."""
 
     what: str
     capture: Capture = field(default_factory=Cuda)
-    effect: Effect = "exact"
     _regions: Regions | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
-    key = "graph"
     phases = FOR_INFERENCE
     builds = "captured"
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"captured": True, f"graph.{self.what}": True}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.what, builds=self.builds)
 
     def pools(self, device: torch.device) -> Sequence[Pool]:
         return self.capture.pools
@@ -97,8 +96,8 @@ def _others(subject: PolicySubject) -> str:
 
 
 def _make(spec: Spec) -> CudaGraph:
-    if spec["graph"] not in VALUES:
-        raise UserError(f"graph={spec['graph']}: {nearest(str(spec['graph']), VALUES)}")
+    if spec["graph"] not in GRAPHS:
+        raise UserError(f"graph={spec['graph']}: {nearest(str(spec['graph']), GRAPHS)}")
     return CudaGraph(str(spec["graph"]))
 
 
@@ -117,13 +116,4 @@ def _parts(_: Subject, spec: Spec) -> Sequence[str]:
     return {"prefix": (VISION, PREFIX), "loop": (STEP, EXPERT)}.get(str(spec["graph"]), ())
 
 
-ENTRY = Entry(
-    "graph",
-    f"a CUDA graph of a flow policy's prefix or its denoising loop, or of the whole sampling: {', '.join(VALUES)}",
-    "exact",
-    CAPTURED,
-    _make,
-    candidates=_candidates,
-    parts=_parts,
-    untried=("CUDA graphs",),
-)
+ENTRY = entry("graph", _make, candidates=_candidates, parts=_parts)

@@ -26,7 +26,8 @@ from strobe.policies.subject import Subject
 from strobe.treatments.graphs.host_work import Kept
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 
 # Arguments of eager attention functions that scaled_dot_product_attention does not take.
 _MORE = ("softcap", "s_aux", "position_bias", "head_mask")
@@ -34,17 +35,17 @@ _CLOSE = 1e-4  # largest difference between two ways to compute attention over s
 
 
 @dataclass
-class FusedAttention(Treatment):
+class FusedAttention(Switch, key="attention"):
     """Attention through torch's fused kernels, for every attention that is eager when it runs."""
 
-    effect: Effect = "rounding"
     _places: list[Place] | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
     _masks: Masks = field(default_factory=lambda: Masks(), init=False, repr=False)
-    key = "attention"
+    phases = ANY_PHASE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"attention": "sdpa"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return next(_all(subject), None) is not None
 
     def apply(self, subject: Subject) -> Undo:
         if self._places is None or self._module is not subject.module:
@@ -322,26 +323,8 @@ def _all(subject: Subject) -> Iterator[Place]:
     yield from _of_torch(subject)
 
 
-def _make(spec: Spec) -> FusedAttention:
-    if spec["attention"] != "sdpa":
-        raise UserError(f"attention={spec['attention']}: 'sdpa' is the only other way to compute it")
-    return FusedAttention()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"attention": "sdpa"}] if next(_all(subject), None) is not None else []
-
-
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
     return parts_of(subject, [path for place in _all(subject) for path in place.inside])
 
 
-ENTRY = Entry(
-    "attention",
-    "'sdpa': torch's fused attention where the model computes it step by step",
-    "rounding",
-    STRUCTURE,
-    _make,
-    candidates=_candidates,
-    parts=_parts,
-)
+ENTRY = FusedAttention.entry(parts=_parts)

@@ -18,37 +18,29 @@ from torch.nn.functional import linear
 
 from strobe.errors import UserError
 from strobe.policies.families.family import Conditioning
-from strobe.policies.families.registry import types_with
-from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.timeline.layers import peeled, within
-from strobe.treatments.flow.places import deriving, only
+from strobe.treatments.flow.places import deriving
 from strobe.treatments.parts import STEP
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 @dataclass
-class ConditioningOnce(Treatment):
+class ConditioningOnce(Switch, key="conditioning", of=lambda family: family.conditioning):
     """Each layer's product is a sum: the observation's share is kept for the chunk, a step adds its own.
 
     A layer that something else computes already, as with 8-bit weights, stays as it is.
     """
 
-    effect: Effect = "exact"
     # While a chunk is sampled: of each layer, how many inputs are the step's own, and the others' share, (B, out).
     _shares: list[tuple[int, Tensor]] = field(default_factory=list, init=False, repr=False)
-    key = "conditioning"
-    phases = FOR_INFERENCE
-
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"conditioning": "once"}
 
     def apply(self, subject: Subject) -> Undo:
-        record = _record(subject)
-        if record is None:
-            known = ", ".join(types_with(lambda family: family.conditioning))
-            raise UserError(f"{subject.info.name}: conditioning is for {known}")
+        self.require(subject)
+        record = subject.family.conditioning
+        assert record is not None
         layers = [layer for layer in record.layers(subject.module) if _plain(layer)]
         if not layers:
             raise UserError(f"{subject.info.name}: its layers are quantised or hooked, and compute all of it")
@@ -100,20 +92,4 @@ def _plain(layer: Any) -> bool:
     return type(layer) is nn.Linear and product and type(layer.weight.data) is Tensor and not hooked
 
 
-def _record(subject: Subject) -> Conditioning | None:
-    return subject.family.conditioning if isinstance(subject, PolicySubject) else None
-
-
-def _candidates(subject: Subject) -> Sequence[Spec]:
-    return [{"conditioning": "once"}] if _record(subject) is not None else []
-
-
-ENTRY = Entry(
-    "conditioning",
-    "once: what denoising steps make of the observation alone is computed once a chunk",
-    "exact",
-    STRUCTURE,
-    only("conditioning", "once", ConditioningOnce),
-    candidates=_candidates,
-    parts=lambda _, __: (STEP,),
-)
+ENTRY = ConditioningOnce.entry(parts=(STEP,))

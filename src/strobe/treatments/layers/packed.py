@@ -22,12 +22,14 @@ from torch.nn.functional import linear
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import peeled, within
 from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.room import Promised, fits, numbers, require_room
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Spec, Undo
 
 Call = Callable[[Tensor], Tensor]
 
@@ -36,7 +38,7 @@ _AGAIN = 8  # calls in a row with other rows than those it was packed for, until
 
 
 @dataclass
-class PackedWeights(Treatment):
+class PackedWeights(Switch, key="weights"):
     """A packed copy of the weight of each linear layer, of the whole or of the module at the path ``part``.
 
     Each copy is made at the layer's first call, and kept for as long as the treatment lives. Left to torch: quantised
@@ -45,15 +47,11 @@ class PackedWeights(Treatment):
     """
 
     part: str = ""
-    effect: Effect = "rounding"  # sums are taken in another order
     _places: dict[int, _Place] = field(default_factory=dict, init=False, repr=False)
     _promised: Promised | None = field(default=None, init=False, repr=False)
-    key = "weights"
-    phases = FOR_INFERENCE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {"weights": "packed"}
-        return facts | {"weights.part": self.part} if self.part else facts
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.value, part=self.part)
 
     def apply(self, subject: Subject) -> Undo:
         require_packing(subject.device)
@@ -254,12 +252,6 @@ class _Place:
         return linear(input, self.owner.weight, self.owner.bias)
 
 
-def _make(spec: Spec) -> PackedWeights:
-    if spec["weights"] != "packed":
-        raise UserError(f"weights={spec['weights']}: write weights=packed")
-    return PackedWeights(str(spec.get("weights.part", "")))
-
-
 def _candidates(subject: Subject) -> Sequence[Spec]:
     """Return the spec for the whole; where it does not fit into memory, those of the costly parts that do."""
     dtypes = packable(subject.device)
@@ -282,13 +274,8 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     return parts_of(subject, [path] if path else _costly(subject, packable(subject.device)))
 
 
-ENTRY = Entry(
-    "weights",
-    "packed: linear layers keep their weights as the CPU's matrix kernels read them; weights.part=PATH for one module",
-    "rounding",
-    STRUCTURE + 1,  # after projections are fused: what they compute together is packed together
-    _make,
-    options=("part",),
+ENTRY = PackedWeights.entry(
+    make=lambda spec: PackedWeights(str(spec.get("weights.part", ""))),
     candidates=_candidates,
     parts=_parts,
     of_parts=0.3,  # pi0.5's vision tower 13 %, its expert 17 % in float32; all of it in bfloat16 29 %, with memory=kept

@@ -20,30 +20,33 @@ from strobe.policies.subject import Subject
 from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, places, put
 from strobe.treatments.layers.packed import require_bfloat16
 from strobe.treatments.parts import parts_of
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Spec, Undo
 
 SMALLEST = 2**16  # scores; below, three calls cost more than one
 PIECE = 2**20  # scores at once: 2 MiB
 
 
 @dataclass
-class AttentionProducts(Treatment):
+class AttentionProducts(Switch, key="scores"):
     """Attention of transformers' modules, and SmolVLA's, as products where it runs in bfloat16.
 
     Left to torch's fused attention: other dtypes, few scores, calls under which gradients are recorded, and what is
     compiled or exported. So a model whose attention is eager gets `attention=sdpa` with it.
     """
 
-    effect: Effect = "rounding"
     _places: list[Place] | None = field(default=None, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
     _masks: Masks = field(default_factory=Masks, init=False, repr=False)
-    key = "scores"
-    phases = FOR_INFERENCE
     dtypes = ("bfloat16",)
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"scores": "products"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        try:
+            require_bfloat16(subject.device, "scores=products")
+        except UserError:
+            return False
+        return next(places(subject, PRODUCTS, Masks()), None) is not None
 
     def apply(self, subject: Subject) -> Undo:
         require_bfloat16(subject.device, "scores=products")
@@ -92,30 +95,8 @@ def _gains(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bo
 PRODUCTS = Way("strobe_products", ("eager", "sdpa", FUSED.name), products)
 
 
-def _make(spec: Spec) -> AttentionProducts:
-    if spec["scores"] != "products":
-        raise UserError(f"scores={spec['scores']}: write scores=products")
-    return AttentionProducts()
-
-
-def _candidates(subject: Subject) -> Sequence[Spec]:
-    try:
-        require_bfloat16(subject.device, "scores=products")
-    except UserError:
-        return ()
-    return [{"scores": "products"}] if next(places(subject, PRODUCTS, Masks()), None) is not None else ()
-
-
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
     return parts_of(subject, [path for place in places(subject, PRODUCTS, Masks()) for path in place.inside])
 
 
-ENTRY = Entry(
-    "scores",
-    "products: attention in bfloat16 as matrix products and a softmax between them (CPU, AVX-512)",
-    "rounding",
-    STRUCTURE + 1,  # after attention=sdpa, in whose place it comes
-    _make,
-    candidates=_candidates,
-    parts=_parts,
-)
+ENTRY = AttentionProducts.entry(parts=_parts)

@@ -24,7 +24,8 @@ from strobe.timeline.layers import Layer, peeled, within
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.room import require_room
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 
 # The names of projections that get the same input, as models call them.
 TOGETHER = (
@@ -40,7 +41,7 @@ Call = Callable[[Tensor], Tensor]
 
 
 @dataclass
-class FusedProjections(Treatment):
+class FusedProjections(Switch, key="projections"):
     """Each group's weights stacked in one tensor, which is kept for as long as the treatment lives.
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
@@ -48,13 +49,13 @@ class FusedProjections(Treatment):
     run apart, since they have to reach the weights.
     """
 
-    effect: Effect = "rounding"
     _groups: list[Group] = field(default_factory=list, init=False, repr=False)
     _module: nn.Module | None = field(default=None, init=False, repr=False)
-    key = "projections"
+    phases = ANY_PHASE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"projections": "fused"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return next(groups(subject.module), None) is not None
 
     def apply(self, subject: Subject) -> Undo:
         if self._module is not subject.module:
@@ -242,26 +243,8 @@ def _kind(layer: Layer) -> Any:
     return getattr(layer.around, "func", layer.around)  # a cast to its own weight's dtype is the same for all
 
 
-def _make(spec: Spec) -> FusedProjections:
-    if spec["projections"] != "fused":
-        raise UserError(f"projections={spec['projections']}: 'fused' is the only other way to compute them")
-    return FusedProjections()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"projections": "fused"}] if next(groups(subject.module), None) is not None else []
-
-
 def _parts(subject: Subject, _: Spec) -> Sequence[str]:
     return parts_of(subject, [path for path, _ in groups(subject.module)])
 
 
-ENTRY = Entry(
-    "projections",
-    "'fused': query, key and value as one matrix product, gate and up as another",
-    "rounding",
-    STRUCTURE,
-    _make,
-    candidates=_candidates,
-    parts=_parts,
-)
+ENTRY = FusedProjections.entry(parts=_parts)

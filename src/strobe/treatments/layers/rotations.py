@@ -10,7 +10,7 @@ cores, bfloat16, 16 frames of 256 px).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,9 +20,9 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import only
 from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo
 
 
 class _Angles(NamedTuple):
@@ -34,19 +34,17 @@ class _Angles(NamedTuple):
 
 
 @dataclass
-class RotationsOnce(Treatment):
+class RotationsOnce(Switch, key="rotations"):
     """V-JEPA 2's attention with angles that were computed once for each number of tokens, size of grid and dtype.
 
     Where a mask picks tokens, as in the predictor, attention computes its own.
     """
 
-    effect: Effect = "exact"
     _known: dict[Any, _Angles] = field(default_factory=dict, init=False, repr=False)
-    key = "rotations"
-    phases = FOR_INFERENCE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"rotations": "once"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return bool(_attentions(subject))
 
     def apply(self, subject: Subject) -> Undo:
         found = _attentions(subject)
@@ -104,15 +102,4 @@ def _attentions(subject: Subject) -> list[Any]:
     return [one for one in modules if all(hasattr(one, name) for name in names) and one.attention_head_size % 2 == 0]
 
 
-def _candidates(subject: Subject) -> Sequence[Spec]:
-    return [{"rotations": "once"}] if _attentions(subject) else []
-
-
-ENTRY = Entry(
-    "rotations",
-    "once: V-JEPA 2's rotary positions are computed once, and rotate all three axes in one product",
-    "exact",
-    STRUCTURE,
-    only("rotations", "once", RotationsOnce),
-    candidates=_candidates,
-)
+ENTRY = RotationsOnce.entry()

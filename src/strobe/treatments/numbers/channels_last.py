@@ -15,25 +15,27 @@ from torch import Tensor, nn
 from strobe.errors import UserError
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.treatment import STRUCTURE, Effect, Entry, Spec, Treatment, Undo, switch
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 
 LAST = torch.channels_last
 
 
 @dataclass
-class ChannelsLast(Treatment):
+class ChannelsLast(Switch, key="channels_last"):
     """``.data`` of convolution weights, and of what the optimizer keeps beside them, in another memory format.
 
     Both formats are kept, so that captured graphs find the weights where they left them. What a step changed in one is
     copied to the other when the treatment is taken off: the values are the same to the bit.
     """
 
-    effect: Effect = "rounding"  # sums are taken in another order
     _pairs: dict[int, _Pair] = field(default_factory=dict, init=False, repr=False)
-    key = "channels_last"
+    phases = ANY_PHASE
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"channels_last": True}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        # A single convolution is a transformer's patch embedding, too little to try.
+        return len(_convolutions(subject.module)) > 1
 
     def apply(self, subject: Subject) -> Undo:
         weights = _convolutions(subject.module)
@@ -108,11 +110,6 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
     ]
 
 
-def _candidates(subject: Subject) -> list[Spec]:
-    # A single one is a transformer's patch embedding, too little to try.
-    return [{"channels_last": True}] if len(_convolutions(subject.module)) > 1 else []
-
-
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     """The image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
@@ -124,12 +121,4 @@ def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
     return () if weights else tuple(found)
 
 
-ENTRY = Entry(
-    "channels_last",
-    "images and the weights of 2-D convolutions with the channels innermost",
-    "rounding",
-    STRUCTURE,
-    switch("channels_last", ChannelsLast),
-    candidates=_candidates,
-    parts=_parts,
-)
+ENTRY = ChannelsLast.entry(parts=_parts)

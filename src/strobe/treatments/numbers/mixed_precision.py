@@ -10,21 +10,21 @@ import torch
 from strobe.errors import UserError, nearest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.treatment import FOR_TRAINING, TRAINING, Effect, Entry, Spec, Treatment, Undo, policy_of
+from strobe.results.traits import TreatmentTraits
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_TRAINING, Spec, Treatment, Undo, policy_of
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 AUTO = "auto"
 
 
 @dataclass
-class MixedPrecision(Treatment):
+class MixedPrecision(Treatment, key="amp"):
     """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
 
     dtype: str = AUTO
-    effect: Effect = "rounding"
     _used: str | None = field(default=None, init=False, repr=False)
     _flag: str = field(default="", init=False, repr=False)
-    key = "amp"
     phases = FOR_TRAINING
 
     def __post_init__(self) -> None:
@@ -33,9 +33,8 @@ class MixedPrecision(Treatment):
         if self.dtype != AUTO:  # else the device decides, when it is put on
             self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."),)
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {"amp": self._used or self.dtype}
-        return facts | {"amp in lerobot-train": self._flag} if self._flag else facts
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self._used or self.dtype, lerobot_flag=self._flag)
 
     def apply(self, subject: Subject) -> Undo:
         owner = policy_of(subject)
@@ -89,4 +88,4 @@ def _make(spec: Spec) -> MixedPrecision:
     return MixedPrecision(AUTO if spec["amp"] is True else str(spec["amp"]))
 
 
-ENTRY = Entry("amp", "training: autocast to bf16 or fp16", "rounding", TRAINING, _make)
+ENTRY = entry("amp", _make)

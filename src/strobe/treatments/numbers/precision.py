@@ -22,6 +22,7 @@ from strobe.devices.which import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.same_noise import SameNoise
@@ -29,7 +30,8 @@ from strobe.treatments.numbers.tf32 import set_tensor_float
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import put
 from strobe.treatments.room import numbers, require_room
-from strobe.treatments.treatment import ANY_PHASE, DTYPE, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
 from strobe.treatments.words import name_of
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -44,7 +46,7 @@ _UNFIT = re.compile(r"not implemented for '|dtype|scalar type|same type|BFloat16
 
 
 @dataclass
-class Precision(Treatment):
+class Precision(Treatment, key="precision"):
     """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; inputs are cast to it.
 
     Outputs of a part are cast back to the dtype that most of its weights had, outputs of the whole to float32.
@@ -52,13 +54,11 @@ class Precision(Treatment):
 
     dtype: str
     part: str = ""
-    effect: Effect = field(default="rounding", init=False)
     _swaps: list[_Swap] = field(default_factory=list, init=False, repr=False)
     _wraps: list[_Wrap] = field(default_factory=list, init=False, repr=False)
     _border: casts.Border = field(default_factory=lambda: casts.Border(torch.float32), init=False, repr=False)
     _noise: SameNoise = field(default_factory=SameNoise, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
-    key = "precision"
     phases = ANY_PHASE - {"training step"}
     because = "a training step would train each precision's copy of the weights"
     copies_weights = True
@@ -67,9 +67,8 @@ class Precision(Treatment):
         self.dtype = name_of(self.dtype)
         self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."), *(["tf32"] if self.dtype == "tf32" else []))
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {"precision": self.dtype}
-        return facts | {"precision.part": self.part} if self.part else facts
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.dtype, part=self.part)
 
     def apply(self, subject: Subject) -> Undo:
         if self.dtype == "tf32" and subject.device.type != "cuda":
@@ -330,14 +329,4 @@ def _seeing(subject: Subject) -> dict[str, str]:
     return dict(list(subject.family.seeing.items())[:1])
 
 
-ENTRY = Entry(
-    "precision",
-    "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
-    "rounding",
-    DTYPE,
-    _make,
-    options=("part",),
-    candidates=_candidates,
-    parts=_parts,
-    untried=("TF32",),
-)
+ENTRY = entry("precision", _make, candidates=_candidates, parts=_parts)

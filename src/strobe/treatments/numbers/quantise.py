@@ -26,11 +26,13 @@ from torch import Tensor, nn
 from strobe.devices.random_state import put_back
 from strobe.errors import UserError, install, nearest
 from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.timeline.sections import recording
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.room import numbers, require_room
-from strobe.treatments.treatment import FOR_INFERENCE, QUANTISED, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment, Undo
 
 FORMS = {"int8": ("weights", "dynamic"), "fp8": ("weights", "dynamic", "static")}
 
@@ -70,10 +72,10 @@ class Quantised(Treatment):
     kind: Literal["int8", "fp8"]
     form: str = "dynamic"
     part: str = ""
-    effect: Effect = field(default="lossy", init=False)
     _layers: list[_Layer] = field(default_factory=list, init=False, repr=False)
     _left: list[str] = field(default_factory=list, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
+    effect = "lossy"
     phases = FOR_INFERENCE
     copies_weights = True
 
@@ -82,14 +84,11 @@ class Quantised(Treatment):
             raise UserError(f"{self.kind}={self.form}: {nearest(self.form, FORMS[self.kind])}")
         self.key, self.dtypes = self.kind, ("int8" if self.kind == "int8" else "float8_e4m3fn",)
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        facts: dict[str, str | int | float | bool | None] = {self.kind: self.form}
-        if self.part:
-            facts[f"{self.kind}.part"] = self.part
+    def traits(self) -> TreatmentTraits:
+        traits = TreatmentTraits(key=self.key, value=self.form, part=self.part)
         if self._prepared:
-            facts[f"{self.kind} layers"] = len(self._layers)
-            facts |= {f"{self.kind} not": ", ".join(self._left)} if self._left else {}
-        return facts
+            traits.layers, traits.left_out = len(self._layers), list(self._left)
+        return traits
 
     def apply(self, subject: Subject) -> Undo:
         self._require(subject.device)
@@ -276,27 +275,8 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     return parts_of(subject, [path] if path else [])
 
 
-ENTRIES = (
-    Entry(
-        "int8",
-        "linear layers in 8-bit integers: weights or dynamic (inputs too); with int8.part=PATH of a part",
-        "lossy",
-        QUANTISED,
-        partial(_make, kind="int8"),
-        options=("part",),
-        candidates=partial(_candidates, kind="int8"),
-        parts=_parts,
-        untried=("int8 on CUDA",),
-    ),
-    Entry(
-        "fp8",
-        "linear layers in float8 (Hopper): weights, dynamic or static (calibrated); with fp8.part=PATH",
-        "lossy",
-        QUANTISED,
-        partial(_make, kind="fp8"),
-        options=("part",),
-        candidates=partial(_candidates, kind="fp8"),
-        parts=_parts,
-        untried=("fp8",),
-    ),
-)
+def _entry(kind: Literal["int8", "fp8"]) -> Entry:
+    return entry(kind, partial(_make, kind=kind), candidates=partial(_candidates, kind=kind), parts=_parts)
+
+
+INT8, FP8 = _entry("int8"), _entry("fp8")

@@ -9,19 +9,21 @@ import torch
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 from strobe.treatments.process.wanted import Wanted
-from strobe.treatments.treatment import DTYPE, Effect, Entry, Spec, Treatment, Undo, switch
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import ANY_PHASE, Undo
 
 
 @dataclass
-class TensorFloat32(Treatment):
+class TensorFloat32(Switch, key="tf32"):
     """TF32 for matrix products and convolutions, as ``lerobot-train`` always has it (torch: convolutions only)."""
 
-    effect: Effect = "rounding"
-    key = "tf32"
+    phases = ANY_PHASE
     dtypes = ("tf32",)
 
-    def facts(self) -> dict[str, str | int | float | bool | None]:
-        return {"tf32": True}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
+        return subject.device.type == "cuda" and floats
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cuda":
@@ -53,17 +55,4 @@ def _put(value: tuple[str, bool]) -> None:
 _TENSOR_FLOAT = Wanted(_read, _put)
 
 
-def _candidates(subject: Subject) -> list[Spec]:
-    floats = any(parameter.dtype is torch.float32 for parameter in subject.module.parameters())
-    return [{"tf32": True}] if subject.device.type == "cuda" and floats else []
-
-
-ENTRY = Entry(
-    "tf32",
-    "products of float32 on CUDA's tensor cores",
-    "rounding",
-    DTYPE,
-    switch("tf32", TensorFloat32),
-    candidates=_candidates,
-    untried=("TF32",),
-)
+ENTRY = TensorFloat32.entry()

@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from strobe.errors import UserError
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
 from strobe.results.measurement import Measurement
 from strobe.treatments.process import glibc
-from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import ANY_PHASE, Undo
 
 FAULTS = 1000  # page faults in a chunk from which they are worth a try: a millisecond or so
 
 
 @dataclass
-class KeptMemory(Treatment):
+class KeptMemory(Switch, key="memory"):
     """glibc's heap, told to give nothing back: no page faults after the first calls, and more memory that stays."""
 
-    effect: Effect = "exact"
     _held: int = field(default=0, init=False, repr=False)  # bytes, free, at its last end
-    key = "memory"
+    phases = ANY_PHASE
 
-    def facts(self) -> Facts:
-        return {"memory": "kept"}
+    @classmethod
+    def fits(cls, subject: Subject) -> bool:
+        return subject.device.type == "cpu" and not glibc.why_not()
 
     def stays(self) -> int:
         return self._held
@@ -40,16 +41,6 @@ class KeptMemory(Treatment):
         return undo
 
 
-def _make(spec: Spec) -> KeptMemory:
-    if spec["memory"] != "kept":
-        raise UserError(f"memory={spec['memory']}: write memory=kept")
-    return KeptMemory()
-
-
-def _candidates(subject: Subject) -> list[Spec]:
-    return [{"memory": "kept"}] if subject.device.type == "cpu" and not glibc.why_not() else []
-
-
 def _saves(now: Measurement) -> float:
     """Return the kernel's share of the time, as if no two threads were in it at once."""
     if (now.memory.page_faults or 0) < FAULTS:
@@ -60,12 +51,4 @@ def _saves(now: Measurement) -> float:
     return min(kernel_ms / whole_ms, 1.0)
 
 
-ENTRY = Entry(
-    "memory",
-    "kept: freed memory stays with the process, not fetched from the kernel again in every call (CPU, glibc)",
-    "exact",
-    PROCESS,
-    _make,
-    candidates=_candidates,
-    saves=_saves,
-)
+ENTRY = KeptMemory.entry(saves=_saves)

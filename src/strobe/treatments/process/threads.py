@@ -13,26 +13,26 @@ from pathlib import Path
 import torch
 
 from strobe.errors import UserError
-from strobe.policies.subject import Facts, Subject
+from strobe.policies.subject import Subject
+from strobe.results.traits import TreatmentTraits
 from strobe.treatments.process.wanted import Wanted
-from strobe.treatments.treatment import PROCESS, Effect, Entry, Spec, Treatment, Undo
+from strobe.treatments.switch import entry
+from strobe.treatments.treatment import Spec, Treatment, Undo
 
 _CORES = Path("/sys/devices/system/cpu")
 
 
 @dataclass
-class Threads(Treatment):
+class Threads(Treatment, key="threads"):
     """``torch.set_num_threads``; engines (OpenVINO) have threads of their own."""
 
     count: int
-    effect: Effect = "rounding"  # sums may be cut in other places
-    key = "threads"
 
     def __post_init__(self) -> None:
         self.arithmetic = min(1.0, self.count / torch.get_num_threads())
 
-    def facts(self) -> Facts:
-        return {"threads": self.count}
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.count)
 
     def apply(self, subject: Subject) -> Undo:
         if subject.device.type != "cpu":
@@ -81,14 +81,4 @@ def _candidates(subject: Subject) -> list[Spec]:
     return [{"threads": count} for count in counts if count > 0 and count != torch.get_num_threads()]
 
 
-ENTRY = Entry(
-    "threads",
-    "the number of threads of torch on the CPU (engines have their own); one fewer than the cores leaves one to the "
-    "cameras and the control loop",
-    "rounding",
-    PROCESS,
-    _make,
-    candidates=_candidates,
-    alone=lambda _, __: True,
-    of_torch=True,
-)
+ENTRY = entry("threads", _make, candidates=_candidates, alone=lambda _, __: True, of_torch=True)

@@ -1,0 +1,147 @@
+"""Documents of schema 1, in which a measurement's traits were pairs of texts, its ``facts``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from strobe.results.traits import (
+    BackboneTraits,
+    DelayTraining,
+    Facts,
+    LoaderTraits,
+    LoopTraits,
+    PolicyTraits,
+    RealTimeChunking,
+    Record,
+    Traits,
+    TreatmentTraits,
+    Value,
+)
+
+# The keys of that schema's treatments that were facts under their own names.
+_KEYS = {
+    "frames", "images", "precision", "tf32", "int8", "fp8", "channels_last", "padding", "cameras", "views",
+    "prefix_tail", "prefix_cache", "prompt", "timesteps", "masks", "lm_head", "word_tables", "words", "context_keys",
+    "unread_half", "conditioning", "last_block", "rotations", "projections", "weights", "attention", "scores", "amp",
+    "engine", "int8_engine", "memory", "threads",
+}  # fmt: skip
+_BUILDS = {"compile": "compiled", "engine": "built", "int8_engine": "built", "graph": "captured"}
+_OPTIONS = {"engine.precision": "precision", "engine build s": "build_s", "engine from cache": "from_cache"}
+
+
+def with_traits(document: dict[str, object]) -> dict[str, object]:
+    """Return ``document`` of schema 1 with typed traits in place of facts."""
+    measurements = document.get("measurements")
+    if not isinstance(measurements, list):
+        return document
+    return document | {"measurements": [_measurement(measurement) for measurement in measurements]}
+
+
+def _measurement(measurement: object) -> object:
+    if not isinstance(measurement, dict):
+        return measurement  # for the schema to refuse
+    facts = measurement.get("facts")
+    if not isinstance(facts, dict) or any(isinstance(value, list | dict) for value in facts.values()):
+        return measurement  # likewise, or of a study whose measurements have none
+    others = {name: value for name, value in measurement.items() if name != "facts"}
+    return others | {"traits": traits_of(facts)}
+
+
+def traits_of(facts: Facts) -> Traits:
+    """Return the traits that ``facts`` say. What no field takes, such as other packages' own, becomes a note."""
+    left = dict(facts)
+    traits = Traits(treatments=list(_treatments(left)))
+    for name, label in list(_labels(Traits, left)):
+        setattr(traits, name, left.pop(label))
+    traits.policy = _filled(PolicyTraits, left)
+    if (delay_training := _filled(DelayTraining, left)) is not None:
+        traits.policy = traits.policy or PolicyTraits()
+        traits.policy.delay_training = delay_training
+    traits.backbone = _filled(BackboneTraits, left)
+    traits.loader = _filled(LoaderTraits, left)
+    traits.loop = _filled(LoopTraits, left)
+    traits.notes = left
+    return traits
+
+
+def _treatments(left: Facts) -> Iterator[TreatmentTraits]:
+    """Yield the treatments, in the order in which they were put on, and take their facts out of ``left``."""
+    for label in list(left):
+        if label not in left:
+            continue  # taken with an earlier one
+        if label == "rtc.enabled":
+            on = left.pop(label)
+            guidance = _filled(RealTimeChunking, left) or (RealTimeChunking() if on is True else None)
+            yield TreatmentTraits(key="rtc", value=on, rtc=guidance)
+        elif label == "rtc.guidance":
+            yield TreatmentTraits(key="guidance", value=left.pop(label))
+        elif label == "compiled" and left[label]:
+            del left[label]
+            yield from _on_parts("compile", "compile mode", left)
+        elif label.startswith("graph.") and left.pop("captured", None):
+            for graph in [one for one in left if one.startswith("graph.")]:
+                del left[graph]
+                yield TreatmentTraits(key="graph", value=graph.removeprefix("graph."), builds="captured")
+        elif label == "micro-batches":
+            yield TreatmentTraits(key="accumulate", value=left.pop(label))
+        elif label == "optimizer":
+            yield TreatmentTraits(key=str(left.pop(label)), value=True)
+        elif label.startswith("policy."):
+            names = [one for one in left if one.startswith("policy.")]
+            settings = {name.removeprefix("policy."): left.pop(name) for name in names}
+            yield TreatmentTraits(key="policy", settings=settings)
+        elif label in _KEYS:
+            yield from _on_parts(label, label, left)
+
+
+def _on_parts(key: str, label: str, left: Facts) -> list[TreatmentTraits]:
+    """Return the treatments ``key``, one for each part: values on several parts were joined in a text."""
+    joined: dict[str, Value] = {"value": left.pop(label, None), "part": left.pop(f"{key}.part", "")}
+    if key in ("engine", "int8_engine"):
+        joined |= {name: left.pop(fact) for fact, name in _OPTIONS.items() if fact in left}
+    if f"{key} in lerobot-train" in left:
+        joined["lerobot_flag"] = left.pop(f"{key} in lerobot-train")
+    if f"{key} layers" in left:
+        joined["layers"] = left.pop(f"{key} layers")
+    skipped = str(left.pop(f"{key} not", "")).split(", ")
+    parts = str(joined["part"]).split(", ")
+    values = {name: value.split(", ") if isinstance(value, str) else [value] for name, value in joined.items()}
+    if len(parts) == 1 or any(len(one) not in (1, len(parts)) for one in values.values()):
+        parts, values = parts[:1], {name: [value] for name, value in joined.items()}
+    records = []
+    for index in range(len(parts)):
+        given = {name: one[index if len(one) > 1 else 0] for name, one in values.items()}
+        records.append({"key": key, "builds": _BUILDS.get(key, ""), "left_out": list(filter(None, skipped)), **given})
+    try:
+        return [TreatmentTraits.model_validate(record) for record in records]
+    except ValidationError:  # numbers joined in a text of which it is not known whose they are
+        text = {"value": joined["value"], "part": str(joined["part"])}
+        notes = {name: value for name, value in joined.items() if name not in text}
+        return [TreatmentTraits.model_validate({"key": key, "builds": _BUILDS.get(key, ""), **text, "notes": notes})]
+
+
+def _filled[R: Record](kind: type[R], left: Facts) -> R | None:
+    """Return a record of what ``left`` has of its fields, which is taken out; None where it has none."""
+    labels = dict(_labels(kind, left))
+    if not labels:
+        return None
+    try:
+        record = kind.model_validate({name: left[label] for name, label in labels.items()})
+    except ValidationError:  # without a field that it must have
+        return None
+    for label in labels.values():
+        del left[label]
+    return record
+
+
+def _labels(kind: type[Record], left: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the names of the fields of ``kind`` that ``left`` has a fitting value for, with their labels there."""
+    for name, field in kind.model_fields.items():
+        if field.title is not None and field.title in left:
+            with contextlib.suppress(ValidationError):
+                TypeAdapter(cast(Any, field.annotation)).validate_python(left[field.title], strict=True)
+                yield name, field.title

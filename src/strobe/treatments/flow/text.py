@@ -1,0 +1,125 @@
+"""A task's words: read once by their encoder, and looked up without a copy of the vocabulary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from strobe.policies.subject import Subject
+from strobe.treatments.flow.places import deriving, weights_seen
+from strobe.treatments.graphs.host_work import in_region
+from strobe.treatments.parts import parts_of
+from strobe.treatments.patch import Patches
+from strobe.treatments.switch import Switch
+from strobe.treatments.treatment import Undo, policy_of
+
+# A text encoder reads each task once: its answer is the same in all chunks of an episode.
+# FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while
+# the encoder's weights are the same.
+
+
+_MOST = 8  # tasks that are remembered; a robot has one at a time, and a comparison a few
+
+
+@dataclass
+class _Encoded:
+    """The arguments of a call, and what the encoder made of them: a tensor or a tuple of tensors."""
+
+    given: Any
+    made: Any
+
+
+@dataclass
+class WordsOnce(Switch, key="words", of=lambda family: family.words):
+    """The text encoder runs for a task that it has not read yet; otherwise a copy of its earlier answer is given."""
+
+    _encoded: list[_Encoded] = field(default_factory=list, init=False, repr=False)
+    _weights: Any = field(default=None, init=False, repr=False)
+
+    def apply(self, subject: Subject) -> Undo:
+        self.require(subject)
+        record = subject.family.words
+        assert record is not None
+        policy: Any = subject.module
+        encoder, (path, method) = record.encoder(policy), record.encoding
+        patches = Patches()
+
+        def around(encode: Any) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                # A graph or a compiled program cannot look at the words, and would hold one task's for ever.
+                if deriving() or in_region() or torch.compiler.is_compiling():
+                    return encode(*args, **kwargs)
+                given, weights = (args, kwargs), weights_seen(encoder)
+                if weights != self._weights:
+                    self._encoded.clear()
+                    self._weights = weights
+                known = next((one for one in self._encoded if _alike(one.given, given)), None)
+                if known is None:
+                    known = _Encoded(_copy(given), _copy(encode(*args, **kwargs)))
+                    self._encoded[:] = [*self._encoded[1 - _MOST :], known]
+                return _copy(known.made)
+
+            return call
+
+        patches.wrap(attrgetter(path)(policy), method, around)
+        return patches.undo
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether two calls' arguments are the same, tensors by their values."""
+    (mine, form), (theirs, other_form) = tree_flatten(one), tree_flatten(other)
+    return form == other_form and all(map(_same, mine, theirs))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (one, other)]
+        return kinds[0] == kinds[1] and torch.equal(one, other)
+    return type(one) is type(other) and one == other
+
+
+def _copy(held: Any) -> Any:
+    """Return ``held`` with tensors of its own, which nobody else writes to."""
+    return tree_map_only(Tensor, Tensor.clone, held)
+
+
+ONCE = WordsOnce.entry(parts=("text encoder",))
+
+
+# A vocabulary of two tables, read from each where LeRobot first joins them to one, on every call.
+# MolmoAct2 keeps its additional words in a table of their own. To look words up it joins both: a copy of the whole
+# vocabulary, 0.8 GB in bfloat16, for some hundred rows.
+
+
+@dataclass
+class TablesApart(Switch, key="word_tables", of=lambda family: family.word_tables):
+    """Each word's row comes from the table that has it. Where gradients are wanted the tables are joined."""
+
+    def apply(self, subject: Subject) -> Undo:
+        self.require(subject)
+        table: Any = policy_of(subject).policy.get_submodule(subject.family.word_tables)
+        patches = Patches()
+
+        def apart(forward: Any) -> Any:
+            return lambda words: forward(words) if deriving() else _rows(table, words)
+
+        patches.wrap(table, "forward", apart)
+        return patches.undo
+
+
+def _rows(table: Any, words: Tensor) -> Tensor:
+    """Return the rows of ``words`` (...), (..., width), without a look at their values on the host."""
+    first, further = table.embedding, table.new_embedding
+    count = first.shape[0]
+    rows = functional.embedding(words.clamp(max=count - 1), first)
+    others = functional.embedding((words - count).clamp(min=0), further)
+    return torch.where((words >= count).unsqueeze(-1), others, rows)
+
+
+TABLES = TablesApart.entry(parts=lambda subject, _: parts_of(subject, (subject.family.word_tables,)))
