@@ -303,6 +303,7 @@ def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig,
         assert main(["dataloader", *argv]) == 2
 
 
+@pytest.mark.matrix
 def test_a_killed_search_leaves_no_process(config: TrainPipelineConfig) -> None:
     flags = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", "--policy.type=act"]
     script = str(Path(__file__).parent / "waiting_loader.py")

@@ -352,7 +352,7 @@ def test_the_command_shows_and_keeps_a_replay(kept, tmp_path, capsys):
         (["--inference_delay=fast"], "--inference_delay=fast: max (LeRobot's own), p95, or a number of actions"),
         (["--latency=fast"], "--latency=fast: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"),
         (["--latency=xnan"], "--latency=xnan: must be a finite number, 0 or more"),
-        (["--rtc_version=5"], "--rtc_version=5: installed, or 4454"),
+        (["--rtc_version=5"], "--rtc_version=5: known: 4454, installed"),
         (["--policy.num_steps=1"], "--policy.num_steps needs the policy, asked on kept observations: record it with"),
         (["--inference.type=sync", "--inference_delay=3"], "--inference_delay is about --inference.type=rtc"),
         (["--drawz=3"], "unknown flag --drawz: did you mean --draws?"),

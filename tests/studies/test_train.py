@@ -27,7 +27,7 @@ from torch.utils.data import get_worker_info
 
 from strobe.errors import UserError
 from strobe.kinds import advise, document
-from strobe.loops import training
+from strobe.loops import training as watched_training
 from strobe.report import markdown
 from strobe.studies.training.answer import LOADING, STEP
 from strobe.studies.training.summary import section_price_ms
@@ -69,7 +69,7 @@ def steps_of(monkeypatch):
     A step is the mean of those done, without the pauses planted in them, or each would be longer than the one before,
     and without the first step, which can take many times as long as the others.
     """
-    original, mean = training.loop.update_policy, multiprocessing.Value("d", 0.0)
+    original, mean = watched_training.loop.update_policy, multiprocessing.Value("d", 0.0)
     took = []
 
     def timed(*args, **kwargs):
@@ -79,7 +79,7 @@ def steps_of(monkeypatch):
         mean.value = fmean(took[1:]) if len(took) > 1 else 0.0
         return found
 
-    monkeypatch.setattr(training.loop, "update_policy", timed)
+    monkeypatch.setattr(watched_training.loop, "update_policy", timed)
     return lambda steps, least: lambda: max(steps * mean.value, least)
 
 
@@ -142,6 +142,7 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
+@pytest.mark.matrix
 def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.transforms.transforms import ImageTransforms
 
@@ -151,6 +152,7 @@ def test_a_slow_image_transform_is_named(dataset, tmp_path, monkeypatch, steps_o
     assert result.training.bound == "data"
 
 
+@pytest.mark.matrix
 def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
     # A stand-in for a slow disk: opening a file takes long, and no core is busy meanwhile.
     import av
@@ -176,6 +178,7 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert any(stall.cause == "one step in 2" for stall in result.training.stalls)
 
 
+@pytest.mark.matrix
 def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from lerobot.policies.act.modeling_act import ACTEncoder
 
@@ -186,6 +189,7 @@ def test_a_slow_forward_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert any(title.startswith("encoder takes") for title in titles)
 
 
+@pytest.mark.matrix
 def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from accelerate.optimizer import AcceleratedOptimizer
 
@@ -194,11 +198,12 @@ def test_a_slow_optimizer_is_named(dataset, tmp_path, monkeypatch, steps_of):
     assert found & {*CAUSES, "slow-optimizer"} == {"slow-optimizer"}
 
 
+@pytest.mark.matrix
 def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of):
     def save(checkpoint_dir, **_):  # takes its time and writes nothing: real ones took most of this test
         checkpoint_dir.mkdir(parents=True)
 
-    monkeypatch.setattr(training.loop, "save_checkpoint", slowed(save, steps_of(1, least=0.3)))
+    monkeypatch.setattr(watched_training.loop, "save_checkpoint", slowed(save, steps_of(1, least=0.3)))
     result = trained(dataset, tmp_path / "out", "--save_checkpoint=true", "--save_freq=2", steps=FEW).result
     assert rules(advise(result)) >= {"frequent-checkpoints"}
     checkpoint = next(stall for stall in result.training.stalls if stall.cause == "checkpoint")
@@ -225,7 +230,7 @@ def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
 def failed_without_workers(dataset, tmp_path_factory):
     """A training that loads its own data and fails in its fourth step."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(training.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
+        monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
         return trained(dataset, tmp_path_factory.mktemp("failed") / "out", workers=0).result
 
 
@@ -238,6 +243,7 @@ def test_without_workers_the_training_process_loads(failed_without_workers):
     assert batch.share <= waiting.share
 
 
+@pytest.mark.matrix
 def test_spawned_workers_are_seen_too(dataset, tmp_path):
     result = trained(dataset, tmp_path / "out", "--dataloader_multiprocessing_context=spawn", steps=4, workers=1).result
     assert [worker.name for worker in result.training.loader] == ["worker 0"]
@@ -270,7 +276,7 @@ def test_evaluation_is_a_part_of_its_own(partly_recorded):
 
 def raising_in(step, error):
     """LeRobot's ``update_policy``, raising ``error`` in the step of that number."""
-    original, calls = training.loop.update_policy, []
+    original, calls = watched_training.loop.update_policy, []
 
     def update(*args, **kwargs):
         calls.append(1)
@@ -282,7 +288,7 @@ def raising_in(step, error):
 
 
 def test_an_interrupted_run_keeps_its_steps(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(training.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
+    monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
     result = trained(dataset, tmp_path / "out", workers=1).result
     assert result.status == "interrupted"
     assert result.training.steps == 4
@@ -297,7 +303,7 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
 
 
 def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
-    monkeypatch.setattr(training.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
+    monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
     result = trained(dataset, tmp_path / "out", workers=0).result
     assert result.training.steps == 1
     assert "CUDA out of memory" in markdown.render(document(result))
