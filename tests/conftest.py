@@ -90,8 +90,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
                 took[name] = seconds + report.duration, cpu_s + getattr(report, "cpu_s", 0.0)
     slowest = sorted(took.items(), key=lambda item: ("::" in item[0], -item[1][0]))
     lines = [f"{seconds:8.2f} s {cpu_s:8.2f} s CPU  {name}\n" for name, (seconds, cpu_s) in slowest]
-    assert config.cache is not None
-    config.cache.mkdir("durations").joinpath("last.txt").write_text("".join(lines))
+    cache = getattr(config, "cache", None)
+    if cache is not None:  # pytest was not started with -p no:cacheprovider
+        cache.mkdir("durations").joinpath("last.txt").write_text("".join(lines))
 
 
 def _ordinary_priority() -> None:

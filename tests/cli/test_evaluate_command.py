@@ -116,7 +116,7 @@ WRONG = {
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),
     "recipes": ([*PLAYS, "--recipe=a/fast.yaml,b/fast.yaml"], "two recipes called fast.yaml"),
-    "render": ([*PLAYS, "--render=never"], "--render=never: write needed or always"),
+    "render": ([*PLAYS, "--render=never"], "--render=never: known: always, needed"),
     "parallel": ([*PLAYS, "--parallel=many"], "--parallel=many: write a number of processes from 1 on, or auto"),
     "launcher": ([*PLAYS, "--launcher=slurm"], "known: local, ray"),
     "cluster": ([*PLAYS, "--ray.address=auto"], "--ray.address needs --launcher=ray"),

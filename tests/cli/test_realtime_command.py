@@ -21,7 +21,7 @@ PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_
 def rollout(folder: Path, ms: float) -> Path:
     """A folder with a rollout's events, whose calls take ``ms``."""
     folder.mkdir()
-    lines = [json.dumps(header()), json.dumps(rtc(lambda call: ms if call else 4000.0))]
+    lines = [json.dumps(header().to_json()), json.dumps(rtc(lambda call: ms if call else 4000.0))]
     (folder / EVENTS).write_bytes(gzip.compress("\n".join(lines).encode()))
     return folder
 

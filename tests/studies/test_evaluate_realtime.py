@@ -250,7 +250,7 @@ def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     with pytest.raises(UserError, match="no episode has ended in it"):
         parse_latency(str(tmp_path))
     (tmp_path / NAME).write_text("{}\n")
-    with pytest.raises(UserError, match="line 1 is no episode"):
+    with pytest.raises(UserError, match="line 1 is not a valid episode"):
         parse_latency(f"{tmp_path / NAME}")
 
 

@@ -64,7 +64,7 @@ def test_drawing_between_ticks_is_not_in_the_simulators_times():
     now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(SimpleNamespace(type="cpu"))
 
     def around(name, inner):
-        return watch.around(inner, Hook(now, "x", name), False)
+        return watch.wrap(inner, Hook(now, "x", name), False)
 
     inside.render = around(RENDER, lambda: None)
     step = around(STEP, inside.render)
