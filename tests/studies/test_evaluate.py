@@ -132,7 +132,7 @@ def test_a_file_that_is_none_of_ours_is_a_line(tmp_path):
     (tmp_path / NAME).unlink()
     EpisodeLog.begin(tmp_path, asked(plan())).close()
     (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes() + b'{"variant": 3}\n')
-    with pytest.raises(UserError, match="line 2 is no episode"):
+    with pytest.raises(UserError, match="line 2 is not a valid episode"):
         EpisodeLog.resume(tmp_path, asked(plan()))
 
 
