@@ -33,10 +33,10 @@ check: env ## what to run before each commit, in a minute: style, types, floors,
 	$(PYTEST) -m "not matrix and not browser" $(CHECKED) $(ARGS); tests=$$?; \
 	wait $$lint; linting=$$?; cat $$linted; rm -f $$linted; [ $$tests = 0 ] && [ $$linting = 0 ]
 
-test: env ## run the tests, each mechanism on one architecture (8 min)
+test: env ## run the tests, each mechanism on one architecture
 	@$(PYTEST) -m "not matrix" $(ARGS)
 
-test-all: env ## run all tests, as CI does (12 min)
+test-all: env ## run all tests, as CI does
 	@$(PYTEST) $(ARGS)
 
 approve: env ## write what Strobe prints into tests/approved anew; read the diff before you commit it
