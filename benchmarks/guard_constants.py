@@ -343,7 +343,7 @@ class Unwatched:
     def progress(self, progress: Any) -> None:
         pass
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         pass
 
 

@@ -33,7 +33,7 @@ class Lines(SilentClimb):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self.lines.append(line)
 
 
@@ -108,7 +108,7 @@ def test_a_rung_is_played_until_it_is_decided(tasks, ends, played, kind, episode
 
 def test_ctrl_c_keeps_the_pairs_that_were_played(episodes, monkeypatch):
     class Pressing(Lines):
-        def said(self, line: str) -> None:
+        def say(self, line: str) -> None:
             raise KeyboardInterrupt
 
     judged, interrupted = episodes.against(Variant("rung 1"), Pressing())

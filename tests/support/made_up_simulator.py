@@ -53,7 +53,7 @@ class Lines:
     def stage(self, what: str) -> None:
         self.lines.append(f"… {what}")
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self.lines.append(line)
 
     def progress(self, progress: Progress) -> None:

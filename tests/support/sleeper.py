@@ -98,7 +98,7 @@ class Lines(SilentClimb):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         self.lines.append(line)
 
 

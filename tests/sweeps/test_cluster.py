@@ -104,7 +104,7 @@ class Heard:
     def began(self, job: Job, node: str = "") -> None:
         self.began_.append((job.key, node))
 
-    def said(self, job: Job, line: str) -> None: ...
+    def say(self, job: Job, line: str) -> None: ...
 
     def lost(self, job: Job, why: str) -> None:
         self.lost_.append((job.key, why))
@@ -233,7 +233,7 @@ def test_two_nodes_play_the_table_of_one_process_though_one_of_them_dies(
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with Players(two.address, 1, lines.said) as players:
+    with Players(two.address, 1, lines.say) as players:
         players.begin(OnNodes(Slow(begun), once={4: 600.0}), True, files.update)
         together = evaluated(tmp_path / "many", plan(12), players, lines=lines)
     killer.join()

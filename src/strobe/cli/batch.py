@@ -134,7 +134,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
                 if outcome is None or (config.retry and outcome.status != "done"):
                     job = Job(cell.key, 1, STUDY, cell.argv, _label(size, predicted), folder, limits)
                     live.began(job)
-                    outcome = execute(job, lambda line, job=job: live.said(job, line), server=server)
+                    outcome = execute(job, lambda line, job=job: live.say(job, line), server=server)
                     live.ended(job, outcome)
                 _record(search, size, outcome, folder)
         except KeyboardInterrupt:

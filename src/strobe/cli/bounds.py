@@ -1,4 +1,4 @@
-"""What a flag takes: declared with a config's field, checked for every config, shown by --help.
+"""Bounds and choices of a flag: declared with a config's field, checked for every config, shown by --help.
 
     depth: int = field(default=1, metadata=at_least(1))
     render: str = field(default="needed", metadata=one_of("needed", "always"))

@@ -93,7 +93,7 @@ def _workers(config: EvaluateConfig, live: Live) -> contextlib.AbstractContextMa
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
-        return Players(config.ray.address, parse_each(config.parallel), live.said)
+        return Players(config.ray.address, parse_each(config.parallel), live.say)
     count = parse_parallel(config.parallel)
     # Started before the policy is loaded here: they import torch and LeRobot meanwhile.
     return Workers(count) if count > 1 else contextlib.nullcontext()
@@ -128,7 +128,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         rows = timed(variants.all, timings) if timings else variants.all
         plan = Plan(rows, stage.tasks, config.episodes, config.margin, config.seed)
         log, folder = _log(config, _settings(config, subject, plan, threads), subject.info.name)
-        live.said(f"each episode is saved in {log.path}")
+        live.say(f"each episode is saved in {log.path}")
         films = Filming(stage, plan, config.videos, folder, config.env.fps)
         # True to time, many rows are one variant, whose chunk takes as long in all of them.
         iterations = 0 if timings else config.latency_iterations
@@ -161,7 +161,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
 
 @dataclass(frozen=True)
 class _Start:
-    """What workers get ready to play. ``films`` is the `Filming` of this process."""
+    """The flags and the policy from which workers get ready to play; ``films``: the `Filming` of this process."""
 
     flags: PolicyOptions
     config: EvaluateConfig
@@ -200,9 +200,7 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     )
     if isinstance(workers, Workers):
         require_memory(subject, workers.free)
-        live.said(
-            f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}"
-        )
+        live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
         workers.begin(alike)
         return
     kind = subject.device.type
@@ -210,7 +208,7 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     overrides = [flag for flag in flags.overrides if not flag.startswith("--device=")]
     path = str(Path(flags.path).absolute()) if flags.path and Path(flags.path).is_dir() else flags.path
     alike = replace(alike, path=path, overrides=[*overrides, f"--device={kind}"])
-    live.said(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
+    live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
     workers.begin(Elsewhere(alike, tuple(recipe.read_bytes() for recipe in alike.recipes)), kind == "cpu", films.write)
 
 

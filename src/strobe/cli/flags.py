@@ -68,7 +68,7 @@ class VideoFlags:
 
 @dataclass
 class InputFlags:
-    """What the policy or model is fed, and on which device."""
+    """The inputs of the policy or model, and its device."""
 
     # Frames of a LeRobotDataset as inputs: --dataset.root=FOLDER (or --dataset.repo_id=ID from the Hub or its cache).
     dataset: DatasetConfig | None = None

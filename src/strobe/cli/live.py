@@ -94,7 +94,7 @@ class Live(_Bar):
         if self._bar is not None:
             self.stage(what)
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -104,7 +104,7 @@ class Live(_Bar):
             if time.monotonic() >= self._due:
                 self._due = time.monotonic() + EVERY_S
                 many = f"{progress.done} of {progress.expected}" if progress.expected else progress.done
-                self.said(f"… {self._what}: {many} {progress.unit}{time_left}")
+                self.say(f"… {self._what}: {many} {progress.unit}{time_left}")
             return
         if self._task is None:
             return
@@ -145,7 +145,7 @@ class CellsLive(_Bar):
         self._running[job.key, job.repeat] = f"{job.label}{f' on {node}' if node else ''}"
         self._update("")
 
-    def said(self, job: Job, line: str) -> None:
+    def say(self, job: Job, line: str) -> None:
         self._update(line)
 
     def lost(self, job: Job, why: str) -> None:

@@ -74,7 +74,7 @@ class RehearseConfig(OutputFlags):
 
 @dataclass
 class Staging:
-    """What is played, and how.
+    """The stage of a rehearsal, as the command line describes it.
 
     Args:
         frames: camera → what it shows; '' for all others.

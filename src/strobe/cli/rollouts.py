@@ -1,4 +1,4 @@
-"""What `strobe rollout` and `strobe rehearse` share: LeRobot's loop, the events, the bench, what a run leaves."""
+"""Work that `strobe rollout` and `strobe rehearse` share: LeRobot's loop, the events, the bench, the files of a run."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.deploy.twin import Call, Twin, kept
+from strobe.deploy.twin import Call, Twin, unchanged
 from strobe.errors import UserError
 from strobe.measure.agreement import agree, in_common, in_words
 from strobe.measure.guard import Guard, Judgement
@@ -129,7 +129,7 @@ def put_on(
     variant = Variant(name, treatments)
     if not check and not twin:
         return Applied(subject, recipe, name, treatments, Treated(subject, variant), guard)
-    with kept(subject.policy, subject.device):
+    with unchanged(subject.policy, subject.device):
         return _checked(subject, recipe, variant, guard, treatments, check, twin, seconds)
 
 

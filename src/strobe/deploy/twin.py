@@ -271,7 +271,7 @@ def _own_object(policy: nn.Module, value: Any) -> bool:
 
 
 @contextlib.contextmanager
-def kept(policy: nn.Module, device: torch.device) -> Iterator[None]:
+def unchanged(policy: nn.Module, device: torch.device) -> Iterator[None]:
     """Inside, the policy may be called and reset, and generators seeded; after it all of that is as it was before."""
     modes = {module: module.training for module in policy.modules()}
     before, working = state_of(policy), copied_state(policy)

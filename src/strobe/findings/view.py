@@ -132,7 +132,7 @@ def percent(share: float) -> str:
 
 
 def evidence_of(found: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
-    """What a finding on one part rests on; ``saved`` is the share that it may save, by default the part's own."""
+    """Return the evidence of a finding on one part; ``saved``: the share that it may save (default: the part's)."""
     whole, saved = whole_ms(measurement), found.share if saved is None else saved
     seen: dict[str, float | str | None] = {"share": found.share, "part_ms": found.ms, "whole_ms": whole}
     return seen | {"without_ms": without(whole, saved), "gain_share": min(saved, 1.0)}

@@ -1,4 +1,4 @@
-"""What a rollout's calls cost the calling thread, and the same call again once the robot is at rest.
+"""The price of a rollout's calls: what they cost the calling thread, and the same call again once the robot is at rest.
 
 During the run a call is bracketed by `begin` and `end`, which read the thread's clocks: a few microseconds a call.
 They keep what the call was given last, and nothing that holds the robot: it switches its torque off when nobody holds

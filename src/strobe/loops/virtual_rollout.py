@@ -294,7 +294,7 @@ def _queue(loop: VirtualLoop) -> Any:
             loop.look()
             return super().qsize()
 
-        def left(self) -> int:
+        def remaining(self) -> int:
             return super().qsize()
 
         def merge(

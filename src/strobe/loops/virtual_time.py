@@ -238,7 +238,7 @@ class _Loop:
         return action, waited
 
     def _depth(self) -> int | None:
-        left = self.queue.left() if self.queue is not None else actions_left(self.inputs.policy)
+        left = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
         return left if left >= 0 else None
 
     def predicting(self) -> contextlib.AbstractContextManager[Any]:
@@ -276,7 +276,7 @@ class _Loop:
             return
         start, self.observed, assumed, length = call
         self.played.calls.append(
-            Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.left())
+            Call(round(start), round(self.now), length, assumed, delay, max(0, executed), queue.remaining())
         )
 
 

@@ -76,7 +76,7 @@ class Judgement:
 
     @property
     def unjudged(self) -> str:
-        """What is missing and what to give, in words; '' where all was judged."""
+        """The missing figures and what to give, in words; '' where all was judged."""
         return self.words if self.outcome == "not judged" else ""
 
 
@@ -320,7 +320,7 @@ def _executed(agreement: Agreement) -> str:
 
 
 def _missing(name: str, agreement: Agreement) -> str:
-    """What a limit lacks, and what to give instead."""
+    """Say what a limit lacks, and what to give instead."""
     if agreement.unjudged:
         return agreement.unjudged
     if name in _OF_THE_OTHER[agreement.of]:

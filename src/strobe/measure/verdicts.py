@@ -283,7 +283,7 @@ def _ratio(first: Ends, own: Ends, first_runs: int, own_runs: int, between: floa
 
 
 def _between(cells: Sequence[Sequence[Array]], share: float, level: float) -> float | None:
-    """What to allow for between one run and one other, from what repeats differ by; None where there are none."""
+    """Return the difference to allow for between two single runs, by how repeats differ; None without repeats."""
     from scipy import stats
 
     known = [np.array([np.quantile(run, share) for run in runs]) for runs in cells]

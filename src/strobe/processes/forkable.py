@@ -1,4 +1,4 @@
-"""What a fork loses: threads, a device's driver, and pages of files.
+"""Things that a fork loses: threads, a device's driver, and pages of files.
 
 A thread of the parent is missing in the child, and a device's driver does not outlive a fork (`unfit`). Pages that only
 mirror a file, such as those of torch's libraries, come back one by one when they are touched. Until then they are

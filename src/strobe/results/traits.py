@@ -153,7 +153,7 @@ class LoopTraits(Record):
 
 
 class Traits(Record):
-    """What ran, in fields that are decided by; None and '' for what does not apply."""
+    """The run as rules and studies decide by it, in typed fields; None and '' for what does not apply."""
 
     recipe: str = Field(default="", title="recipe", description="file whose treatments are on")
     treatments: list[TreatmentTraits] = Field(

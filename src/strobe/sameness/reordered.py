@@ -26,12 +26,12 @@ from strobe.treatments.treatment import Variant
 
 @dataclass
 class Reordered:
-    """What `reordered` met."""
+    """The operators that `reordered` met."""
 
     same: dict[str, int] = field(default_factory=dict)  # operator with products whose sums stayed as they were → calls
 
     def __str__(self) -> str:
-        """What was not reordered, in words; '' where all sums were."""
+        """The sums that were not reordered, in words; '' where all sums were."""
         calls = sum(self.same.values())
         return f"but not those of {', '.join(sorted(self.same))} ({calls} call{'s' * (calls != 1)})" if calls else ""
 

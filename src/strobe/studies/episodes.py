@@ -24,7 +24,7 @@ class Watching(Protocol):
 
     def progress(self, progress: Progress) -> None: ...
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Print a line that stays."""
 
 
@@ -96,7 +96,7 @@ class Episodes:
                 took = time.perf_counter() - begun
                 remaining = took / len(pairs) * (self.planned - len(pairs))
                 watching.progress(Progress(len(pairs), self.planned, took, remaining, "pairs of episodes"))
-                watching.said(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
+                watching.say(f"pair {len(pairs)} of {self.planned}: {_in_words(pair)}")
                 if decide(differences_of(pairs), self.margin, level, len(self.tasks)).kind != "undecided":
                     break
         except KeyboardInterrupt:

@@ -131,7 +131,7 @@ class _Alike:
 
     @property
     def about(self) -> tuple[str, str]:
-        """What runs that are not alike may still share: what was measured, and of what."""
+        """Return the study and the subject, which unlike runs may still share."""
         return self.measured, self.subject
 
 
@@ -164,7 +164,7 @@ def _not_read(unread: Sequence[Unread], ended: Sequence[Run], whole: Sequence[Ru
 
 
 def _new(found: Sequence[_Alike]) -> list[str]:
-    """What the newest run of a subject measured for the first time, or otherwise than before."""
+    """Return the figures that the newest run of a subject has for the first time, or measured otherwise than before."""
     newest = max((one.seen[-1][0].result.started for one in found), default=None)
     said = []
     for one in found:

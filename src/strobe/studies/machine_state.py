@@ -1,4 +1,4 @@
-"""What a study needs to know of its machine before it measures: the machine itself, and what it can do at most."""
+"""The machine as a study must know it before it measures: its description, and its ceilings."""
 
 from __future__ import annotations
 

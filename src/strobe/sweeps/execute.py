@@ -62,12 +62,12 @@ class Outcome(Data):
 
 
 class Watch(Protocol):
-    """What a launcher of cells reports to."""
+    """Receives the reports of a launcher of cells."""
 
     def began(self, job: Job, node: str = "") -> None:
         """A cell's process is about to start."""
 
-    def said(self, job: Job, line: str) -> None:
+    def say(self, job: Job, line: str) -> None:
         """A running cell has printed ``line`` last."""
 
     def lost(self, job: Job, why: str) -> None:
@@ -92,7 +92,7 @@ def run_here(jobs: Sequence[Job], watch: Watch) -> Iterator[tuple[Job, Outcome]]
     with Server() as server:
         for job in jobs:
             watch.began(job)
-            yield job, execute(job, lambda line, job=job: watch.said(job, line), server=server)
+            yield job, execute(job, lambda line, job=job: watch.say(job, line), server=server)
 
 
 def execute(

@@ -67,7 +67,7 @@ REDUCE = "__reduce_ex__"  # what copy, deepcopy and pickle ask an object for
 
 
 def reduced(owner: Any, protocol: Any) -> Any:
-    """What ``owner`` is copied or pickled from, as if no probe were on it: theirs run the original's code."""
+    """Return the state to copy or pickle ``owner`` from, without its probes, which would run the original's code."""
     kind: Any = type(owner)
     made = kind.__reduce_ex__(owner, protocol)
     if isinstance(made, str) or len(made) < 3:

@@ -182,7 +182,7 @@ def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
 
 @dataclass(frozen=True, eq=False)
 class _Put:
-    """What was put in the place of ``own`` (`_MISSING`: of what the owner's class has)."""
+    """The replacement of ``own`` (`_MISSING`: of what the owner's class has)."""
 
     owner: Any
     attribute: str

@@ -19,7 +19,7 @@ Parts = Callable[[Subject, Spec], Sequence[str]]
 
 
 class Hooks(TypedDict, total=False):
-    """What an entry says beside its words; see `Entry`."""
+    """Arguments of an entry besides its words; see `Entry`."""
 
     candidates: Callable[[Subject], Sequence[Spec]]
     replaces: bool

@@ -38,7 +38,7 @@ class OnTop(Protocol):
         ...
 
     def below_again(self) -> None:
-        """What is below was put on anew."""
+        """Note that the treatments below were put on again."""
         ...
 
 

@@ -30,7 +30,7 @@ _RECORDED = ("--dataset.root", "--dataset.push_to_hub", "--resume")
 
 @dataclass(frozen=True, kw_only=True)
 class RehearsalOptions:
-    """What stands in for the robot, and what goes wrong.
+    """The stand-ins for the robot, and the faults that strike.
 
     Args:
         frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.

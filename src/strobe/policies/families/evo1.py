@@ -35,7 +35,6 @@ _SPECIAL = {
     "</img>": 151666,
     "<IMG_CONTEXT>": 151667,
 }
-_CONTEXT = list(_SPECIAL).index("<IMG_CONTEXT>")
 VOCABULARY = Vocabulary(
     151674,
     (

@@ -13,7 +13,6 @@ from torch import nn
 
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 
-WAN = "Wan-AI/Wan2.2-TI2V-5B-Diffusers"
 UMT5 = "google/umt5-xxl"
 WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim
 CHANNELS = 48  # of the VAE's latents; both policies have the number in their code

@@ -28,7 +28,7 @@ def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[Dat
 
 
 def faults_of(config: TrainPipelineConfig, root: Path) -> list[str]:
-    """What is wrong with the dataset at ``root``, in notes.
+    """Return the faults of the dataset at ``root``, as notes.
 
     Raises:
         UserError: frames of it cannot be read. A loader that fails for that says nothing about its settings.

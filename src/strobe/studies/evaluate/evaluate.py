@@ -64,7 +64,7 @@ def evaluate(
     result = begin_result(EvaluateResult, subject, title, options, watching, **fields)
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
-        watching.said(result.foresight)
+        watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
     if play(plan, player, log, watching):

@@ -49,7 +49,7 @@ class EpisodeReporter(Protocol):
 
     def progress(self, progress: Progress) -> None: ...
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """A line that stays."""
 
 
@@ -71,7 +71,7 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
         while True:
             for start, verdicts in order.advance(log.episodes):
                 for verdict in verdicts:
-                    watching.said(verdict)
+                    watching.say(verdict)
                 counter.scored(start, order.counted)
             if order.done:  # what is still being played is not needed
                 return False
@@ -145,4 +145,4 @@ class _Counter:
         for one in self._plan.candidates:
             won = [line.success for (name, _, _), line in counted.items() if name == one.name]
             scores.append(f"{one.name} {sum(won)} of {len(won)}")
-        self._watching.said(f"{start[0]}, seed {start[1]}: {'; '.join(scores)}")
+        self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores)}")

@@ -222,7 +222,7 @@ def _build_s(rank: int) -> float:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What candidates can gain on one machine, by its ceilings.
+    """The most that candidates can gain on one machine, by its ceilings.
 
     FLOP and bytes are counted once, of the policy as it is. What decides is how the least times by the roofline compare
     (`measure/roofline.py`). That holds for the rungs above it too, since fewer FLOP shrink both sides alike.

@@ -74,7 +74,7 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
                 verdict = verdict_of(measured, names[best], names[rung])
             tried.outcome, reason = outcome_of(verdict)
             tried.reason, tried.verdict = f"{reason} in the closing run", verdict
-            climb.reporter.said(f"{names[rung]}: not kept, {tried.reason}")
+            climb.reporter.say(f"{names[rung]}: not kept, {tried.reason}")
     del steps[best + 1 :]
 
 
@@ -104,11 +104,11 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
             else:
                 judgement = guard.judge(variants[name], comparison.agreement)
                 comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
-                reporter.said(f"{name}: {moved(comparison.agreement)}; {comparison.agreement.how}")
+                reporter.say(f"{name}: {moved(comparison.agreement)}; {comparison.agreement.how}")
             if comparison.outcome == "held":
                 return
             choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"
-            reporter.said(f"{name} is refused: {choosing.refused[name]}")
+            reporter.say(f"{name} is refused: {choosing.refused[name]}")
     except KeyboardInterrupt:
         result.status = "interrupted"
         result.notes.append("interrupted before the actions of the chosen rung were looked at closely")
@@ -155,14 +155,14 @@ def prove(
             judged, interrupted = episodes.against(rung, watching)
         except CandidateFailed as error:
             refused[name] = str(error)
-            watching.said(f"{name} is refused: {error}")
+            watching.say(f"{name} is refused: {error}")
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
             judged.broken = guards.lost(judged)
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
-            watching.said(judged.sentence)
+            watching.say(judged.sentence)
         elif interrupted:
             result.notes.append("no paired episodes: interrupted before the first pair was played")
         unknown = judged is None and name not in refused

@@ -92,7 +92,7 @@ def optimize(
         if aim.episodes:  # first, before anything is measured that a simulator's fault could cost
             reporter.stage(f"starting {aim.env.type}")
             episodes = stack.enter_context(closing(start_episodes(subject, aim.env, aim.episodes, aim.guards, base)))
-            reporter.said(foresight(episodes.planned, episodes.margin))
+            reporter.say(foresight(episodes.planned, episodes.margin))
         title = f"{subject.info.name}: a ladder to {aim.target_hz:g} Hz"
         halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
         result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
@@ -102,7 +102,7 @@ def optimize(
         ladders = Earlier(result.subject, result.machine, under, earlier)
         climb, interrupted = _start(aim, runs, guards, ladders, began)
         if ladders.ladders:
-            reporter.said(str(ladders))
+            reporter.say(str(ladders))
         result.status, ended, measured = "interrupted", "interrupted", None
         with suppress(KeyboardInterrupt):
             if not interrupted:
@@ -114,7 +114,7 @@ def optimize(
         choosing = Choosing(result, climb.steps, interleaved=measured is not None)
         _answer(choosing, climb, episodes, ended)
         if not_saved := ladders.save(result):
-            reporter.said(not_saved)
+            reporter.say(not_saved)
     return result, measured.sections if measured is not None else []
 
 
@@ -140,7 +140,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
     if by_effect:
         limit = f"within {limit_s:.0f} s (--time_limit)"
-        reporter.said(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}")
+        reporter.say(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}")
     if glanced:
         measured = runs.first_sight(variants, counted=True)
     else:
@@ -154,12 +154,12 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     try:
         guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
     except CallFailed as error:  # the ladder is judged on the observations that are timed
-        reporter.said(f"the actions are not looked at closely: {error}")
+        reporter.say(f"the actions are not looked at closely: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
     climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
-    reporter.said(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
+    reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
     if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
-        reporter.said(too_slow)
+        reporter.say(too_slow)
     if aim.start:
         _add_start(climb, variants[1], measured)
     return climb, measured.interrupted
@@ -182,7 +182,7 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     if trial.step is not None:
         trial.step.requested = True
         climb.steps.append(trial.step)
-    climb.reporter.said(f"rung 1, asked for: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+    climb.reporter.say(f"rung 1, asked for: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
 
 
 def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:

@@ -90,7 +90,7 @@ class Climbing(Reporter, Protocol):
     def doing(self, what: str) -> None:
         """Show ``what`` for as long as it lasts."""
 
-    def said(self, line: str) -> None:
+    def say(self, line: str) -> None:
         """Print a line that stays."""
 
 
@@ -99,4 +99,4 @@ class SilentClimb(Silent):
 
     def doing(self, what: str) -> None: ...
 
-    def said(self, line: str) -> None: ...
+    def say(self, line: str) -> None: ...

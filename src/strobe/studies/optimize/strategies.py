@@ -117,7 +117,7 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
             trial = climb.begin(candidate_of(runs.subject, (spec,)))
             trial.fail(*failure(error))
             climb.add(trial)
-            climb.reporter.said(f"{trial.tried.treatment}: not kept, {trial.tried.outcome}: {trial.tried.reason}")
+            climb.reporter.say(f"{trial.tried.treatment}: not kept, {trial.tried.outcome}: {trial.tried.reason}")
         else:
             specs = (*specs, spec)
     return len(specs) < len(group.specs)

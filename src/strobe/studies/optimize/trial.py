@@ -54,11 +54,11 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     climb.add(trial)
     figures = f"{trial.figures} → " if trial.figures else ""
     if trial.step is not None:
-        climb.reporter.said(f"{head}: {figures}kept")
+        climb.reporter.say(f"{head}: {figures}kept")
         return True
     climb.runs.release(step.variant for step in climb.steps)
     kind = f"{tried.outcome}: " if tried.outcome in ("does not apply", "failed") else ""
-    climb.reporter.said(f"{head}: {figures}not kept, {kind}{tried.reason}{trial.detail}")
+    climb.reporter.say(f"{head}: {figures}not kept, {kind}{tried.reason}{trial.detail}")
     return False
 
 
@@ -168,7 +168,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     if measured is None or whole.tried.outcome != "kept":
         climb.add(whole)
         climb.runs.release(step.variant for step in climb.steps)
-        climb.reporter.said(f"{head}: {figures}not kept, {whole.tried.reason}")
+        climb.reporter.say(f"{head}: {figures}not kept, {whole.tried.reason}")
         return None
     measurements = {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
@@ -178,7 +178,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
         trial.tried.build_s = build_seconds(measured, variant.name, seconds)
         trial.accept(variant, measurements[variant.name])
         climb.add(trial)
-    climb.reporter.said(f"{head}: {figures}kept")
+    climb.reporter.say(f"{head}: {figures}kept")
     return measured
 
 

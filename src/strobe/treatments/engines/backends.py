@@ -123,7 +123,7 @@ class OpenVINO:
 
     @property
     def _floating(self) -> str:
-        """What an engine in int8 computes the rest in."""
+        """The dtype in which an engine in int8 computes the rest."""
         return "bf16" if "bf16" in self.precisions(torch.device("cpu")) and faster_in_bfloat16() else "fp32"
 
     def _run(self, compiled: Any) -> Run:

@@ -1,4 +1,4 @@
-"""What is computed and never read: a language head, a prompt's half, the ends of two passes."""
+"""Treatments of results that are never read: a language head, a prompt's half, the ends of two passes."""
 
 from __future__ import annotations
 
