@@ -143,8 +143,13 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
     driver = subprocess.Popen(argv, env=os.environ | {"PYTHONPATH": paths}, start_new_session=True)
     log = tmp_path / "many" / NAME
-    # Nine have ended, and both are in one that takes ten minutes.
-    until(lambda: len(list((tmp_path / "begun").iterdir())) == 11 and len(log.read_text().splitlines()) == 10)
+
+    # Both are then in an episode that takes ten minutes.
+    def nine_have_ended() -> bool:
+        assert driver.poll() is None, "the driver ended before it was told to"
+        return len(list((tmp_path / "begun").iterdir())) == 11 and len(log.read_text().splitlines()) == 10
+
+    until(nine_have_ended)
     family = psutil.Process(driver.pid).children(recursive=True)
     assert len(family) >= 2
     if ends == signal.SIGINT:  # a terminal sends it to all of them

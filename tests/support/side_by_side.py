@@ -88,7 +88,7 @@ def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "
     request = Request.model_validate_json(asked)
     named: Any = [SimpleNamespace(name=name) for name in request.variants]
     plan = Plan(named, request.tasks, request.episodes, request.margin, request.seed)
-    nobody: Any = SimpleNamespace(said=lambda line: None, progress=lambda progress: None)
+    nobody: Any = SimpleNamespace(say=lambda line: None, progress=lambda progress: None)
     slow = Slow(begun, {seed: seconds if seed < 3 else 600.0 for seed in range(60)})
     if address:
         with Players(address, 1, print) as players:
