@@ -7,6 +7,7 @@ test's own.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,22 @@ SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The package is installed, and its encoder takes 4 ms a step, its velocity 1 ms."""
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package is installed. A later test in this process does not find it."""
     monkeypatch.syspath_prepend(str(FOREIGN))
-    for cached in (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries):
-        cached.cache_clear()
+    cached = (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries)
+    for function in cached:
+        function.cache_clear()
     lerobot_policies.known_types()
+    yield
+    monkeypatch.undo()
+    for function in cached:
+        function.cache_clear()
+
+
+@pytest.fixture
+def clock(installed: None, monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Its encoder takes 4 ms a step, its velocity 1 ms."""
     from lerobot_policy_small_flow import modeling_small_flow as modeling
 
     clock = Clock().wind(monkeypatch)

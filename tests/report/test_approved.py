@@ -16,13 +16,15 @@ from support.golden import ALL, EXAMPLES, name_of
 from strobe.cli.main import COMMANDS, main
 from strobe.kinds import advise
 from strobe.runs import store
+from strobe.treatments import catalogue
 
 HELP = APPROVED / "help"
 
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Print without colours, at the width of a file."""
+    """Print without colours, at the width of a file, and without the treatments of packages that are installed here."""
+    monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
     for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
 
