@@ -25,6 +25,7 @@ from strobe.findings import (
     sameness,
     trust,
     view,
+    wiring,
 )
 from strobe.findings import dataloader as dataloader_rules
 from strobe.findings import ladder as ladder_rules
@@ -47,6 +48,7 @@ from strobe.report import (
     html,
     judged,
     ladder,
+    preflight,
     replay,
     rollout,
     sweep,
@@ -64,6 +66,7 @@ from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
 from strobe.results.history import History
 from strobe.results.judged import Judged
+from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -128,6 +131,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             trust.stand_ins,
         ),
     ),
+    PreflightResult: Kind[PreflightResult](preflight, wiring.RULES),
     ReplayResult: Kind[ReplayResult](replay, replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

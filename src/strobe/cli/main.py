@@ -52,6 +52,7 @@ GROUPS = {
         "history": "trends over runs or commits, with change points; a CI gate",
     },
     "Robot: does it get its actions in time?": {
+        "preflight": "is it wired? a checkpoint against its data and its robot, before anything moves",
         "rollout": "lerobot-rollout as it is; also lerobot-record, lerobot-teleoperate and remote inference",
         "rehearse": "the same on an emulated arm, with faults on demand: what would happen on the robot?",
         "replay": "what would other settings have done? replays a recorded rollout in simulated time",

@@ -46,7 +46,8 @@ class Studied:
         made_of: makes further files of the completed answer.
         folder: a folder that holds parts of the answer already (episodes, a sweep's cells); the answer is kept there.
         page: the file of a page of the answer, as ``--output`` names it.
-        code: the exit code of a run that was not interrupted; None for 0, or 1 where the answer says 'failed'.
+        code: the exit code of a run that was not interrupted, or what makes it of the completed answer; None for 0, or
+            1 where the answer says 'failed'.
         shown: False for an answer that another process shows and keeps.
         after: does what is left to do once the answer is kept in a folder (None: in no folder). Yields lines to print.
         held: left once the answer is kept, such as a lock.
@@ -62,7 +63,7 @@ class Studied:
     made_of: Callable[[Any], dict[str, bytes]] | None = None
     folder: Path | None = None
     page: Path | None = None
-    code: int | None = None
+    code: int | Callable[[Any], int] | None = None
     shown: bool = True
     after: Callable[[Path | None], Iterable[str]] | None = None
     held: contextlib.AbstractContextManager[object] = field(default_factory=contextlib.nullcontext)
@@ -73,7 +74,7 @@ class Studied:
         if self.result.status == "interrupted":
             return 130
         if self.code is not None:
-            return self.code
+            return self.code if isinstance(self.code, int) else self.code(self.result)
         return int(self.result.status == "failed")
 
 

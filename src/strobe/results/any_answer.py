@@ -14,6 +14,7 @@ from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.history import History
 from strobe.results.judged import Judged
+from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
@@ -23,6 +24,7 @@ AnyAnswer = Annotated[
     | CompareResult
     | TrainResult
     | RolloutResult
+    | PreflightResult
     | ReplayResult
     | OptimizeResult
     | VerifyResult

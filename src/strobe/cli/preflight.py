@@ -1,0 +1,94 @@
+"""strobe preflight: can this checkpoint work with this data and this robot?
+
+Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and what
+lerobot-rollout would connect; puts every feature side by side; and names what does not fit, with the flag or the file
+that mends it. LeRobot raises nothing for most of it: a normaliser without statistics hands its input on as it is, and
+joints in another order move another arm. Nothing is run, and no robot is connected: it takes seconds.
+
+--mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
+inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
+
+The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
+
+Exit code: 0 where nothing serious was found, 1 where the robot would do something else than it was taught, 2 for wrong
+input.
+
+Examples:
+  strobe preflight --policy.path=FOLDER
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA
+  strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.cli.flags import OutputFlags
+from strobe.cli.live import Live, importing
+from strobe.cli.parse import pairs, parse, split_lerobot
+from strobe.cli.runner import Command, Studied
+from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
+from strobe.errors import UserError
+
+
+@dataclass
+class DataFlags:
+    # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
+    root: Path | None = None
+
+
+@dataclass
+class PreflightConfig(OutputFlags):
+    dataset: DataFlags = field(default_factory=DataFlags)
+    # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # Write a copy of the checkpoint there, with its files mended.
+    mend: Path | None = None
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] | None]:
+    """Return the policy, the command's flags and lerobot-rollout's arguments, checked. Raises UserError."""
+    ours, theirs = split_lerobot(argv)
+    flags, rest = split_subject(ours)
+    config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
+    if isinstance(flags, ModelFlags):
+        raise UserError("a model is wired to no robot: name a policy (--policy.path=FOLDER)")
+    if flags.path is None and theirs is not None:
+        flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
+    if flags.path is None:
+        raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+    if theirs is not None:
+        from strobe.lerobot.argument_names import check
+
+        check(theirs, "lerobot-rollout")
+    return flags, config, theirs
+
+
+def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
+    """Read the wiring. Raises UserError."""
+    from strobe.studies.preflight.run import Preflight, preflight
+
+    robot = None
+    if theirs is not None:
+        live.stage("reading lerobot-rollout's arguments")
+        with importing():
+            from strobe.loops.rollout_config import rollout_config
+            from strobe.wiring.robot import read_robot
+
+        robot = read_robot(rollout_config(theirs))
+    live.stage("reading the files")
+    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend)
+    options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
+    return Studied(
+        preflight(look),
+        options,
+        config.output_dir,
+        config.thresholds,
+        code=lambda result: int(result.serious > 0),
+    )
+
+
+run = Command("preflight", __doc__, PreflightConfig, read, study)

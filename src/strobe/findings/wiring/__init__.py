@@ -1,0 +1,64 @@
+"""Rules on a policy's wiring. Each is a function of a `Wiring`; `rules_of` makes rules of an answer's of them.
+
+Serious findings, at the level 'warning', are those with which the robot does something else than it was taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Protocol
+
+from strobe.findings.thresholds import Thresholds
+from strobe.findings.wiring import cameras, order, settings, statistics
+from strobe.results.finding import Finding
+from strobe.results.wiring import Wiring
+
+Check = Callable[[Wiring], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (*statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS)
+
+# Findings with which the first action of a rollout may already be wrong: a rehearsal does not start with them.
+DANGEROUS = frozenset(
+    {
+        "statistics-absent",
+        "statistics-in-weights",
+        "statistics-not-numbers",
+        "statistics-of-other-data",
+        "weights-compiled",
+        "action-order",
+        "state-order",
+        "joints-differ",
+        "units-differ",
+    }
+)
+
+
+class Wired(Protocol):
+    """An answer about a policy whose wiring may have been read."""
+
+    @property
+    def wiring(self) -> Wiring | None: ...
+
+
+def rules_of(checks: Iterable[Check] = CHECKS) -> tuple[Callable[[Wired, Thresholds], Iterator[Finding]], ...]:
+    """Return a rule for each of ``checks``. A rule finds nothing in an answer whose wiring was not read."""
+    return tuple(map(_rule, checks))
+
+
+def _rule(check: Check) -> Callable[[Wired, Thresholds], Iterator[Finding]]:
+    @wraps(check)
+    def rule(answer: Wired, _: Thresholds) -> Iterator[Finding]:
+        if answer.wiring is not None:
+            yield from check(answer.wiring)
+
+    return rule
+
+
+RULES = rules_of()
+
+
+def findings_of(wiring: Wiring) -> list[Finding]:
+    """Return all findings on ``wiring``, the serious ones first."""
+    found = [finding for check in CHECKS for finding in check(wiring)]
+    return sorted(found, key=lambda finding: finding.level != "warning")

@@ -1,0 +1,178 @@
+"""Rules on settings: weights, versions, chunk lengths, rates, the prompt, compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.results.finding import Finding
+from strobe.results.wiring import Wiring
+
+SAME_RATE = 0.02  # by which two rates may differ
+LONG_BLIND = 1.0  # s for which a robot acts on one observation
+
+
+def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
+    """Weights that were saved from a compiled policy: a rollout leaves them unread (lerobot #4114)."""
+    weights = wiring.weights
+    if weights is None or not weights.compiled or wiring.rollout_compiles:
+        return
+    yield Finding(
+        rule="weights-compiled",
+        level="warning",
+        title="A rollout does not read these weights: the policy acts with random ones",
+        seen=f"{len(weights.compiled)} of {weights.tensors} names, such as {weights.compiled[0]}, are those of a "
+        "compiled policy, and lerobot-rollout switches compile_model off.",
+        why="LeRobot warns of missing and unexpected keys, and goes on.",
+        do="--use_torch_compile=true reads them; "
+        f"strobe preflight --policy.path={wiring.sources['policy']} --mend=NEW writes a copy without the prefix.",
+        evidence={"compiled": len(weights.compiled), "tensors": weights.tensors},
+    )  # fmt: skip
+
+
+def unread_weights(wiring: Wiring) -> Iterator[Finding]:
+    """Weights that the policy has and the file has not: a layer stays random."""
+    weights = wiring.weights
+    if weights is None or not weights.missing or weights.compiled:
+        return
+    more = weights.unexpected or []
+    yield Finding(
+        rule="weights-missing",
+        level="warning",
+        title=f"{len(weights.missing)} weights of the policy are not in the file",
+        seen=f"The first is {weights.missing[0]}"
+        + (f"; the file has {len(more)} that the policy has not, such as {more[0]}." if more else "."),
+        why="They stay as they were made: random.",
+        do="Check that config.json and model.safetensors belong together.",
+        evidence={"missing": len(weights.missing), "unexpected": len(more)},
+    )
+
+
+def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
+    """Fields of another version of LeRobot in the config (lerobot #3355, #3479)."""
+    if wiring.unknown_fields:
+        fields = ", ".join(wiring.unknown_fields)
+        yield Finding(
+            rule="fields-unknown",
+            level="warning",
+            title="The config has fields that the installed LeRobot does not know",
+            seen=f"{fields}.",
+            why="LeRobot refuses the checkpoint: it was saved by another version.",
+            do="Install the LeRobot that saved it. Or: strobe preflight "
+            f"--policy.path={wiring.sources['policy']} --mend=NEW writes a copy without them.",
+            evidence={"fields": fields},
+        )  # fmt: skip
+
+
+def chunk(wiring: Wiring) -> Iterator[Finding]:
+    """Lengths that do not fit into each other (lerobot #2277)."""
+    timing = wiring.timing
+    if timing.executed is not None and timing.most_executed is not None and timing.executed > timing.most_executed:
+        of = f" of a horizon of {timing.chunk} with n_obs_steps={timing.observed}" if timing.observed > 1 else ""
+        yield Finding(
+            rule="chunk-short",
+            level="warning",
+            title=f"{timing.executed} actions are asked of a chunk that has {timing.most_executed}",
+            seen=f"n_action_steps={timing.executed}; {timing.most_executed} are there{of}.",
+            why="The policy is asked again after fewer actions than the config says, or LeRobot stops.",
+            do=f"--policy.n_action_steps={timing.most_executed} or fewer.",
+            evidence={"executed": timing.executed, "there": timing.most_executed},
+        )
+    if timing.execution_horizon is not None and timing.chunk is not None and timing.execution_horizon > timing.chunk:
+        yield Finding(
+            rule="horizon-long",
+            level="warning",
+            title=f"RTC's execution horizon of {timing.execution_horizon} is longer than a chunk of {timing.chunk}",
+            seen=f"--inference.rtc.execution_horizon={timing.execution_horizon}.",
+            why="There are no such actions to guide.",
+            do=f"--inference.rtc.execution_horizon={timing.chunk} or fewer.",
+            evidence={"horizon": timing.execution_horizon, "chunk": timing.chunk},
+        )
+
+
+def blind(wiring: Wiring) -> Iterator[Finding]:
+    """A robot that acts for long on one observation (lerobot #1316, #4614)."""
+    timing = wiring.timing
+    fps = timing.loop_fps or timing.data_fps
+    if wiring.engine == "rtc" or not fps or not timing.executed or timing.executed / fps < LONG_BLIND:
+        return
+    yield Finding(
+        rule="acts-long-unseen",
+        level="info",
+        title=f"The robot acts for {timing.executed / fps:.1f} s on one observation",
+        seen=f"{timing.executed} actions of each chunk are executed at {fps:g} Hz.",
+        why="What happens meanwhile the policy does not see. Users of LeRobot report 15 to 23 points of success "
+        "between 50 and 10 executed actions (#1316, #4614).",
+        do="Try fewer: --policy.n_action_steps, or --inference.type=rtc.",
+        evidence={"seconds": timing.executed / fps},
+    )
+
+
+def rates(wiring: Wiring) -> Iterator[Finding]:
+    """A loop at another rate than the data's, and cameras that are slower than the loop."""
+    timing = wiring.timing
+    data, loop = timing.data_fps, timing.loop_fps
+    if data and loop and abs(loop / data - 1) > SAME_RATE:
+        yield Finding(
+            rule="rates-differ",
+            level="warning",
+            title=f"The loop runs at {loop:g} Hz, and the data was recorded at {data:g}",
+            seen=f"--fps={loop:g}; the data set says {data:g}.",
+            why=f"The robot moves {loop / data:.2g} times as fast as it was shown.",
+            do=f"--fps={data:g}",
+            evidence={"loop": loop, "data": data},
+        )
+    for name, fps in timing.camera_fps.items():
+        if loop and fps < loop * (1 - SAME_RATE):
+            yield Finding(
+                rule="camera-slow",
+                level="info",
+                title=f"{name} gives {fps:g} images a second to a loop of {loop:g} Hz",
+                seen=f"fps of --robot.cameras: {fps:g}.",
+                why="Some ticks see the same image again; the arm reads the newest one and does not wait.",
+                do=f"Set its fps to {loop:g}, where it can.",
+                evidence={"camera": fps, "loop": loop},
+            )
+
+
+def prompt(wiring: Wiring) -> Iterator[Finding]:
+    """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
+    words = wiring.prompt
+    if words is None or not words.reads_words or words.given is None:
+        return
+    tasks = "; ".join(f"'{task}'" for task in words.tasks[:3]) or "those of its training data"
+    if not words.given.strip():
+        yield Finding(
+            rule="prompt-empty",
+            level="warning",
+            title="The policy reads words and is given none",
+            seen="--task is empty.",
+            why="It was trained with a task in words, and does nothing in particular without.",
+            do=f"--task=… : {tasks}",
+        )
+    elif words.tasks and words.given not in words.tasks:
+        yield Finding(
+            rule="prompt-unknown",
+            level="warning",
+            title="The task is none of the data set's",
+            seen=f"--task='{words.given}'; the data has {tasks}.",
+            why="A policy that was trained on few tasks knows their wording, and little else.",
+            do=f"--task='{words.tasks[0]}'",
+        )
+
+
+def compilation(wiring: Wiring) -> Iterator[Finding]:
+    """compile_model, which the bench and lerobot-eval follow and a rollout does not."""
+    weights = wiring.weights
+    if not wiring.compiled or wiring.rollout_compiles or (weights is not None and weights.compiled):
+        return
+    yield Finding(
+        rule="compiled-in-part",
+        level="info",
+        title="compile_model is switched off in a rollout",
+        seen="The checkpoint has compile_model=true. The bench and lerobot-eval compile it, lerobot-rollout does not.",
+        why="A latency of the bench is not the robot's.",
+        do="--use_torch_compile=true in the rollout, or --policy.compile_model=false on the bench.",
+    )
+
+
+CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, prompt, compilation)

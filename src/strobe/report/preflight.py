@@ -1,0 +1,95 @@
+"""Preflight → document: the verdict, then every feature side by side."""
+
+from __future__ import annotations
+
+from strobe.report import frame, units
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.frame import Plots
+from strobe.results.preflight import PreflightResult
+from strobe.results.wiring import Feature, Place, Wiring
+
+PLACES: dict[Place, str] = {
+    "policy": "Policy",
+    "preprocessor": "Preprocessor",
+    "postprocessor": "Postprocessor",
+    "dataset": "Data set",
+    "robot": "Robot",
+}
+SHOWN_JOINTS = 8
+
+
+def outline(result: PreflightResult, _depth: int | None = None) -> Document:
+    """Return the document of a preflight."""
+    sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
+    if orders := _orders(result.wiring):
+        sections.append(Section("joints", "Joints in their order", orders))
+    facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
+    return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
+
+
+def plots(_result: PreflightResult, _depth: int | None = None) -> Plots:
+    """Return no plots."""
+    return {}
+
+
+def _answers(result: PreflightResult) -> list[str]:
+    serious = [finding.title for finding in result.findings if finding.level == "warning"]
+    read = ", ".join(PLACES[place].lower() for place in result.wiring.sources)
+    if serious:
+        first = f"{result.wiring.policy} is not wired to act as it was taught: {units.count(len(serious), 'fault')}. "
+        sentences = [f"{first}{serious[0]}."]
+    else:
+        sentences = [f"Nothing is wrong in the wiring of {result.wiring.policy}, as far as it was read: {read}."]
+    if result.mended:
+        sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
+    return sentences
+
+
+def _judged(wiring: Wiring) -> list[str]:
+    lacking = [name for place, name in PLACES.items() if place in ("dataset", "robot") and place not in wiring.sources]
+    notes = [f"Not judged without --dataset.root: the {lacking[0].lower()}."] if "Data set" in lacking else []
+    if "Robot" in lacking:
+        notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
+    if not wiring.normalises:
+        notes.append("Its processors normalise in a way of their own: their statistics were not judged.")
+    return notes
+
+
+def _features(wiring: Wiring) -> Table:
+    places = [place for place in PLACES if place in wiring.sources]
+    columns = [Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)]
+    rows = []
+    for wire in wiring.wires:
+        if any(place in wire.ends for place in places):
+            ends = [wire.ends.get(place) for place in places]
+            rows.append(Row([wire.name, *(None if end is None else _end(end, wire.name) for end in ends)]))
+    return Table(columns, rows)
+
+
+def _end(feature: Feature, name: str) -> str:
+    words = ["×".join(map(str, feature.shape)) or "scalar", feature.dtype, feature.unit]
+    norm = feature.normalisation
+    if norm is not None and norm.mode:
+        lacking = [statistic for statistic in norm.needed if not norm.statistics.get(statistic)]
+        words.append(f"{norm.mode}{', statistics missing' if lacking else ''}")
+    if feature.name != name:
+        words.append(f"as {feature.name}")
+    return ", ".join(word for word in words if word)
+
+
+def _orders(wiring: Wiring) -> Table | None:
+    """Return the names of the action's and the state's dimensions, a row for each place in the vector."""
+    columns: list[tuple[str, list[str]]] = []
+    if wiring.order:
+        columns.append(("Action, policy", wiring.order))
+    for wire, word in ((wiring.wire("action"), "Action"), (wiring.wire("observation.state"), "State")):
+        ends = wire.ends.items() if wire is not None else ()
+        columns += [(f"{word}, {PLACES[place].lower()}", end.dimensions) for place, end in ends if end.dimensions]
+    if not columns:
+        return None
+    longest = max(len(names) for _, names in columns)
+    rows = [
+        Row([str(index), *(names[index] if index < len(names) else None for _, names in columns)])
+        for index in range(longest)
+    ]
+    return Table([Column("Number", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)

@@ -1,0 +1,25 @@
+"""The answer of `strobe preflight`: can this checkpoint work with this data and this robot? Plain data."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from strobe.results.answer import Answer
+from strobe.results.wiring import Wiring
+
+
+class PreflightResult(Answer):
+    """What was read of a policy's wiring, and what its actions on recorded frames show."""
+
+    called: ClassVar[str] = "preflight"
+
+    study: Literal["preflight"] = "preflight"
+    wiring: Wiring
+    mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
+
+    @property
+    def serious(self) -> int:
+        """The number of findings with which the robot does something else than it was taught."""
+        return sum(finding.level == "warning" for finding in self.findings)

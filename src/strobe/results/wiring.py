@@ -1,0 +1,143 @@
+"""The wiring of a policy: what policy, processors, data set and robot each say of every feature. Plain data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.results.data import Data, Finite
+
+Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
+FeatureKind = Literal["state", "action", "image", "other"]
+
+
+class Normalisation(Data):
+    """How a processor normalises a feature, and with which statistics."""
+
+    mode: str = Field(description="LeRobot's: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
+    statistics: dict[str, list[Finite | None]] = Field(
+        default_factory=dict,
+        description="statistic → a number for each dimension (of an image: channel), None for what is no number; "
+        "empty where the processor has none under the feature's name",
+    )
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The statistics that the mode reads."""
+        return NEEDED.get(self.mode, ())
+
+
+NEEDED = {
+    "MEAN_STD": ("mean", "std"),
+    "MIN_MAX": ("min", "max"),
+    "QUANTILES": ("q01", "q99"),
+    "QUANTILE10": ("q10", "q90"),
+}
+
+
+class Feature(Data):
+    """A feature as one place has it."""
+
+    name: str
+    kind: FeatureKind
+    shape: list[int] = Field(description="of an image channels, height, width")
+    dtype: str = ""
+    unit: str = ""
+    dimensions: list[str] = Field(default_factory=list, description="their names in order; empty where there are none")
+    normalisation: Normalisation | None = None
+
+
+class Wire(Data):
+    """One feature through all places, under the policy's name for it."""
+
+    name: str
+    kind: FeatureKind
+    ends: dict[Place, Feature]
+
+
+class Weights(Data):
+    """What the header of the weights' file shows; the weights themselves were not read."""
+
+    tensors: int
+    statistics: list[str] = Field(
+        default_factory=list, description="statistics inside the weights, where LeRobot before 0.4 had them"
+    )
+    compiled: list[str] = Field(default_factory=list, description="names that torch.compile has changed")
+    missing: list[str] | None = Field(
+        default=None, description="weights that the policy has and the file has not; None where it was not looked at"
+    )
+    unexpected: list[str] | None = None
+
+
+class Camera(Data):
+    """What the policy sees of a camera's image."""
+
+    name: str = Field(description="the policy's name for it")
+    source: str = Field(description="the camera's name where the image comes from")
+    height: int = Field(description="of the image that arrives, in pixels")
+    width: int
+    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before it is cropped")
+    cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
+    seen_share: Finite = Field(description="of the image's area that the policy sees, 0 to 1")
+
+
+class Timing(Data):
+    """Lengths in control ticks, and rates in Hz."""
+
+    chunk: int | None = Field(default=None, description="actions of a chunk")
+    executed: int | None = Field(default=None, description="actions of a chunk that are executed before the next one")
+    most_executed: int | None = Field(
+        default=None, description="of a policy that looks at several observations: those that are left of its horizon"
+    )
+    observed: int = Field(default=1, description="observations that it looks at")
+    execution_horizon: int | None = Field(default=None, description="of RTC")
+    data_fps: Finite | None = None
+    loop_fps: Finite | None = None
+    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="the robot's cameras")
+
+
+class Prompt(Data):
+    """The words that the policy is given."""
+
+    reads_words: bool
+    given: str | None = Field(default=None, description="None where no loop was named")
+    tasks: list[str] = Field(default_factory=list, description="of the data set")
+
+
+class Wiring(Data):
+    """What was read of a policy's wiring. Nothing was run."""
+
+    policy: str = Field(description="LeRobot's type")
+    sources: dict[Place, str] = Field(description="the file or folder of each place that was read")
+    wires: list[Wire]
+    order: list[str] = Field(
+        default_factory=list, description="names of the action's dimensions that the policy itself was trained with"
+    )
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of the rollout; None without one")
+    rename: dict[str, str] = Field(
+        default_factory=dict, description="names in the inputs → names that the policy knows"
+    )
+    weights: Weights | None = None
+    cameras: list[Camera] = Field(default_factory=list)
+    timing: Timing = Field(default_factory=Timing)
+    prompt: Prompt | None = None
+    unknown_fields: list[str] = Field(
+        default_factory=list, description="of the policy's config, which the installed LeRobot does not know"
+    )
+    device: str = Field(default="", description="that the config asks for")
+    compiled: bool = Field(default=False, description="whether the config compiles the policy")
+    rollout_compiles: bool | None = Field(default=None, description="None without a rollout")
+    orphans: dict[Place, list[str]] = Field(
+        default_factory=dict, description="names for which a processor has statistics, and no feature"
+    )
+    unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
+    normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
+
+    def wire(self, name: str) -> Wire | None:
+        """Return the wire called ``name``."""
+        return next((wire for wire in self.wires if wire.name == name), None)
+
+    def of_kind(self, kind: FeatureKind) -> list[Wire]:
+        """Return the wires of a kind."""
+        return [wire for wire in self.wires if wire.kind == kind]

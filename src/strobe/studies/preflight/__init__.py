@@ -1,0 +1,1 @@
+"""Preflight: can this checkpoint work with this data and this robot?"""

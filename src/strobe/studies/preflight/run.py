@@ -1,0 +1,46 @@
+"""Preflight: can this checkpoint work with this data and this robot?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import strobe
+from strobe.results.preflight import PreflightResult
+from strobe.wiring.checkpoint import read_checkpoint
+from strobe.wiring.dataset import read_dataset
+from strobe.wiring.mend import mend
+from strobe.wiring.read import read_wiring
+from strobe.wiring.robot import Connected
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What is looked at.
+
+    Args:
+        policy: the checkpoint's folder.
+        dataset: the folder of a LeRobotDataset.
+        robot: what a rollout would connect.
+        rename: names in the inputs → names that the policy knows.
+        mend: the folder into which a mended copy of the checkpoint is written.
+    """
+
+    policy: Path
+    dataset: Path | None = None
+    robot: Connected | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    mend: Path | None = None
+
+
+def preflight(look: Preflight) -> PreflightResult:
+    """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
+    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename)
+    result = PreflightResult(
+        strobe_version=strobe.__version__, title=f"{wiring.policy}: is it wired?", wiring=wiring, notes=wiring.unread
+    )
+    if look.mend is not None:
+        recorded = read_dataset(look.dataset) if look.dataset is not None else None
+        result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
+    return result
