@@ -29,6 +29,7 @@ from strobe.findings import (
 )
 from strobe.findings import dataloader as dataloader_rules
 from strobe.findings import ladder as ladder_rules
+from strobe.findings import preflight as preflight_rules
 from strobe.findings import remote as remote_rules
 from strobe.findings import replay as replay_rules
 from strobe.findings import rollout as rollout_rules
@@ -131,7 +132,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             trust.stand_ins,
         ),
     ),
-    PreflightResult: Kind[PreflightResult](preflight, wiring.RULES),
+    PreflightResult: Kind[PreflightResult](preflight, (*wiring.RULES, *preflight_rules.RULES)),
     ReplayResult: Kind[ReplayResult](replay, replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

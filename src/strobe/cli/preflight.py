@@ -5,6 +5,11 @@ lerobot-rollout would connect; puts every feature side by side; and names what d
 that mends it. LeRobot raises nothing for most of it: a normaliser without statistics hands its input on as it is, and
 joints in another order move another arm. Nothing is run, and no robot is connected: it takes seconds.
 
+With --dataset.root it then runs the policy on recorded frames, and compares its actions with the recorded ones, and
+with holding still, the mean action and the last one. It tries what would explain the data better: cameras swapped,
+channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim
+holds in pairs over episodes, at 5 % for all hypotheses together. --read_only leaves this out.
+
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
 inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
 
@@ -16,6 +21,7 @@ input.
 Examples:
   strobe preflight --policy.path=FOLDER
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --seconds=300 --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
 """
@@ -25,13 +31,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from strobe.cli.bounds import above
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, split_lerobot
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
 from strobe.errors import UserError
+
+if TYPE_CHECKING:
+    from strobe.results.preflight import PreflightResult
 
 
 @dataclass
@@ -47,6 +58,14 @@ class PreflightConfig(OutputFlags):
     rename_map: dict[str, str] = field(default_factory=dict)
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None
+    # Read files only: the policy is not run on the frames of --dataset.root.
+    read_only: bool = False
+    # Seconds for running the policy on recorded frames; where it takes long, fewer hypotheses are judged.
+    seconds: float = field(default=90.0, metadata=above(0))
+    # Episodes to look at, such as [0,1,2,3]; some of all by default.
+    episodes: list[int] | None = None
+    # Episodes that the policy was not trained on: they are shown beside the others.
+    held_out: list[int] | None = None
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] | None]:
@@ -81,14 +100,34 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
         robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
     look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend)
+    result = preflight(look)
+    if config.dataset.root is not None and not config.read_only:
+        _look_at_frames(result, flags, config, live)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
-        preflight(look),
+        result,
         options,
         config.output_dir,
         config.thresholds,
         code=lambda result: int(result.serious > 0),
     )
+
+
+def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: PreflightConfig, live: Live) -> None:
+    """Run the policy on recorded frames; with the names of the wiring, which the rollout's may be among."""
+    from strobe.studies.preflight.run import look_at_frames
+
+    live.stage("importing what the policy needs")
+    with importing(announced=True):
+        from strobe.studies.preflight.open_loop import Frames
+
+    assert config.dataset.root is not None
+    frames = Frames(
+        config.dataset.root, config.seconds, config.episodes, config.held_out or (), dict(result.wiring.rename),
+        list(flags.overrides),
+    )  # fmt: skip
+    live.stage("predicting on recorded frames")
+    look_at_frames(result, Path(flags.path or ""), frames, live.progress)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -102,6 +102,14 @@ class DatasetFrames:
             neighbour="the next frame of the episode",
         )
 
+    def column(self, key: str) -> Any:
+        """Return a feature's vectors of all frames that are read, (frames, dimensions), as an array of numpy."""
+        import numpy as np
+
+        with self._reading():
+            values = self._frames.hf_dataset.with_format("numpy")[key][:]
+        return np.stack([np.atleast_1d(value) for value in values])
+
     def batch(self, size: int) -> dict[str, Any]:
         """Return a training batch of ``size`` frames drawn at random, collated, images float in [0, 1]."""
         from lerobot.utils.collate import lerobot_collate_fn

@@ -47,6 +47,7 @@ class Inputs:
     make_checks: Callable[[int], Checks]
     kind: Kind = "made up"
     notes: list[str] = field(default_factory=list)  # faults of the data that do not stop reading
+    frames: DatasetFrames | None = None  # of a data set, all of them
 
     @property
     def fed(self) -> Fed:
@@ -103,6 +104,7 @@ def from_dataset(
         make_batch=frames.batch,
         make_checks=frames.checks,
         notes=frames.faults,
+        frames=frames,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.report import frame, units
+from strobe.report import frame, open_loop, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.preflight import PreflightResult
@@ -23,13 +23,14 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
+    sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
-def plots(_result: PreflightResult, _depth: int | None = None) -> Plots:
-    """Return no plots."""
-    return {}
+def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
+    """Return what the policy predicts on recorded frames."""
+    return open_loop.figures(result)
 
 
 def _answers(result: PreflightResult) -> list[str]:
@@ -40,6 +41,7 @@ def _answers(result: PreflightResult) -> list[str]:
         sentences = [f"{first}{serious[0]}."]
     else:
         sentences = [f"Nothing is wrong in the wiring of {result.wiring.policy}, as far as it was read: {read}."]
+    sentences += open_loop.sentences(result)
     if result.mended:
         sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
     return sentences

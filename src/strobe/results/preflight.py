@@ -7,6 +7,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.results.answer import Answer
+from strobe.results.hypothesis import Hypothesis
+from strobe.results.open_loop import OpenLoop
 from strobe.results.wiring import Wiring
 
 
@@ -18,6 +20,12 @@ class PreflightResult(Answer):
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
     mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
+    open_loop: OpenLoop | None = Field(
+        default=None, description="its actions on recorded frames; None where only files were read"
+    )
+    hypotheses: list[Hypothesis] = Field(
+        default_factory=list, description="on how it is wired: the claimed one first, then by the error under it"
+    )
 
     @property
     def serious(self) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import strobe
 from strobe.results.preflight import PreflightResult
@@ -13,6 +14,10 @@ from strobe.wiring.dataset import read_dataset
 from strobe.wiring.mend import mend
 from strobe.wiring.read import read_wiring
 from strobe.wiring.robot import Connected
+
+if TYPE_CHECKING:
+    from strobe.measure.sampling import Progress
+    from strobe.studies.preflight.open_loop import Frames
 
 
 @dataclass(frozen=True)
@@ -44,3 +49,12 @@ def preflight(look: Preflight) -> PreflightResult:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
     return result
+
+
+def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
+    """Run the policy on recorded frames, and add its errors and the hypotheses on them to ``result``. Imports torch."""
+    from strobe.studies.preflight.open_loop import open_loop
+
+    result.open_loop, result.hypotheses = open_loop(policy, frames, progress)
+    if result.open_loop.stopped:
+        result.status = "interrupted"

@@ -1,0 +1,237 @@
+"""Open loop and hypotheses on a policy that is a formula: each planted miswiring is named, and nothing else ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
+
+from strobe.policies.recorded_actions import in_turn
+from strobe.results.hypothesis import Hypothesis
+from strobe.results.open_loop import OpenLoop
+from strobe.studies.preflight import open_loop
+
+LOOK = open_loop.Frames(Path("unused"), seconds=120.0)
+RADIANS = np.array([np.pi / 180] * 3 + [1])
+Change = Callable[[Ticks], Ticks]
+
+
+@pytest.fixture(autouse=True)
+def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_loop, "MOST_FRAMES", 32)
+
+
+def judged(frames: Frames, stats: dict | None = None, look: open_loop.Frames = LOOK, **settings: object):
+    return open_loop._judged(subject(frames, stats, **settings), look, lambda _: None)
+
+
+def claims(hypotheses: list[Hypothesis]) -> list[str]:
+    return [each.name for each in hypotheses if each.outcome == "claimed"]
+
+
+def each(key: str, change: Callable[[np.ndarray], np.ndarray]) -> Change:
+    return lambda ticks: ticks | {key: change(ticks[key]).astype(np.float32)}
+
+
+def both(*changes: Change) -> Change:
+    def change(ticks: Ticks) -> Ticks:
+        for one in changes:
+            ticks = one(ticks)
+        return ticks
+
+    return change
+
+
+def mirrored(dimension: int, total: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(values: np.ndarray) -> np.ndarray:
+        values = values.copy()
+        values[:, dimension] = total - values[:, dimension]
+        return values
+
+    return change
+
+
+def later(by: int) -> Change:
+    return lambda ticks: {key: value[by:] if key == ACTION else value[:-by] for key, value in ticks.items()}
+
+
+def earlier(by: int) -> Change:
+    return lambda ticks: {key: value[:-by] if key == ACTION else value[by:] for key, value in ticks.items()}
+
+
+PLANTS: dict[str, tuple[Change, str, str]] = {
+    "cameras": (lambda t: t | {TOP: t[WRIST], WRIST: t[TOP]}, "the cameras top and wrist change places", "rename_map"),
+    "channels": (both(*(each(key, lambda v: v[:, ::-1]) for key in (TOP, WRIST))),
+                 "the images' channels are in the other order (RGB and BGR)", "color_mode"),
+    "bright": (both(*(each(key, lambda v: v * 255) for key in (TOP, WRIST))),
+               "the images come 255 times too bright", "255"),
+    "dark": (both(*(each(key, lambda v: v / 255) for key in (TOP, WRIST))),
+             "the policy takes images of 0 to 255, not of 0 to 1", "255"),
+    "state order": (each(STATE, lambda v: v[:, [1, 0, 2, 3]]), "in the state, pan and lift change places",
+                    "observation.state"),
+    "state reversed": (each(STATE, lambda v: v[:, ::-1]), "in the state, the order is reversed", "observation.state"),
+    "action order": (each(ACTION, lambda v: v[:, [2, 0, 1, 3]]),
+                     "the action's dimensions change places: wrist as pan, pan as lift, lift as wrist",
+                     '"action_feature_names": ["lift", "wrist", "pan", "gripper"]'),
+    "order": (both(each(STATE, lambda v: v[:, ::-1]), each(ACTION, lambda v: v[:, ::-1])),
+              "in state and action, the order is reversed", "gripper, wrist, lift, pan"),
+    "radians": (both(each(STATE, lambda v: v * RADIANS), each(ACTION, lambda v: v * RADIANS)),
+                "state and action should be in degrees, not in radians", "use_degrees"),
+    "state in radians": (each(STATE, lambda v: v * RADIANS), "the state should be in degrees, not in radians",
+                         "use_degrees"),
+    "gripper": (each(ACTION, mirrored(3, 100)), "gripper is reversed", "gripper"),
+    "sign": (each(ACTION, mirrored(0, 0)), "pan has the other sign", "pan"),
+    "relative": (lambda t: t | {ACTION: t[ACTION] - t[STATE]},
+                 "this data's actions are relative to the state, the policy's are absolute", "absolute"),
+    "later": (later(2), "the policy's actions are those recorded 2 ticks earlier", "tick"),
+    "earlier": (earlier(1), "the policy's actions are those recorded 1 tick later", "tick"),
+    "half the rate": (lambda t: {key: value[::2] for key, value in t.items()},
+                      "the policy was trained at twice the rate of this data", "--fps"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planted", PLANTS)
+def test_a_planted_miswiring_is_named_with_how_to_mend_it(planted: str) -> None:
+    change, name, mend = PLANTS[planted]
+    result, hypotheses = judged(recording(change))
+    assert claims(hypotheses) == [name]
+    first = hypotheses[0]
+    assert mend in first.mend
+    assert result.whole is not None
+    # Of steps relative to the state, half the variance is the record's own noise.
+    assert (first.explained or 0) > (0.9 if planted != "relative" else 0.4)
+    assert (first.explained or 0) > result.whole.explained
+
+
+@pytest.mark.parametrize(
+    ("missing", "name"),
+    [
+        ((ACTION,), "the action should be normalised with this data's statistics"),
+        ((STATE,), "the state should be normalised with this data's statistics"),
+        ((STATE, ACTION), "state and action should be normalised with this data's statistics"),
+    ],
+)
+def test_a_normaliser_without_statistics_is_seen_in_the_actions(missing: tuple[str, ...], name: str) -> None:
+    stats = {key: value for key, value in recording().meta.stats.items() if key not in missing} | {"other": {}}
+    _, hypotheses = judged(recording(), stats)
+    assert claims(hypotheses) == [name]
+    assert "--mend" in hypotheses[0].mend
+
+
+def test_statistics_of_other_data_are_seen_in_the_actions() -> None:
+    stats = {key: {of: np.asarray(value) * 1.7 + 9 for of, value in each.items()}
+             for key, each in recording().meta.stats.items()}  # fmt: skip
+    _, hypotheses = judged(recording(), stats)
+    assert claims(hypotheses) == ["state and action should be normalised with this data's statistics"]
+
+
+@pytest.mark.parametrize("first", [0, 100, 200])
+def test_a_sound_policy_explains_the_data_and_nothing_is_claimed(first: int) -> None:
+    result, hypotheses = judged(recording(first=first))
+    assert claims(hypotheses) == []
+    part = result.whole
+    assert part is not None
+    assert part.explained > 0.95
+    assert [each.paired.smaller for each in part.naive if each.paired is not None] == [True, True, True]
+
+
+def test_a_policy_that_explains_nothing_claims_nothing() -> None:
+    random = np.random.default_rng(0)
+    frames = recording(each(ACTION, lambda values: random.normal(size=values.shape) * 20))
+    result, hypotheses = judged(frames)
+    assert hypotheses
+    assert claims(hypotheses) == []
+    assert result.whole is not None
+    assert result.whole.explained < 0
+
+
+def test_of_an_input_that_the_policy_does_not_look_at_nothing_is_claimed() -> None:
+    _, hypotheses = judged(recording(PLANTS["channels"][0]), blind=True)
+    assert claims(hypotheses) == []
+    assert {each.outcome for each in hypotheses if each.kind in ("channels", "cameras")} == {"not looked at"}
+
+
+def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it_takes() -> None:
+    result, hypotheses = judged(recording(PLANTS["cameras"][0], episodes=3))
+    assert {each.outcome for each in hypotheses} == {"not judged"}
+    assert "4 episodes" in result.unjudged
+    assert any("it takes 4 episodes, not 3" in each.why for each in hypotheses)
+
+
+def test_episodes_that_were_held_out_stand_beside_the_others() -> None:
+    look = open_loop.Frames(Path("unused"), seconds=120.0, held_out=[6, 7])
+    result, _ = judged(recording(), look=look)
+    assert [(part.name, part.episodes) for part in result.parts] == [("all", 8), ("training", 6), ("held out", 2)]
+    assert [each.episode for each in result.by_episode if each.held_out] == [6, 7]
+
+
+def test_errors_are_in_spreads_and_strips_in_the_actions_own_units() -> None:
+    frames = recording()
+    result, _ = judged(frames)
+    pan = result.dimensions[0]
+    assert pan.name == "pan"
+    assert pan.spread == pytest.approx(float(frames.whole[ACTION][:, 0].std()))
+    assert pan.rms == pytest.approx(0.03 * 60 / pan.spread, rel=0.2)
+    strip = result.strips[0]
+    assert np.abs(strip.recorded[0]).max() > 40
+    chunk = strip.chunks[0]
+    assert chunk.values[0][0] == pytest.approx(strip.recorded[0][chunk.tick], abs=8)
+
+
+def test_ctrl_c_keeps_the_frames_that_were_looked_at() -> None:
+    def press(progress: object) -> None:
+        if progress.done == 12:  # type: ignore[attr-defined]
+            raise KeyboardInterrupt
+
+    result, hypotheses = open_loop._judged(subject(recording()), LOOK, press)
+    assert result.stopped
+    assert result.frames == 12
+    assert hypotheses
+
+
+def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what_they_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from strobe.studies.preflight import predictions
+
+    clock = iter(np.arange(0, 1e6, 2.0))
+    monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))
+    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=60.0))
+    assert result.frames >= 8
+    outcomes = {each.kind: each for each in hypotheses}
+    assert "--seconds=" in outcomes["channels"].why
+    assert outcomes["sign"].outcome == "not better"
+
+
+def test_a_camera_of_another_size_is_left_out_with_its_reason() -> None:
+    frames = recording()
+    made = subject(frames)
+    plain = made.act
+
+    def refuse(observation: dict, seed: int):
+        if observation[TOP].mean() == frames.observation(seed)[WRIST].mean():
+            raise ValueError("sizes differ")
+        return plain(observation, seed)
+
+    made.act = refuse  # type: ignore[method-assign]
+    _, hypotheses = open_loop._judged(made, LOOK, lambda _: None)
+    (swapped,) = [each for each in hypotheses if each.kind == "cameras"]
+    assert swapped.outcome == "not judged"
+    assert "sizes differ" in swapped.why
+
+
+def test_frames_are_looked_at_in_turn() -> None:
+    episodes = np.repeat([3, 5, 9], [10, 4, 7])
+    chosen = in_turn(episodes, 12)
+    assert len(set(chosen)) == 12
+    assert sorted(episodes[chosen[:3]]) == [3, 5, 9]
+    assert len(in_turn(episodes, 100)) == 21
+
+
+def test_an_answer_survives_json() -> None:
+    result, hypotheses = judged(recording())
+    assert OpenLoop.model_validate_json(result.model_dump_json()) == result
+    assert [Hypothesis.model_validate_json(each.model_dump_json()) for each in hypotheses] == hypotheses
