@@ -12,6 +12,7 @@ import torch
 
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
 
 KINDS: dict[str, list[str]] = {
     "act": [
@@ -31,9 +32,7 @@ def train(kind: str, root: Path, folder: Path, seconds: float, *, batch: int = 1
     """Train a policy of ``kind`` on the data set at ``root``, save it in ``folder``; return what came of it."""
     if (folder / "config.json").exists():
         return {}
-    data = SimpleNamespace(root=root, repo_id=f"local/{root.name}", episodes=None, video_backend=None)
-    options = PolicyOptions(type=kind, overrides=["--device=cpu", *KINDS[kind]])
-    subject = load_subject(options, InputOptions(dataset=data), seed=seed)
+    subject = _built(kind, root, seed)
     frames: Any = subject.inputs.frames
     items = [frames._training[index] for index in range(len(frames._training))]
     policy = subject.policy.train()
@@ -53,10 +52,26 @@ def train(kind: str, root: Path, folder: Path, seconds: float, *, batch: int = 1
         steps += 1
         if steps % 50 == 0:
             print(f"  {kind}: {steps} steps, loss {sum(losses[-50:]) / 50:.3f}, {spent:.0f} s", flush=True)
-    policy.eval()
-    for part in (policy, subject.preprocessor, subject.postprocessor):
-        part.save_pretrained(folder)
+    _save(subject, folder)
     return {"steps": steps, "loss": sum(losses[-50:]) / len(losses[-50:]), "seconds": time.process_time() - began}
+
+
+def save_random(kind: str, root: Path, folder: Path, seed: int) -> Path:
+    """Save a policy with random weights, as it would be before its training; return its folder."""
+    _save(_built(kind, root, seed), folder)
+    return folder
+
+
+def _built(kind: str, root: Path, seed: int) -> PolicySubject:
+    data = SimpleNamespace(root=root, repo_id=f"local/{root.name}", episodes=None, video_backend=None)
+    options = PolicyOptions(type=kind, overrides=["--device=cpu", *KINDS[kind]])
+    return load_subject(options, InputOptions(dataset=data), seed=seed)
+
+
+def _save(subject: PolicySubject, folder: Path) -> None:
+    subject.policy.eval()
+    for part in (subject.policy, subject.preprocessor, subject.postprocessor):
+        part.save_pretrained(folder)
 
 
 def _collated(items: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
 
 from strobe.policies.recorded_actions import in_turn
@@ -14,14 +15,9 @@ from strobe.results.hypothesis import Hypothesis
 from strobe.results.open_loop import OpenLoop
 from strobe.studies.preflight import open_loop
 
-LOOK = open_loop.Frames(Path("unused"), seconds=120.0)
+LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=32)
 RADIANS = np.array([np.pi / 180] * 3 + [1])
 Change = Callable[[Ticks], Ticks]
-
-
-@pytest.fixture(autouse=True)
-def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_loop, "MOST_FRAMES", 32)
 
 
 def judged(frames: Frames, stats: dict | None = None, look: open_loop.Frames = LOOK, **settings: object):
@@ -162,7 +158,7 @@ def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it
 
 
 def test_episodes_that_were_held_out_stand_beside_the_others() -> None:
-    look = open_loop.Frames(Path("unused"), seconds=120.0, held_out=[6, 7])
+    look = open_loop.Frames(Path("unused"), seconds=120.0, most=32, held_out=[6, 7])
     result, _ = judged(recording(), look=look)
     assert [(part.name, part.episodes) for part in result.parts] == [("all", 8), ("training", 6), ("held out", 2)]
     assert [each.episode for each in result.by_episode if each.held_out] == [6, 7]
@@ -199,7 +195,7 @@ def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what
 
     clock = iter(np.arange(0, 1e6, 2.0))
     monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))
-    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=60.0))
+    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=120.0, most=32))
     assert result.frames >= 8
     outcomes = {each.kind: each for each in hypotheses}
     assert "--seconds=" in outcomes["channels"].why
@@ -212,7 +208,7 @@ def test_a_camera_of_another_size_is_left_out_with_its_reason() -> None:
     plain = made.act
 
     def refuse(observation: dict, seed: int):
-        if observation[TOP].mean() == frames.observation(seed)[WRIST].mean():
+        if torch.equal(observation[TOP], frames.observation(seed)[WRIST]):
             raise ValueError("sizes differ")
         return plain(observation, seed)
 

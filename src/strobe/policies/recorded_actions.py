@@ -114,7 +114,8 @@ def in_turn(episodes: NDArray[np.int64], most: int) -> list[int]:
                 chosen.append(at)
             if len(chosen) >= most:
                 return chosen
-    return chosen
+    remaining = [int(frame) for own in frames for frame in own if int(frame) not in taken]
+    return [*chosen, *remaining[: most - len(chosen)]]
 
 
 def _spread_out(count: int) -> Sequence[float]:

@@ -53,6 +53,7 @@ class Frames:
         held_out: those of them, or others, that the policy was not trained on.
         rename: names in the inputs → names that the policy knows.
         overrides: of the policy's config, as on LeRobot's command line.
+        most: frames to look at.
     """
 
     dataset: Path
@@ -62,6 +63,7 @@ class Frames:
     rename: dict[str, str] = field(default_factory=dict)
     overrides: list[str] = field(default_factory=list)
     seed: int = 0
+    most: int = MOST_FRAMES
 
 
 def open_loop(
@@ -115,7 +117,7 @@ def _judged(
     wiring = subject_wiring(subject)
     recorded = wiring.recorded
     changes = changes_of(wiring)
-    chosen = in_turn(recorded.episodes, MOST_FRAMES)
+    chosen = in_turn(recorded.episodes, frames.most)
     predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress)
     if not predictions.frames:
         return OpenLoop(unjudged="it was stopped before the first frame was looked at", stopped=True), []

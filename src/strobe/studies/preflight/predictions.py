@@ -143,7 +143,10 @@ class _Work:
             return made
         made.wired = np.stack([each[""] for each in chunks])
         empty = np.full(made.wired.shape[1:], np.nan)
-        for name in dict.fromkeys(name for each in chunks for name in each if name):
+        judged = {f"changed {change.name}" for change in self._observed} | {
+            f"elsewhere {name}" for name in self._inputs
+        }
+        for name in sorted(judged & {name for each in chunks for name in each}):
             kind, _, what = name.partition(" ")
             values = np.stack([each.get(name, empty) for each in chunks])
             (made.changed if kind == "changed" else made.elsewhere)[what] = values

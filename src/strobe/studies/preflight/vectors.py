@@ -127,7 +127,15 @@ def _scaled(vector: Any, factor: Any) -> Any:
 
 def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     state, action = wiring.of_state, wiring.of_action
-    mend = "strobe preflight --policy.path=… --dataset.root=… --mend=NEW writes a copy with this data's statistics."
+    missing = "strobe preflight --policy.path=… --dataset.root=… --mend=NEW writes a copy with this data's statistics."
+    other = (
+        "The processors have statistics of other data than this: take the policy_preprocessor and policy_postprocessor "
+        "files of the training that made these weights."
+    )
+    mends = tuple(
+        missing if any(vector.normalises and vector.own is None for vector in vectors) else other
+        for vectors in ((state,), (action,), (state, action))
+    )
     identity = 'policy_preprocessor.json: "{}": "IDENTITY" in the norm_map of the normaliser'
     none = (
         f"{identity.format('STATE')}.",
@@ -140,8 +148,8 @@ def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
     ways: tuple[tuple[str, str, tuple[str, str, str], Any, Any], ...] = (
         ("as it is", "{} should not be normalised", none, _raw, _already),
         ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
-        ("by this data", "{} should be normalised with this data's statistics", (mend, mend, mend), _by_data,
-         _from_data),
+        ("by this data", "{} should be normalised with this data's statistics", (mends[0], mends[1], mends[2]),
+         _by_data, _from_data),
     )  # fmt: skip
     for name, words, mends, of_state, of_action in ways:
         changed_state = of_state(state) if wiring.recorded.states is not None else None

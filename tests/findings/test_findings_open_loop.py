@@ -1,0 +1,106 @@
+"""Findings of a preflight's look at recorded frames."""
+
+from __future__ import annotations
+
+from strobe.findings.preflight import RULES
+from strobe.findings.thresholds import DEFAULTS
+from strobe.kinds import document, page
+from strobe.results.data import Interval
+from strobe.results.finding import Finding
+from strobe.results.hypothesis import Hypothesis
+from strobe.results.open_loop import (
+    DimensionError,
+    NaiveError,
+    OpenLoop,
+    PairedError,
+    PartErrors,
+    PredictedChunk,
+    Strip,
+)
+from strobe.results.preflight import PreflightResult
+from strobe.results.wiring import Wiring
+
+
+def ratio(value: float, reach: float = 0.1) -> PairedError:
+    return PairedError(ratio=value, interval=Interval(low=value - reach, high=value + reach), episodes=8)
+
+
+def part(name: str = "all", rms: float = 0.2, against: float = 0.2) -> PartErrors:
+    naive = [NaiveError(name=each, rms=1.0, paired=ratio(against)) for each in ("the mean action", "the last action")]
+    return PartErrors(name=name, episodes=8, frames=80, rms=rms, explained=1 - rms**2, naive=naive)  # type: ignore[arg-type]
+
+
+def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> PreflightResult:
+    strip = Strip(
+        episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[PredictedChunk(tick=1, values=[[2.0, 3.5]])]
+    )
+    loop = OpenLoop(
+        frames=80, episodes=8, chunk=2, fps=30, parts=list(parts), names=["pan"], along=[0.1, 0.2], strips=[strip],
+        naive_along={"the mean action": [1.0, 1.0]},
+        dimensions=[DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
+    )  # fmt: skip
+    wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
+    return PreflightResult(
+        strobe_version="0", title="act: is it wired?", wiring=wiring, open_loop=loop, hypotheses=list(hypotheses)
+    )
+
+
+CLAIMED = Hypothesis(
+    kind="cameras",
+    name="the cameras top and wrist change places",
+    outcome="claimed",
+    mend="--rename_map=…",
+    explained=0.9,
+    wired=0.1,
+    paired=ratio(0.3),
+)
+
+
+def findings(result: PreflightResult) -> list[Finding]:
+    return [finding for rule in RULES for finding in rule(result, DEFAULTS)]
+
+
+def test_a_claimed_hypothesis_is_serious_and_says_how_to_mend_it() -> None:
+    result = answer(part(), hypotheses=(CLAIMED, CLAIMED.model_copy(update={"outcome": "surpassed"})))
+    (finding,) = findings(result)
+    assert (finding.rule, finding.level, finding.do) == ("wired-otherwise-cameras", "warning", "--rename_map=…")
+    assert "90 %" in finding.seen
+    assert "0.30 times as large so [0.20, 0.40], over 8 episodes" in finding.seen
+    result.findings = [finding]
+    assert result.serious == 1
+
+
+def test_a_policy_that_beats_every_yardstick_is_good() -> None:
+    (finding,) = findings(answer(part()))
+    assert (finding.rule, finding.level) == ("open-loop-explains", "good")
+
+
+def test_a_policy_that_explains_nothing_is_told_of_and_is_not_serious() -> None:
+    (finding,) = findings(answer(part(rms=1.0, against=1.0)))
+    assert (finding.rule, finding.level) == ("open-loop-explains-nothing", "info")
+
+
+def test_episodes_known_by_heart() -> None:
+    rules = [finding.rule for finding in findings(answer(part(), part("training", 0.1), part("held out", 0.5)))]
+    assert "open-loop-learnt-by-heart" in rules
+    rules = [finding.rule for finding in findings(answer(part(), part("training", 0.2), part("held out", 0.3)))]
+    assert "open-loop-learnt-by-heart" not in rules
+
+
+def test_where_only_files_were_read_there_is_nothing_to_find() -> None:
+    result = answer(part())
+    result.open_loop = None
+    assert findings(result) == []
+
+
+def test_the_report_says_what_was_seen_and_draws_it() -> None:
+    unjudged = Hypothesis(kind="channels", name="the channels change places", why="--seconds=300")
+    result = answer(part(), hypotheses=(CLAIMED, unjudged))
+    said = document(result)
+    assert any("explains 96 % of the actions" in sentence for sentence in said.answers)
+    assert any("It would explain 90 % if the cameras top and wrist change places" in each for each in said.answers)
+    notes = [note for section in said.sections for note in section.text]
+    assert any("Not judged: the channels change places: --seconds=300" in note for note in notes)
+    shown = page(result)
+    assert "Episode 3" in shown
+    assert "Error along the chunk" in shown
