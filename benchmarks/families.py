@@ -32,7 +32,7 @@ from _shared import finish
 from strobe.errors import UserError
 from strobe.policies.lerobot_policies import known_types
 from strobe.processes import isolate
-from strobe.studies.doctor.doctor import PRELOADED
+from strobe.studies.doctor.run import PRELOADED
 from strobe.treatments import catalogue
 
 UNSEEN, OTHER = 0.01, 0.05

@@ -53,7 +53,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
 from strobe.simulators.environments import choose_opengl
-from strobe.studies.episodes import CandidateFailed, Episodes
+from strobe.studies.optimize.episodes import CandidateFailed, Episodes
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of
 

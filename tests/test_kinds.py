@@ -34,11 +34,11 @@ from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
+from strobe.runs.saved_runs import Run
 from strobe.studies.diff import diff
 from strobe.studies.history import history
-from strobe.studies.kept_runs import Run
-from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.replay import Options, replayed
+from strobe.studies.replay.run import Options, replayed
+from strobe.studies.replay.settings import Changes
 from strobe.studies.rollout.answer import answer_of
 
 

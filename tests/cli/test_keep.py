@@ -209,7 +209,7 @@ def test_a_training_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
-    monkeypatch.setattr("strobe.studies.training.train.train", lambda *_, **__: trained)
+    monkeypatch.setattr("strobe.studies.train.run.train", lambda *_, **__: trained)
     monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
     assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()

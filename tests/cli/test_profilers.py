@@ -17,9 +17,9 @@ from strobe import kinds
 from strobe.cli.main import main
 from strobe.report import markdown
 from strobe.runs import store
-from strobe.studies.measuring import Options
-from strobe.studies.profilers import operators, python_profile
-from strobe.studies.profilers.python_profile import functions_of, place
+from strobe.studies.shared import operators, python_profile
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.python_profile import functions_of, place
 from strobe.treatments.treatment import Variant
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]

@@ -10,8 +10,8 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.results.machine import Ceiling
-from strobe.studies import measuring
-from strobe.studies.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
+from strobe.studies.shared import measuring
+from strobe.studies.shared.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
 from strobe.treatments.numbers import tf32
 from strobe.treatments.numbers.tf32 import TensorFloat32, convolutions_in_tf32
 from strobe.treatments.treatment import Variant

@@ -19,7 +19,7 @@ from strobe.measure.call_times import beside, call_times
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.watched import WatchedRollout
+from strobe.studies.rollout.run import WatchedRollout
 from strobe.timeline.clock import ThreadUse, cpu_ns, waited_ns
 
 

@@ -9,8 +9,8 @@ from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.treatments.settings import Settings
 from strobe.treatments.treatment import Treatment, Variant
 

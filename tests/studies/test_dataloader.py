@@ -23,15 +23,15 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.machine import Machine
-from strobe.studies.dataloader import encodings, needs, process, search
+from strobe.studies.dataloader import encodings, preparation, process
+from strobe.studies.dataloader import run as search
 from strobe.studies.dataloader.bench import Bench
-from strobe.studies.dataloader.candidates import SearchOptions, candidates, started_by_fork
-from strobe.studies.dataloader.chosen import changes, what_ifs
-from strobe.studies.dataloader.dataset import facts_of
 from strobe.studies.dataloader.encodings import ImageFormat
-from strobe.studies.dataloader.needs import StepNeeds
+from strobe.studies.dataloader.preparation import StepNeeds, facts_of
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.studies.measuring import Silent
+from strobe.studies.dataloader.run import changes, what_ifs
+from strobe.studies.dataloader.settings import SearchOptions, candidates, started_by_fork
+from strobe.studies.shared.measuring import Silent
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
@@ -275,7 +275,7 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(ACTPolicy, "forward", watched)
-    monkeypatch.setattr(needs, "BUDGET", SamplingBudget(iterations=1))
+    monkeypatch.setattr(preparation, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
     flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]

@@ -21,7 +21,7 @@ from strobe.report import html
 from strobe.results.doctor import SelfCheck
 from strobe.runs import store
 from strobe.studies.doctor import clock, loaders, noise, steadiness, tools, treatments, versions
-from strobe.studies.doctor.doctor import Areas, doctor
+from strobe.studies.doctor.run import Areas, doctor
 from strobe.studies.doctor.treatments import Attempt
 from strobe.treatments.graphs.host_work import Kept
 

@@ -15,7 +15,7 @@ from strobe.kinds import advise, document
 from strobe.results.evaluate import EvaluateResult
 from strobe.runs import store
 from strobe.runs.episode_log import NAME, EpisodeLog
-from strobe.studies.evaluate.variants import FIRST
+from strobe.studies.evaluate.settings import FIRST
 
 
 def table(result: EvaluateResult) -> list[dict]:

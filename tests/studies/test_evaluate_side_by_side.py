@@ -21,7 +21,7 @@ from support.side_by_side import Slow
 from strobe.errors import UserError
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.studies.evaluate.crews import Workers, _Player, _shared, _versions
-from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+from strobe.studies.evaluate.settings import parse_parallel, threads_of
 
 
 class Shuffled:
@@ -197,7 +197,7 @@ def test_threads_are_part_of_what_was_asked(tmp_path):
 
 
 def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, monkeypatch):
-    from strobe.studies.evaluate.alike import Alike, Elsewhere
+    from strobe.studies.evaluate.player_spec import Alike, Elsewhere
 
     alike = Alike(env=None, path=str(tmp_path / "policy"), type=None, size="full", fed=None, weights="")  # type: ignore[arg-type]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -217,7 +217,7 @@ def test_the_players_of_a_device_share_it():
 
 
 def test_recipes_go_along_and_videos_come_back(monkeypatch):
-    from strobe.studies.evaluate.alike import Alike, Elsewhere
+    from strobe.studies.evaluate.player_spec import Alike, Elsewhere
 
     seen = []
 

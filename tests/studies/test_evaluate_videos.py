@@ -18,8 +18,8 @@ from strobe.report import html
 from strobe.results.video import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
+from strobe.studies.evaluate.settings import FIRST
 from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.variants import FIRST
 from strobe.studies.evaluate.videos import Filming
 
 

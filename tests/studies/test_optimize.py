@@ -18,13 +18,13 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.results.agreement import Agreement
 from strobe.runs import store
 from strobe.studies.budget import budget
-from strobe.studies.measuring import Options
-from strobe.studies.optimize import runs, settings
+from strobe.studies.optimize import runner, settings
 from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.candidates import Choice, together
 from strobe.studies.optimize.climb import AS_IT_IS
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 
@@ -96,7 +96,7 @@ def test_what_claims_to_be_exact_and_is_not_is_refused(plant, climb):
 def test_without_a_yardstick_what_claims_to_be_exact_is_not_judged_and_not_kept(plant, climb, monkeypatch):
     nearly = Planted("nearly", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + 1e-7 * chunk)
     plant(entry(nearly, "vision"), entry(SKIP, "vision"))
-    monkeypatch.setattr(runs, "features_reordered", lambda *_, **__: None)
+    monkeypatch.setattr(runner, "features_reordered", lambda *_, **__: None)
     result = climb()
     assert outcomes(result) == {"nearly=true": "not judged", "skip=true": "kept"}
     assert "reordered sums" in result.ladder.tries[0].reason

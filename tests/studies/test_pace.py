@@ -19,11 +19,11 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.subject import Phase
 from strobe.runs import store
 from strobe.studies.breakdown import PACED, breakdown
-from strobe.studies.cadence import ticks_between_calls
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.compare.run import compare
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
+from strobe.studies.shared.cadence import ticks_between_calls
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 

@@ -18,10 +18,10 @@ from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Try
 from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
-from strobe.studies.episodes import CandidateFailed, Episodes
 from strobe.studies.optimize.answer import Choosing
 from strobe.studies.optimize.climb import AS_IT_IS, Step
 from strobe.studies.optimize.closing import prove, start_episodes
+from strobe.studies.optimize.episodes import CandidateFailed, Episodes
 from strobe.studies.optimize.settings import SilentClimb
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant

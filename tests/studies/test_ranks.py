@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from strobe.results.training import Rank
-from strobe.studies.training.ranks import Meeting
+from strobe.studies.train.ranks import Meeting
 
 
 def of(rank, own=10.0):

@@ -21,7 +21,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.report.rollout import about_rehearsal
 from strobe.runs import store
-from strobe.studies.rollout.rehearsed import rehearse
+from strobe.studies.rollout.rehearse import rehearse
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

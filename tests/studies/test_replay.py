@@ -23,10 +23,10 @@ from strobe.loops.virtual_time import PlayOptions, play
 from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
-from strobe.studies.replay import replay as study
-from strobe.studies.replay.asked import Changes
+from strobe.studies.replay import run as study
 from strobe.studies.replay.policy import FedPolicy
-from strobe.studies.replay.replay import Options, Policies, replayed
+from strobe.studies.replay.run import Options, Policies, replayed
+from strobe.studies.replay.settings import Changes
 
 FEW = Options(draws=8)
 

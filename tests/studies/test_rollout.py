@@ -37,7 +37,7 @@ from strobe.loops.rollout_config import rollout_config
 from strobe.policies.standins import stand_ins
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
-from strobe.studies.rollout.watched import watch
+from strobe.studies.rollout.run import watch
 
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.

@@ -29,9 +29,9 @@ from strobe.errors import UserError
 from strobe.kinds import advise, document
 from strobe.loops import training as watched_training
 from strobe.report import markdown
-from strobe.studies.training.answer import LOADING, STEP
-from strobe.studies.training.summary import section_price_ms
-from strobe.studies.training.train import WatchOptions, train
+from strobe.studies.train.answer import LOADING, STEP
+from strobe.studies.train.run import WatchOptions, train
+from strobe.studies.train.summary import section_price_ms
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import torch
 
 from strobe.devices.memory import memory_of
 from strobe.loops.training import TrainingWatch
-from strobe.studies.training.summary import section_price_ms
+from strobe.studies.train.summary import section_price_ms
 from strobe.timeline import Timeline
 
 

@@ -19,9 +19,9 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options, measure
-from strobe.studies.variants import Wanted, check, compose, parse_variant
+from strobe.studies.compare.run import compare
+from strobe.studies.compare.settings import Wanted, check, compose, parse_variant
+from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments import catalogue
 from strobe.treatments.training.step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant

@@ -19,7 +19,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.measurement import Memory
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
-from strobe.studies.measuring import Options, measure
+from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments import catalogue
 from strobe.treatments.process import glibc, memory, threads
 from strobe.treatments.treatment import Variant

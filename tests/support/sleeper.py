@@ -45,7 +45,7 @@ class Clock:
         # The sampler's budget is counted by a default that was bound when the function was made.
         monkeypatch.setitem(collect.__kwdefaults__, "clock", lambda: self.now)
         # A climb collects garbage after each refusal: with torch and LeRobot loaded, a third of a second for nothing.
-        monkeypatch.setattr("strobe.studies.optimize.runs.gc.collect", lambda: 0)
+        monkeypatch.setattr("strobe.studies.optimize.runner.gc.collect", lambda: 0)
         return self
 
 

@@ -15,7 +15,7 @@ from strobe.errors import UserError
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.recipe import Recipe
-from strobe.studies.compare import agree
+from strobe.studies.compare.run import agree
 from strobe.studies.optimize.candidates import slot_of, together
 from strobe.treatments import catalogue
 from strobe.treatments.engines import backends, cache, quantised

@@ -25,8 +25,8 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.sameness.check import Sameness, guidance_of
 from strobe.sameness.visits import plan
-from strobe.studies.compare import agree, compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import agree, compare
+from strobe.studies.shared.measuring import Options
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
 from strobe.treatments.engines import cache, engine

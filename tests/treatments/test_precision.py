@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.studies.compare import agree
+from strobe.studies.compare.run import agree
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
 from strobe.treatments.words import name_of, sensible

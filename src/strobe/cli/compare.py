@@ -58,7 +58,7 @@ from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from strobe.studies.variants import Wanted
+    from strobe.studies.compare.settings import Wanted
 
 
 @dataclass
@@ -88,7 +88,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.studies.variant_text import check_levers, check_words
+    from strobe.studies.shared.variant_text import check_levers, check_words
     from strobe.treatments.words import MODES, precisions
 
     if config.compile_mode not in MODES:
@@ -113,7 +113,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 def check_variants(config: CompareConfig) -> None:
     """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
     with importing():
-        from strobe.studies.variants import check
+        from strobe.studies.compare.settings import check
 
     check(wanted_of(config))
 
@@ -121,8 +121,8 @@ def check_variants(config: CompareConfig) -> None:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.studies.compare import compare
-    from strobe.studies.variants import compose
+    from strobe.studies.compare.run import compare
+    from strobe.studies.compare.settings import compose
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
@@ -137,7 +137,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
 def wanted_of(config: CompareConfig) -> Wanted:
     """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
-    from strobe.studies.variants import Wanted, parse_variant
+    from strobe.studies.compare.settings import Wanted, parse_variant
 
     return Wanted(
         phase=config.phase,  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
 
     from strobe.results.dataloader import Dataloader, LoaderSettings, StepNeed
-    from strobe.studies.dataloader.candidates import SearchOptions
+    from strobe.studies.dataloader.settings import SearchOptions
 
 
 @dataclass
@@ -86,8 +86,8 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
     from strobe.loops.train_config import train_config
     from strobe.measure import machine
-    from strobe.studies.dataloader import search as dataloader
-    from strobe.studies.dataloader.needs import StepNeeds, device_of
+    from strobe.studies.dataloader import run as dataloader
+    from strobe.studies.dataloader.preparation import StepNeeds, device_of
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:
@@ -117,7 +117,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
 def options_of(config: DataloaderConfig) -> SearchOptions:
     """Return the candidates and times of the search. Raises UserError."""
-    from strobe.studies.dataloader.candidates import SearchOptions
+    from strobe.studies.dataloader.settings import SearchOptions
 
     needed: float | None = None
     if config.needed is not None:

@@ -72,7 +72,7 @@ def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[
     """
     import torch
 
-    from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+    from strobe.studies.evaluate.settings import parse_parallel, threads_of
 
     count = parse_parallel(config.parallel)
     threads = threads_of(config.threads, count, config.resume)
@@ -89,7 +89,7 @@ def _workers(config: EvaluateConfig, live: Live) -> contextlib.AbstractContextMa
         UserError: Ray is not installed, or there is no such cluster.
     """
     from strobe.studies.evaluate.crews import Players, Workers
-    from strobe.studies.evaluate.sharing import parse_each, parse_parallel
+    from strobe.studies.evaluate.settings import parse_each, parse_parallel
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
@@ -104,12 +104,12 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
 
     with importing(announced=True):
         from strobe.policies import loading
-        from strobe.studies.evaluate import evaluate as study
+        from strobe.studies.evaluate import run as study
         from strobe.studies.evaluate.plan import Plan
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
+        from strobe.studies.evaluate.settings import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
         from strobe.studies.evaluate.timings import timed
-        from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.videos import Filming
     realise(config)
     live.stage(f"loading {flags.path or flags.type}")
@@ -174,9 +174,9 @@ class _Start:
 def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
     from strobe.policies.fingerprint import fingerprint
-    from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
     from strobe.studies.evaluate.crews import Workers
-    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+    from strobe.studies.evaluate.player_spec import Alike, Elsewhere, require_memory, taken_along
+    from strobe.studies.evaluate.settings import parse_recipes, parse_steps
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"

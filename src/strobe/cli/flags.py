@@ -233,7 +233,7 @@ def _check_profilers(config: ProfilerFlags) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
     if config.python_profile is None and config.profile_functions is None:
         return
-    from strobe.studies.profilers.python_profile import TOOLS, require_tool
+    from strobe.studies.shared.python_profile import TOOLS, require_tool
 
     tool = config.python_profile
     if tool is not None:

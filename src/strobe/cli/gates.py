@@ -10,7 +10,7 @@ from strobe.cli.bounds import bare, checked
 from strobe.cli.runner import EXIT_CODES, Studied
 from strobe.report import units
 from strobe.results.agreement import Outcome
-from strobe.studies.gates import Gated
+from strobe.studies.shared.comparable_runs import Gated
 
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 

@@ -27,9 +27,9 @@ from strobe.cli.flags import PageFlags
 from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
 from strobe.cli.runner import Command, Studied
+from strobe.runs.saved_runs import in_folder, in_git
 from strobe.studies.history import gate as judge
 from strobe.studies.history import history
-from strobe.studies.kept_runs import in_folder, in_git
 
 
 @dataclass

@@ -158,7 +158,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 
 def _check_words(config: OptimizeConfig) -> None:
     """Check what needs no torch: keys of treatments, effects. Raises UserError."""
-    from strobe.studies.variant_text import check_treatments
+    from strobe.studies.shared.variant_text import check_treatments
     from strobe.treatments.known import known_words
 
     for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
@@ -206,7 +206,7 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.studies.optimize.optimize import optimize
+    from strobe.studies.optimize.run import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)

@@ -62,8 +62,7 @@ def check(config: RealtimeFlags, env: Any) -> None:
 def timings(config: RealtimeFlags, env: Any) -> list[AskedTiming]:
     """Return each engine with each latency, in the order of the flags. Raises UserError."""
     from strobe.simulators.held_action import HOLDS, hold_for
-    from strobe.studies.evaluate.latencies import LIVE, parse_latency, parse_ticks
-    from strobe.studies.evaluate.timings import AskedTiming, parse_engines
+    from strobe.studies.evaluate.timings import LIVE, AskedTiming, parse_engines, parse_latency, parse_ticks
 
     fps, inference = env.fps, config.inference
     if not fps > 0:
@@ -92,7 +91,7 @@ def timed_live(config: RealtimeFlags) -> bool:
     """Return whether the latency of an episode's call is what the call takes here."""
     if not config.realtime or config.delay_ticks:
         return False
-    from strobe.studies.evaluate.latencies import LIVE
+    from strobe.studies.evaluate.timings import LIVE
 
     return LIVE in (config.latency or LIVE).split(",")
 

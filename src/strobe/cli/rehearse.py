@@ -116,7 +116,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
         from strobe.emulator.rehearsal.stage import RehearsalOptions
-        from strobe.studies.rollout.rehearsed import rehearse
+        from strobe.studies.rollout.rehearse import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
     events = events_file(config.output_dir)

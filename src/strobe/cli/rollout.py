@@ -94,7 +94,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
 
 def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
-    from strobe.studies.rollout.watched import recovered, watch
+    from strobe.studies.rollout.run import recovered, watch
 
     if theirs is None:
         assert config.events is not None

@@ -64,8 +64,8 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
 
 def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
-    from strobe.studies.training import ranks
-    from strobe.studies.training.train import STEP, WatchOptions, train
+    from strobe.studies.train import ranks
+    from strobe.studies.train.run import STEP, WatchOptions, train
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
@@ -100,7 +100,7 @@ class _Profiler:
     """Run a training under a profiler of Python, and keep its profile even if the training fails."""
 
     def __init__(self, tool: str) -> None:
-        from strobe.studies.profilers.python_profile import require_tool
+        from strobe.studies.shared.python_profile import require_tool
 
         require_tool(tool)
         self.tool: Any = tool
@@ -108,7 +108,7 @@ class _Profiler:
         self._rows: list[Any] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
-        from strobe.studies.profilers.python_profile import profiled
+        from strobe.studies.shared.python_profile import profiled
 
         failed: list[BaseException] = []
 
@@ -124,7 +124,7 @@ class _Profiler:
             raise failed[0]
 
     def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
-        from strobe.studies.profilers.python_profile import of_run
+        from strobe.studies.shared.python_profile import of_run
 
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 

@@ -27,8 +27,7 @@ from strobe.results.difference import (
 from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import Quantiles, Rollout, RolloutResult
-from strobe.studies import alike
-from strobe.studies.gates import Gated, excluded
+from strobe.studies.shared.comparable_runs import Gated, excluded, unlike, work
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
@@ -60,8 +59,7 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         before=_label(before),
         after=_label(after),
         measurements=[
-            _measurement(old, new, judged_by, alike.unlike(alike.work(before, old), alike.work(after, new)))
-            for old, new in pairs
+            _measurement(old, new, judged_by, unlike(work(before, old), work(after, new))) for old, new in pairs
         ],
         missing=[m.name for m in before.measurements if m.samples.values and m.name not in {m.name for _, m in pairs}],
         figures=_figures(before, after),

@@ -15,9 +15,9 @@ from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
 from strobe.sameness.visits import Visit
-from strobe.studies.machine_state import begin_result
-from strobe.studies.measuring import Options, Reporter, Silent
-from strobe.studies.sameness import CheckProgress, visits_of, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Options, Reporter, Silent
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 

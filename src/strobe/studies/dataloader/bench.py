@@ -13,8 +13,8 @@ from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
 from strobe.processes import shared_memory
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
-from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.settings import cost, label
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation

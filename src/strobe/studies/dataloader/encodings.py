@@ -23,7 +23,7 @@ from strobe.lerobot.refusals import first_line
 from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
-from strobe.studies.dataloader.dataset import why_not_read
+from strobe.studies.dataloader.preparation import why_not_read
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
 
 TURNS = 2  # samplings of each encoding, in turn with the others

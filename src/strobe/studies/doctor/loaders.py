@@ -11,7 +11,7 @@ from strobe.errors import UserError
 from strobe.processes import isolate
 from strobe.processes.shared_memory import SHARED, shared_free
 from strobe.results.doctor import SelfCheck
-from strobe.studies.doctor import supplies
+from strobe.studies.doctor import trials
 
 FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once
 FEW_FILES = 4096  # open files; workers pass tensors as files, one for each
@@ -30,9 +30,9 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
     free = shared_free(shared)
     room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
     name = "shared memory of loader workers"
-    asked = f"{supplies.BATCHES} batches of {supplies.BATCH_BYTES / 2**20:.0f} MiB from {supplies.WORKERS} workers"
+    asked = f"{trials.BATCHES} batches of {trials.BATCH_BYTES / 2**20:.0f} MiB from {trials.WORKERS} workers"
     try:
-        rate = run(supplies.batches)
+        rate = run(trials.batches)
     except (isolate.Failed, UserError) as error:
         yield SelfCheck(
             area="loaders",
@@ -73,7 +73,7 @@ def _open_files() -> Iterator[SelfCheck]:
 def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
     name = f"video decoder {backend}"
     try:
-        ms = run(supplies.decoded, backend)
+        ms = run(trials.decoded, backend)
     except (isolate.Failed, UserError) as error:
         return SelfCheck(
             area="loaders",
@@ -91,6 +91,6 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
         area="loaders",
         name=name,
         outcome="holds",
-        seen=f"{ms:.2f} ms a frame of {supplies.SIDE}×{supplies.SIDE}, in order and with their content",
+        seen=f"{ms:.2f} ms a frame of {trials.SIDE}×{trials.SIDE}, in order and with their content",
         evidence={"ms_per_frame": ms},
     )

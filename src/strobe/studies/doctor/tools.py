@@ -11,7 +11,7 @@ from strobe.processes import isolate
 from strobe.results.doctor import SelfCheck
 from strobe.simulators import environments
 from strobe.simulators.environments import NO_OPENGL
-from strobe.studies.doctor import supplies, versions
+from strobe.studies.doctor import trials, versions
 
 SIMULATORS = ("pusht", "metaworld", "libero")
 BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
@@ -45,7 +45,7 @@ def examine(
 def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
     name = f"simulator {kind}"
     try:
-        ms = run(supplies.rendered, kind)
+        ms = run(trials.rendered, kind)
     except UserError as error:
         reason, _, way = str(error).partition(": ")
         if "not installed" not in reason:  # it is there, and what is said is a reason and no command

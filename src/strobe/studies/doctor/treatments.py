@@ -20,8 +20,8 @@ from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.doctor import SelfCheck
 from strobe.sameness.check import CallFailed, Sameness, guidance_of
-from strobe.studies.gradients import gradients
-from strobe.studies.sameness import visits_of
+from strobe.studies.shared.action_check import visits_of
+from strobe.studies.shared.gradients import gradients
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed

@@ -11,8 +11,8 @@ from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_r
 from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.runs.episode_log import EpisodeLine
 from strobe.studies.evaluate.plan import Episodes, Plan
+from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.evaluate.timings import timing_of
-from strobe.studies.evaluate.variants import Candidate
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
 

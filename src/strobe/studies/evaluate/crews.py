@@ -25,10 +25,10 @@ from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, sett
 from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.variants import Candidate
+    from strobe.studies.evaluate.settings import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
-PRELOADED = ("strobe.studies.evaluate.alike", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
+PRELOADED = ("strobe.studies.evaluate.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
 
 Files = dict[str, bytes]  # by their path in the run's folder
 Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed

@@ -11,7 +11,7 @@ from strobe.results.evaluation import Decision, verdict_in_words
 from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:
-    from strobe.studies.evaluate.variants import Candidate
+    from strobe.studies.evaluate.settings import Candidate
 
 
 Start = tuple[str, int]  # task, seed

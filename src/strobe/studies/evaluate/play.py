@@ -11,7 +11,7 @@ from strobe.runs.episode_log import EpisodeLine, EpisodeLog
 from strobe.studies.evaluate.plan import Episodes, Order, Plan, Start
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.variants import Candidate
+    from strobe.studies.evaluate.settings import Candidate
 
 
 @runtime_checkable

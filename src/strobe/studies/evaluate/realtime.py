@@ -30,9 +30,9 @@ from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
 from strobe.simulators.simulator import Actor, Played, outcomes_reported
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
+from strobe.studies.evaluate.settings import FIRST, Candidate
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
-from strobe.studies.evaluate.variants import FIRST, Candidate
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 

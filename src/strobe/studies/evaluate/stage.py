@@ -13,7 +13,7 @@ from strobe.simulators import environments
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.simulators.simulator import Played
 from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
-from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.studies.evaluate.settings import FIRST, Candidate
 
 
 class Stage:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.measure.rollout import quantiles
+from strobe.measure.rollout import drawn, quantiles
+from strobe.results.recorded import EVENTS
 from strobe.results.timing import Engine, Timing
+from strobe.runs import episode_log
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.held_action import Hold
-from strobe.studies.evaluate.latencies import Latency
-from strobe.studies.evaluate.variants import Candidate
+from strobe.studies.evaluate.settings import Candidate
 
 ENGINES = ("sync", "rtc")
 
@@ -105,3 +109,129 @@ def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
         jumps=len(jumps),
         jump_ratio=float(np.median(jumps)) / usual if jumps and usual else None,
     )
+
+
+LIVE = "live"
+MOST_MS = 60_000  # more than an episode lasts
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A source of latencies.
+
+    Args:
+        name: '100 ms', 'live', or the run's folder.
+        fixed_ns: of each call; None where they are not all alike.
+        runs: of a kept run, nanoseconds of its calls by the name of the variant; '' for any other variant.
+    """
+
+    name: str
+    fixed_ns: int | None = None
+    runs: dict[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def written(self) -> str:
+        """The source with a digest of what it holds, so that a changed run is noticed."""
+        if not self.runs:
+            return self.name
+        content = hashlib.sha256(repr(sorted(self.runs.items())).encode()).hexdigest()
+        return f"{self.name} ({content[:12]})"
+
+    def source(self, variant: str, seed: int, measured: Callable[[], int]) -> Iterator[int]:
+        """Yield nanoseconds of each call of an episode, without end.
+
+        Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
+        (`strobe.measure.rollout.drawn`); the same seed draws the same ones.
+
+        Args:
+            measured: nanoseconds of the call that has just ended, for 'live'.
+        """
+        if self.fixed_ns is not None:
+            return itertools.repeat(self.fixed_ns)
+        if not self.runs:
+            return iter(measured, -1)
+        calls = self.runs.get(variant) or self.runs[""]
+        return drawn(list(calls[1:] or calls), np.random.default_rng(seed), 0)
+
+
+def fixed(ms: float) -> Latency:
+    """Return a source whose calls all take ``ms`` milliseconds."""
+    return Latency(f"{ms:.6g} ms", round(ms * 1e6))
+
+
+def parse_latency(text: str) -> list[Latency]:
+    """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
+    sources = [_source(text, part) for part in (part.strip() for part in text.split(",")) if part]
+    return _each_once(f"--latency={text}", sources, "write --latency=0,100,300 (ms), live, or a run's folder")
+
+
+def parse_ticks(text: str, fps: float) -> list[Latency]:
+    """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
+    sources = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        if not part.isdecimal():
+            raise UserError(f"--delay_ticks={text}: '{part}' is no number of control ticks: write --delay_ticks=0,2,5")
+        if 1e3 * int(part) / fps > MOST_MS:
+            raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
+        sources.append(fixed(1e3 * int(part) / fps))
+    return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
+
+
+def _each_once(flag: str, sources: list[Latency], example: str) -> list[Latency]:
+    if not sources:
+        raise UserError(f"{flag}: {example}")
+    names = [source.name for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{flag}: {twice} is there twice")
+    return sources
+
+
+def _source(text: str, part: str) -> Latency:
+    if part == LIVE:
+        return Latency(LIVE)
+    try:
+        ms = float(part)
+    except ValueError:
+        return _recorded(text, Path(part))
+    if not 0 <= ms <= MOST_MS:
+        raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
+    return fixed(ms)
+
+
+def _recorded(text: str, run: Path) -> Latency:
+    """Return the calls of a rollout or of an evaluation. Raises UserError."""
+    from strobe.loops.recorded_run import load
+
+    flag = f"--latency={text}"
+    if not run.exists():
+        raise UserError(f"{flag}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
+    folder = run.parent if run.name == "result.json" else run
+    episodes = folder / episode_log.NAME if folder.is_dir() else folder
+    try:
+        if episodes.name == episode_log.NAME and episodes.is_file():
+            runs = dict(_of_episodes(episodes))
+        elif (folder / EVENTS).is_file() or folder.is_file():
+            runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
+        else:
+            raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
+    except UserError as error:
+        raise UserError(f"{flag}: {run}: {error}") from None
+    except (ValueError, KeyError, OSError, IndexError) as error:
+        raise UserError(f"{flag}: {run} cannot be read: {type(error).__name__}") from None
+    return Latency(str(run), runs=runs)
+
+
+def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
+    """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
+    options, episodes, _ = episode_log.read(path)
+    runs: dict[str, Sequence[int]] = {}
+    for name in options.variants:
+        calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]
+        if calls:
+            runs.setdefault("", calls)
+            runs[name] = calls
+    if not runs:
+        raise UserError("no episode has ended in it")
+    return runs

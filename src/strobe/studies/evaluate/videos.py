@@ -14,7 +14,7 @@ from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.film import Film, encode, still
 from strobe.studies.evaluate.plan import Episodes, Plan
-from strobe.studies.evaluate.variants import Candidate
+from strobe.studies.evaluate.settings import Candidate
 
 FOLDER = "videos"
 POSTER = ".webp"

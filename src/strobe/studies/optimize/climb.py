@@ -29,7 +29,7 @@ from strobe.studies.optimize.candidates import (
     together,
 )
 from strobe.studies.optimize.earlier import Earlier
-from strobe.studies.optimize.runs import ActionGuard, Runs
+from strobe.studies.optimize.runner import ActionGuard, Runs
 from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Variant

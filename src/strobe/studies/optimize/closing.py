@@ -19,15 +19,15 @@ from strobe.results.agreement import YardstickName
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.sameness.check import CallFailed
-from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.studies.measuring import Measured
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, with_as_it_is
 from strobe.studies.optimize.climb import AS_IT_IS, Climb
-from strobe.studies.optimize.runs import verdict_of
+from strobe.studies.optimize.episodes import CandidateFailed, Episodes
+from strobe.studies.optimize.runner import verdict_of
 from strobe.studies.optimize.settings import Climbing
 from strobe.studies.optimize.trial import moved, outcome_of, run_rungs
-from strobe.studies.sameness import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.studies.shared.measuring import Measured
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")

@@ -33,8 +33,8 @@ from strobe.results.machine import Machine
 from strobe.results.subject import SubjectInfo
 from strobe.runs import store
 from strobe.runs.cache import cache_folder
-from strobe.studies.measuring import Options
 from strobe.studies.optimize.candidates import Standing
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment
 

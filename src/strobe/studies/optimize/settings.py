@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from strobe.measure.guard import Guards
 from strobe.measure.in_time import ASKED
-from strobe.studies.measuring import Reporter, Silent
 from strobe.studies.optimize.candidates import Choice
+from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.treatments.treatment import Spec
 
 # A try

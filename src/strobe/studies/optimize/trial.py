@@ -18,11 +18,11 @@ from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
 from strobe.sameness.check import CallFailed
-from strobe.studies.measuring import Measured
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import Candidate, candidate_of, together
 from strobe.studies.optimize.climb import Climb, Trial
-from strobe.studies.optimize.runs import build_seconds, uninterrupted, verdict_of
+from strobe.studies.optimize.runner import build_seconds, uninterrupted, verdict_of
+from strobe.studies.shared.measuring import Measured
 from strobe.treatments.treatment import Spec, Variant
 
 

@@ -18,9 +18,9 @@ from strobe.measure.call_times import FEWEST, beside
 from strobe.measure.rollout import Call
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.results.bench import Place
-from strobe.studies.cadence import SETTLE_S, Spacing
-from strobe.studies.measuring import Reporter, Silent
-from strobe.studies.rollout.watched import WatchedRollout
+from strobe.studies.rollout.run import WatchedRollout
+from strobe.studies.shared.cadence import SETTLE_S, Spacing
+from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0

@@ -17,7 +17,7 @@ from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
 from strobe.results.traits import Traits
-from strobe.studies.counting import Counted
+from strobe.studies.shared.counting import Counted
 from strobe.timeline.probe import Hook
 from strobe.timeline.sections import unseen
 from strobe.treatments.treatment import Variant

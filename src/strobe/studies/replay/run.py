@@ -24,8 +24,6 @@ from strobe.measure.rollout import ticks_of
 from strobe.report.replay import verdict
 from strobe.results.replay import Jumping, PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.results.rollout import FEW_SEAMS, SEAM_JUMP
-from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.changes import changes_beside_setting, requested_latencies, requested_setting
 from strobe.studies.replay.columns import (
     MOST_TICKS,
     Column,
@@ -38,6 +36,8 @@ from strobe.studies.replay.columns import (
     recorded_column,
 )
 from strobe.studies.replay.policy import FedPolicy, fed_policy
+from strobe.studies.replay.settings import Changes
+from strobe.studies.replay.virtual_setting import changes_beside_setting, requested_latencies, requested_setting
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # of them may starve

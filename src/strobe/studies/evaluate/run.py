@@ -23,9 +23,9 @@ from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
 from strobe.studies.evaluate.plan import Plan, counted
 from strobe.studies.evaluate.play import Crew, EpisodeReporter, Player, play
-from strobe.studies.evaluate.variants import Candidate
-from strobe.studies.machine_state import begin_result
-from strobe.studies.measuring import Options, Reporter, measure
+from strobe.studies.evaluate.settings import Candidate
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Options, Reporter, measure
 
 SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
 

@@ -16,7 +16,7 @@ from strobe.loops.registry import ROLLOUT
 from strobe.results.motor_bus import Rehearsal, ServoLeft
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
-from strobe.studies.rollout.watched import WatchedRollout, watch
+from strobe.studies.rollout.run import WatchedRollout, watch
 
 
 def rehearse(

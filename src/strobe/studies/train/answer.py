@@ -19,7 +19,7 @@ from strobe.results.data import Samples
 from strobe.results.measurement import MeasuredPhase, Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import LoaderTraits, Traits
-from strobe.studies.training.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
+from strobe.studies.train.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
 
 STEP, LOADING = "training step", "loading a batch"
 

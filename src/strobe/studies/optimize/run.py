@@ -26,10 +26,6 @@ from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.ladder import Try
 from strobe.sameness.check import CallFailed
-from strobe.studies.compare import SEVERAL_COPIES
-from strobe.studies.episodes import Episodes
-from strobe.studies.machine_state import begin_result
-from strobe.studies.measuring import Measured, Options
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
 from strobe.studies.optimize.candidates import Bounds, Candidate
@@ -45,10 +41,14 @@ from strobe.studies.optimize.closing import (
     time_alone,
 )
 from strobe.studies.optimize.earlier import Earlier, Use, circumstances
-from strobe.studies.optimize.runs import ActionGuard, Runs, build_seconds, prepare_checks, verdict_of
+from strobe.studies.optimize.episodes import Episodes
+from strobe.studies.optimize.runner import ActionGuard, Runs, build_seconds, prepare_checks, verdict_of
 from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
 from strobe.studies.optimize.strategies import climb_by_effect, climb_one_by_one
 from strobe.studies.optimize.trial import begins_with_glance, milliseconds, moved, speedup
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Measured, Options
+from strobe.studies.shared.paired_comparison import SEVERAL_COPIES
 from strobe.timeline import Section
 from strobe.treatments.treatment import Treatment, Variant
 

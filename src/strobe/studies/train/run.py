@@ -17,8 +17,8 @@ from strobe.loops.train_config import patched_arguments
 from strobe.measure.memory import kernel_use, peak_process
 from strobe.processes.shared_memory import require_shared_memory
 from strobe.results.answer import TrainResult
-from strobe.studies.training.answer import STEP, answer_of
-from strobe.studies.training.summary import record_of, worker_facts
+from strobe.studies.train.answer import STEP, answer_of
+from strobe.studies.train.summary import record_of, worker_facts
 from strobe.timeline.timeline import Section
 
 __all__ = ["STEP", "Trained", "WatchOptions", "train"]

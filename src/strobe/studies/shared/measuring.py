@@ -28,9 +28,9 @@ from strobe.results.data import Samples
 from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
 from strobe.results.traits import Traits
-from strobe.studies.cadence import Spacing, ticks_between_calls
-from strobe.studies.counting import Counted, count, lacking
-from strobe.studies.rounds import (
+from strobe.studies.shared.cadence import Spacing, ticks_between_calls
+from strobe.studies.shared.counting import Counted, count, lacking
+from strobe.studies.shared.rounds import (
     Outputs,
     Round,
     Seen,

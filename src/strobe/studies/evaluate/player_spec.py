@@ -20,9 +20,9 @@ from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.plan import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
+from strobe.studies.evaluate.settings import candidates
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, timed
-from strobe.studies.evaluate.variants import candidates
 from strobe.studies.evaluate.videos import Filming, Keep
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 
 import strobe
-from strobe.measure import machine
+from strobe.measure.machine import describe
 from strobe.measure.sampling import Progress
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.processes import isolate
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
-from strobe.studies.doctor import clock, devices, loaders, noise, steadiness, tools, treatments, versions
-from strobe.studies.measuring import Reporter, Silent
+from strobe.studies.doctor import clock, loaders, machine, noise, steadiness, tools, treatments, versions
+from strobe.studies.shared.measuring import Reporter, Silent
 
 # In this order. The clock and the pace are looked at first, and again at the end.
 AREAS: tuple[Area, ...] = (
@@ -34,7 +34,7 @@ STAGES: dict[Area, str] = {
 }
 
 # Imported once, by the server that processes of their own are forked from.
-PRELOADED = (treatments.__name__, "strobe.studies.doctor.supplies", "lerobot.policies.factory")
+PRELOADED = (treatments.__name__, "strobe.studies.doctor.trials", "lerobot.policies.factory")
 
 Examination = Callable[[], Iterator[SelfCheck]]
 
@@ -65,7 +65,7 @@ def doctor(
     result = DoctorResult(
         strobe_version=strobe.__version__,
         title=f"{device}: what can be trusted on this machine?",
-        machine=machine.describe(device),
+        machine=describe(device),
     )
     chosen: list[Area] = [area for area in AREAS if area in only]
     if set(chosen) & {"loaders", "tools", "treatments"}:
@@ -119,7 +119,7 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
         subject = load_subject(
             PolicyOptions(type="act", size="tiny", overrides=[f"--device={device}"]), InputOptions(image_size=(96, 96))
         )
-        steady = steadiness.Steadiness(subject.chunk, lambda: machine.describe(device).power)
+        steady = steadiness.Steadiness(subject.chunk, lambda: describe(device).power)
 
     def at_first() -> Iterator[SelfCheck]:
         assert steady is not None
@@ -135,7 +135,7 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
 
     return Areas(
         first={
-            "machine": lambda: devices.examine(device, folder),
+            "machine": lambda: machine.examine(device, folder),
             "versions": versions.examine,
             "clock": lambda: clock.at_once(clocks, clock.work_on(device)),
             "noise": noisy,

@@ -23,7 +23,7 @@ from strobe.results.profiles import OperatorProfile, PythonFunction, PythonProfi
 
 if TYPE_CHECKING:
     from strobe.policies.subject import Phase, Subject
-    from strobe.studies.measuring import Options
+    from strobe.studies.shared.measuring import Options
     from strobe.treatments.treatment import Variant
 
 Tool = Literal["cprofile", "pyinstrument", "line"]

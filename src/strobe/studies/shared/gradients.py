@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strobe.measure.memory import available_bytes
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.comparison import GradientAgreement
-from strobe.studies.measuring import Reporter, Silent
+from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.treatments.treatment import Variant
 
 OTHER_SEED = 1

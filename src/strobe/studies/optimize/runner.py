@@ -26,13 +26,13 @@ from strobe.results.machine import Ceiling
 from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
-from strobe.studies.cadence import ticks_between_calls
-from strobe.studies.counting import Counted
-from strobe.studies.measuring import Measured, Options, Reporter, Session
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.settings import Aim, Climbing
-from strobe.studies.rounds import Outputs
-from strobe.studies.sameness import CheckProgress, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, yardstick_observations, yardsticks
+from strobe.studies.shared.cadence import ticks_between_calls
+from strobe.studies.shared.counting import Counted
+from strobe.studies.shared.measuring import Measured, Options, Reporter, Session
+from strobe.studies.shared.rounds import Outputs
 from strobe.treatments import catalogue
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Spec, Treatment, Variant

@@ -11,7 +11,7 @@ from typing import Any
 from strobe.errors import UserError, nearest
 from strobe.loops.recorded_run import RecordedRun, load
 from strobe.loops.virtual_rollout import Setting, rtc_config
-from strobe.studies.replay.asked import OF_POLICY, PLAIN, Changes
+from strobe.studies.replay.settings import OF_POLICY, PLAIN, Changes
 
 
 def requested_setting(run: RecordedRun, changes: Changes) -> Setting:

@@ -17,7 +17,7 @@ from strobe.errors import UserError
 from strobe.measure.operators import MARK, operator_profile
 from strobe.policies.subject import Phase, Subject
 from strobe.results.profiles import OperatorProfile
-from strobe.studies.measuring import Options
+from strobe.studies.shared.measuring import Options
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.trace import exported, mark_clocks

@@ -1,14 +1,23 @@
-"""Do two runs measure the same thing? What makes their times comparable, by name, and the versions they ran with."""
+"""Runs held against each other: what makes their times comparable, and the gate that a slow-down breaks.
+
+A gate is *held*, *broken*, or *not judged* where neither is shown. It is held only where the interval excludes a
+slow-down above the allowed one, or above `WIDEST` where less is allowed: no noise lets an interval exclude everything.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from strobe.results.agreement import Outcome
 from strobe.results.answer import Result
 from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
 
+WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
+
 
 def work(result: Result, measurement: Measurement) -> dict[str, str]:
-    """Return what a run was asked to do and on what, by name: it must be equal where times are held against times."""
+    """Return the machine, inputs and sizes of a run, by name; times are comparable only where these are equal."""
     traits = measurement.traits
     sizes = {
         "batch size": traits.batch_size,
@@ -20,15 +29,15 @@ def work(result: Result, measurement: Measurement) -> dict[str, str]:
 
 
 def settings(result: Result, measurement: Measurement) -> dict[str, str]:
-    """Return all that makes a trend's runs alike, by name: the work, the policy, and what was put on it."""
+    """Return all that must be equal in the runs of one trend, by name: `work`, the policy, and the traits."""
     subject = result.subject
-    given = {name: str(value) for name, value in measurement.traits.without().labelled().items()}
+    traits = {name: str(value) for name, value in measurement.traits.without().labelled().items()}
     return {
         "policy type": subject.kind,
         "checkpoint": subject.source,
         "parameters": f"{subject.parameters:,}",
         "dtype": ", ".join(sorted(subject.dtypes)),
-        **given,
+        **traits,
         **work(result, measurement),
     }
 
@@ -39,7 +48,7 @@ def versions(result: Result) -> dict[str, str]:
 
 
 def unlike(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return in words where two of the above differ."""
+    """Return the differences between two of the above, in words: ``'name: old → new'``."""
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
     return [f"{name}: {old.get(name, 'none')} → {new.get(name, 'none')}" for name in names]
 
@@ -51,3 +60,22 @@ def device_of(machine: Machine) -> str:
 
 def _machine(machine: Machine) -> dict[str, str]:
     return {"device": device_of(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
+
+
+@dataclass(frozen=True)
+class Gated:
+    """One measurement at a gate.
+
+    Args:
+        what: the measurement, in words.
+        why: what was seen and, where it is not judged, what is missing and what to give.
+    """
+
+    outcome: Outcome
+    what: str
+    why: str
+
+
+def excluded(allowed: float) -> float:
+    """Return the slow-down that the interval must exclude where one of ``allowed`` (0.05 is 5 %) is accepted."""
+    return max(allowed, WIDEST)
