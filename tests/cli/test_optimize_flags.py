@@ -11,7 +11,7 @@ from support.refused import assert_refused
 
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
-from strobe.results.machine import Ceiling
+from strobe.results.subject import Ceiling
 from strobe.runs import store
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]

@@ -10,9 +10,9 @@ import pytest
 from support.made_up_rollout import header, rtc
 
 from strobe.cli.main import main
-from strobe.results.recorded import EVENTS
 from strobe.runs import store
 from strobe.runs.episode_log import NAME
+from strobe.runs.rollout_files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
 PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_length=10", "--threads=1"]

@@ -9,7 +9,7 @@ from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.results.machine import Ceiling
+from strobe.results.subject import Ceiling
 from strobe.studies.shared import measuring
 from strobe.studies.shared.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
 from strobe.treatments.numbers import tf32

@@ -11,8 +11,8 @@ from strobe.measure.roofline import limits
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
+from strobe.results.subject import Ceiling
 from strobe.studies.optimize.candidates import Bounds, Candidate, Choice, in_order
 from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim

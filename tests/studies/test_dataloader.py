@@ -22,7 +22,7 @@ from strobe.loops.train_config import train_config
 from strobe.measure.sampling import SamplingBudget
 from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 from strobe.studies.dataloader import encodings, preparation, process
 from strobe.studies.dataloader import run as search
 from strobe.studies.dataloader.bench import Bench

@@ -18,20 +18,20 @@ from strobe.kinds import document
 from strobe.policies import loading
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report.evaluate import plots
-from strobe.results.timing import EpisodeTiming
+from strobe.results.evaluate import EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.simulator import Simulator
 from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
 from strobe.studies.evaluate.settings import FIRST
-from strobe.studies.evaluate.timings import AskedTiming, fixed, parse_latency, parse_ticks, timed
+from strobe.studies.evaluate.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT
 
 
 def timing(latency, engine="sync", **more):
-    return AskedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
+    return RequestedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from strobe.kinds import page
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report import html
-from strobe.results.video import Video
+from strobe.results.evaluate import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
 from strobe.studies.evaluate.settings import FIRST

@@ -16,8 +16,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Try
-from strobe.results.machine import Machine
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.studies.optimize.answer import Choosing
 from strobe.studies.optimize.climb import AS_IT_IS, Step
 from strobe.studies.optimize.closing import prove, start_episodes

@@ -37,8 +37,8 @@ from strobe.kinds import advise
 from strobe.loops import rollout
 from strobe.loops.event_log import read
 from strobe.loops.observations import Observations
-from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.runs import store
+from strobe.runs.rollout_files import EVENTS, OBSERVATIONS
 from strobe.studies.replay.policy import fed_policy
 from strobe.studies.rollout import rehearse as rehearsal
 

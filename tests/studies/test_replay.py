@@ -20,9 +20,9 @@ from strobe.kinds import advise, document
 from strobe.loops.recorded_run import RecordedRun, load, recorded_run
 from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy
 from strobe.loops.virtual_time import PlayOptions, play
-from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
+from strobe.runs.rollout_files import EVENTS, leave
 from strobe.studies.replay import run as study
 from strobe.studies.replay.policy import FedPolicy
 from strobe.studies.replay.run import Options, Policies, replayed

@@ -105,7 +105,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     with importing(announced=True):
         from strobe.policies import loading
         from strobe.studies.evaluate import run as study
-        from strobe.studies.evaluate.plan import Plan
+        from strobe.studies.evaluate.play import Plan
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
         from strobe.studies.evaluate.settings import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
@@ -175,17 +175,17 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
     from strobe.policies.fingerprint import fingerprint
     from strobe.studies.evaluate.crews import Workers
-    from strobe.studies.evaluate.player_spec import Alike, Elsewhere, require_memory, taken_along
+    from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec, picklable, require_memory
     from strobe.studies.evaluate.settings import parse_recipes, parse_steps
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
-    alike = Alike(
+    spec = PlayerSpec(
         env=config.env,
         path=flags.path,
         type=flags.type,
         size=flags.size,
-        fed=taken_along(subject.inputs),
+        fed=picklable(subject.inputs),
         weights=fingerprint(subject.policy),
         overrides=flags.overrides,
         seed=config.seed,
@@ -201,15 +201,17 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     if isinstance(workers, Workers):
         require_memory(subject, workers.free)
         live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
-        workers.begin(alike)
+        workers.begin(spec)
         return
     kind = subject.device.type
     # The one device that a node's player sees is its first; without a flag LeRobot would choose by the node.
     overrides = [flag for flag in flags.overrides if not flag.startswith("--device=")]
     path = str(Path(flags.path).absolute()) if flags.path and Path(flags.path).is_dir() else flags.path
-    alike = replace(alike, path=path, overrides=[*overrides, f"--device={kind}"])
+    spec = replace(spec, path=path, overrides=[*overrides, f"--device={kind}"])
     live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
-    workers.begin(Elsewhere(alike, tuple(recipe.read_bytes() for recipe in alike.recipes)), kind == "cpu", films.write)
+    workers.begin(
+        RemotePlayerSpec(spec, tuple(recipe.read_bytes() for recipe in spec.recipes)), kind == "cpu", films.write
+    )
 
 
 def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Request:

@@ -49,7 +49,7 @@ from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, stud
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import observations_folder
+from strobe.runs.rollout_files import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 

@@ -40,7 +40,7 @@ from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, spelt, take_positional
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.results.recorded import events_of
+from strobe.runs.rollout_files import events_of
 
 if TYPE_CHECKING:
     from strobe.studies.replay.settings import Changes

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.results.finding import Finding
-from strobe.results.motor_bus import Bus, Turns
-from strobe.results.rollout import Camera, Pace, Rollout, RolloutResult
+from strobe.results.answer import Finding
+from strobe.results.rollout import Bus, Camera, Pace, Rollout, RolloutResult, Turns
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)

@@ -11,8 +11,7 @@ from strobe.measure.in_time import ASKED, in_time
 from strobe.measure.intervals import Array, inflation
 from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
-from strobe.results.in_time import InTime
-from strobe.results.ladder import Need, Try
+from strobe.results.ladder import InTime, Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 WHOLES = ("policy",)  # parts that are replaced by the parts inside them

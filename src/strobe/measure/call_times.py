@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from strobe.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
-from strobe.results.bench import Bench, CallTimes, Place, Share
+from strobe.results.rollout import Bench, CallTimes, Place, Share
 from strobe.timeline.clock import ThreadUse
 
 FEWEST = FEWEST_PAIRS  # calls of which a verdict can be made

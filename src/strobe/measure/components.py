@@ -14,8 +14,8 @@ import numpy as np
 
 from strobe.measure.accounting import Account
 from strobe.measure.statistics import summarise
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Blocks, Component, Measurement, Span
+from strobe.results.subject import Ceiling
 from strobe.timeline import section
 from strobe.timeline.timeline import Section
 

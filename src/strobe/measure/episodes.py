@@ -12,7 +12,7 @@ from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.measure.verdicts import FEWEST_PAIRS
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
-from strobe.results.evaluation import Decision, verdict_in_words
+from strobe.results.evaluate import Decision, verdict_in_words
 from strobe.results.numerals import significant
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`

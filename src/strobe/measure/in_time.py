@@ -13,7 +13,7 @@ import numpy as np
 
 from strobe.measure.intervals import Array, checked, inflation
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.in_time import InTime
+from strobe.results.ladder import InTime
 
 ASKED = 0.95  # of chunks that must be in time, unless something else is asked for
 LEVEL = 0.95  # of either bound

@@ -15,7 +15,7 @@ import torch
 
 from strobe.devices.which import module_of
 from strobe.errors import DISTRIBUTION
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 
 _NODES = Path("/sys/devices/system/node")
 _PACKAGES = ("lerobot", "torch", "transformers", "diffusers", "openvino", "numpy")

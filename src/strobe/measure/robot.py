@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from strobe.measure.rollout import quantiles
-from strobe.results.motion import Motion
-from strobe.results.motor_bus import Bus
-from strobe.results.rollout import JointTracking
+from strobe.results.evaluate import Motion
+from strobe.results.rollout import Bus, JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure

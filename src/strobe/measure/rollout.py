@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from strobe.results.data import Interval
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Interval, Quantiles
 from strobe.results.replay import Jump
 from strobe.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from strobe.measure.components import grouped
-from strobe.results.limit import Limit, Lower, PartLimit
-from strobe.results.machine import Ceiling
-from strobe.results.measurement import Component, Measurement
+from strobe.results.measurement import Component, Limit, Lower, Measurement, PartLimit
+from strobe.results.subject import Ceiling
 
 OTHER = "other"
 # Floating dtypes from the widest down, then the integers that weights and inputs are rounded to; with their bytes.

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strobe.measure.betting import difference_sequence
 from strobe.results.data import Interval
-from strobe.results.evaluation import Decided, Decision, PairedRates, SuccessRate
-from strobe.results.judged import UnpairedRates
+from strobe.results.evaluate import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
 
 
 def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interval:

@@ -6,19 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import (
-    cadence,
-    charts,
-    compare,
-    episodes,
-    in_time,
-    limits,
-    measured,
-    memory,
-    sameness,
-    sameness_plots,
-    units,
-)
+from strobe.report import charts, compare, episodes, limits, measured, memory, pace, sameness, sameness_plots, units
 from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
@@ -100,7 +88,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         climbed, moved = f"It takes {reached} as it is", ""
     nothing = "" if len(accepted) > 1 or ladder.met else ", and nothing that was tried made it faster"
-    sentences = [f"{in_time.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
+    sentences = [f"{pace.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     sentences += [moved] if moved else []
     if len(accepted) > 1:
         bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]
@@ -109,7 +97,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     sentences += [_describe_missing(ladder)] if ladder.needs else []
     if result.yardsticks and len(accepted) > 1:
         sentences.append(sameness.describe_yardsticks(result.yardsticks))
-    sentences += cadence.answers(result) + episodes.answers(result.episodes)
+    sentences += pace.cadence_answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
         sentences.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")

@@ -12,9 +12,8 @@ from strobe.report import charts, units
 from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.limit import Limit, PartLimit
-from strobe.results.machine import Ceiling
-from strobe.results.measurement import Measurement
+from strobe.results.measurement import Limit, Measurement, PartLimit
+from strobe.results.subject import Ceiling
 
 WHOLE, PARTS = "limit", "roofline"  # keys of the sections
 TITLE = "How far from this machine's limit"

@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
 from strobe.results.data import Data, Finite
-from strobe.results.motion import Motion
-from strobe.results.timing import EpisodeTiming
+from strobe.results.evaluate import EpisodeTiming, Motion
 
 NAME = "episodes.jsonl"
 

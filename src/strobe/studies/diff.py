@@ -24,9 +24,9 @@ from strobe.results.difference import (
     MemoryChange,
     RunLabel,
 )
-from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import Quantiles, Rollout, RolloutResult
+from strobe.results.subject import Machine
 from strobe.studies.shared.comparable_runs import Gated, excluded, unlike, work
 
 Judge = Callable[..., Verdict]

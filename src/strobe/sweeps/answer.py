@@ -7,7 +7,7 @@ from pathlib import Path
 
 import strobe
 from strobe.kinds import advise
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 from strobe.results.sweep import Best, Cell, Sweep
 from strobe.sweeps import grid
 from strobe.sweeps.best import Wish, best

@@ -15,7 +15,7 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.processes import isolate
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
-from strobe.studies.doctor import clock, loaders, machine, noise, steadiness, tools, treatments, versions
+from strobe.studies.doctor import clock, machine, steadiness, tools, treatments, versions
 from strobe.studies.shared.measuring import Reporter, Silent
 
 # In this order. The clock and the pace are looked at first, and again at the end.
@@ -128,7 +128,7 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
 
     def noisy() -> Iterator[SelfCheck]:
         assert steady is not None
-        return noise.examine(steady.work)
+        return steadiness.examine_noise(steady.work)
 
     def progress(done: int, planned: int) -> None:
         reporter.progress(Progress(done, planned, 0.0, None, "attempts"))
@@ -140,8 +140,8 @@ def _areas(device: torch.device, folder: Path, reporter: Reporter, chosen: Seque
             "clock": lambda: clock.at_once(clocks, clock.work_on(device)),
             "noise": noisy,
             "steadiness": at_first,
-            "loaders": loaders.examine,
-            "tools": tools.examine,
+            "loaders": tools.examine_loaders,
+            "tools": tools.examine_tools,
             "treatments": lambda: treatments.examine(str(device), done=progress),
         },
         last={

@@ -8,9 +8,9 @@ import numpy as np
 
 from strobe.measure.robot import over_episodes
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
-from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.runs.episode_log import EpisodeLine
-from strobe.studies.evaluate.plan import Episodes, Plan
+from strobe.studies.evaluate.play import Episodes, Plan
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.evaluate.timings import timing_of
 

@@ -12,7 +12,7 @@ from typing import Any
 import strobe
 from strobe.errors import UserError, in_words
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
-from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
+from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 
 
 def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Judged:

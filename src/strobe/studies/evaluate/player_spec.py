@@ -1,4 +1,4 @@
-"""The same policy, variants and simulator again, in another process: what plays an episode there plays it alike."""
+"""The policy, variants and simulator of an evaluation as data, from which another process makes an equal player."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from strobe.policies.inputs import Inputs
 from strobe.policies.policy_subject import PolicySubject
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
-from strobe.studies.evaluate.plan import Plan
+from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
 from strobe.studies.evaluate.settings import candidates
 from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.timings import AskedTiming, timed
+from strobe.studies.evaluate.timings import RequestedTiming, timed
 from strobe.studies.evaluate.videos import Filming, Keep
 
 
 @dataclass(frozen=True)
-class Alike:
+class PlayerSpec:
     """Everything that another process needs to play an evaluation's episodes; picklable.
 
     Called, it loads the policy and starts the simulator, and returns what plays an episode.
 
     Args:
         env: LeRobot's ``EnvConfig``.
-        fed: `taken_along` of the inputs that the policy was loaded with here.
+        fed: `picklable` form of the inputs that the policy was loaded with here.
         weights: the `fingerprint` of the policy here.
         threads: torch's in the other process.
         timings: of episodes that are true to time; none: they are not.
@@ -54,7 +54,7 @@ class Alike:
     recipes: tuple[Path, ...] = ()
     rendering: Rendering = "needed"
     threads: int = 1
-    timings: tuple[AskedTiming, ...] = ()
+    timings: tuple[RequestedTiming, ...] = ()
     videos: int = 0
     folder: Path = Path()
 
@@ -73,41 +73,41 @@ class Alike:
         subject = PolicySubject(loaded, self.fed, self.seed)
         if fingerprint(subject.policy) != self.weights:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
-        found = candidates(subject, self.steps, self.recipes).all
-        rows = timed(found, self.timings) if self.timings else found
+        variants = candidates(subject, self.steps, self.recipes).all
+        rows = timed(variants, self.timings) if self.timings else variants
         stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
         # As many starts as are filmed: for these alone it asks the plan.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
         player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
-        named = {one.name: one for one in rows}
+        named = {row.name: row for row in rows}
         return lambda name, task, seed: player.play(named[name], task, seed)
 
 
 @dataclass(frozen=True)
-class Elsewhere:
-    """`Alike` on a machine that need not share files with this one. Its episodes come with their videos.
+class RemotePlayerSpec:
+    """`PlayerSpec` on a machine that need not share files with this one. Its episodes come with their videos.
 
     Recipes are sent along. A checkpoint in a folder is too large for that: each machine needs it at the same path.
 
     Args:
-        alike: its path is absolute if it is a folder's.
+        spec: its path is absolute if it is a folder's.
         recipes: the content of its recipes.
     """
 
-    alike: Alike
+    spec: PlayerSpec
     recipes: tuple[bytes, ...] = ()
 
     def __call__(self) -> Callable[[str, str, int], tuple[EpisodeLine, dict[str, bytes]]]:
-        """Raises UserError as `Alike` does, and where the checkpoint is not there."""
-        path = self.alike.path
+        """Raises UserError as `PlayerSpec` does, and where the checkpoint is not there."""
+        path = self.spec.path
         if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
             raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
         files: dict[str, bytes] = {}
         with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
-            recipes = tuple(Path(folder) / one.name for one in self.alike.recipes)
+            recipes = tuple(Path(folder) / recipe.name for recipe in self.spec.recipes)
             for recipe, content in zip(recipes, self.recipes, strict=True):
                 recipe.write_bytes(content)
-            play = replace(self.alike, recipes=recipes).player(files.__setitem__)
+            play = replace(self.spec, recipes=recipes).player(files.__setitem__)
 
         def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
             files.clear()
@@ -116,7 +116,7 @@ class Elsewhere:
         return played
 
 
-def taken_along(fed: Inputs) -> Inputs:
+def picklable(fed: Inputs) -> Inputs:
     """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
     return replace(fed, make_batch=_not_here, make_checks=_not_here)
 
@@ -125,7 +125,7 @@ def require_memory(subject: PolicySubject, count: int) -> None:
     """Raises UserError where ``count`` further copies of a policy on the CPU do not fit into memory."""
     if subject.device.type != "cpu":
         return
-    each = sum(one.numel() * one.element_size() for one in subject.policy.state_dict().values())
+    each = sum(tensor.numel() * tensor.element_size() for tensor in subject.policy.state_dict().values())
     free = available_bytes()
     if count * each > free:
         raise UserError(

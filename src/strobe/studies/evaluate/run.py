@@ -15,14 +15,12 @@ from strobe.measure.planning import foresight
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.verdicts import paired_verdict
 from strobe.policies.policy_subject import PolicySubject
-from strobe.results.chunk_times import ChunkTimes
 from strobe.results.data import Interval
-from strobe.results.evaluate import EvaluateResult
+from strobe.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.plan import Plan, counted
-from strobe.studies.evaluate.play import Crew, EpisodeReporter, Player, play
+from strobe.studies.evaluate.play import Crew, EpisodeReporter, Plan, Player, counted, play
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, Reporter, measure

@@ -1,21 +1,19 @@
-"""The variants of an evaluation: the policy as it is, with other numbers of denoising steps, with recipes."""
+"""What an evaluation is asked for: its variants (denoising steps, recipes), and how it shares the machine's cores."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.errors import UserError
+from strobe.runs import episode_log
 
 if TYPE_CHECKING:
     from strobe.policies.policy_subject import PolicySubject
     from strobe.treatments.treatment import Variant
-
-import os
-
-from strobe.runs import episode_log
 
 FIRST = "as it is"
 
@@ -42,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All of them, the policy as it is first; ``notes`` say what was asked and is not among them."""
+    """All variants, the policy as it is first; ``notes`` on requested ones that are not among them."""
 
     all: list[Candidate]
     notes: list[str] = field(default_factory=list)
@@ -50,16 +48,16 @@ class Candidates:
 
 def parse_steps(text: str) -> tuple[int, ...]:
     """``'10,5,2'`` as numbers of denoising steps. Raises UserError."""
-    found = []
+    counts = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
             continue
         if not part.isdecimal() or not int(part):
             raise UserError(f"--steps={text}: '{part}' is no number of denoising steps: write --steps=10,5,2")
-        if int(part) in found:
+        if int(part) in counts:
             raise UserError(f"--steps={text}: each number once")
-        found.append(int(part))
-    return tuple(found)
+        counts.append(int(part))
+    return tuple(counts)
 
 
 def parse_recipes(text: str) -> tuple[Path, ...]:
@@ -86,30 +84,32 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
     own, name = steps_of(config), steps_field(config)
     if steps and not name:
         raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")
-    found, notes = [Candidate(Variant(FIRST), steps=own)], list[str]()
+    made, notes = [Candidate(Variant(FIRST), steps=own)], list[str]()
     for count in steps:
         if count == own:
             notes.append(f"{_steps(count)} are the policy as it is: they are played once")
             continue
         setting = Settings({name: count})
-        found.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
+        made.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
     for path in recipes:
         rungs = rungs_of(subject, path)
-        found.append(Candidate(Variant(path.name, rungs), "; ".join(one.written for one in rungs), own, path.name))
-    names = [one.name for one in found]
-    for one in found:
-        if names.count(one.name) > 1:
-            raise UserError(f"--recipe: a recipe called '{one.name}' cannot be told from the variant of that name")
-        one.variant.require("inference")
-        _try(one, subject)
-    return Candidates(found, notes)
+        made.append(Candidate(Variant(path.name, rungs), "; ".join(rung.written for rung in rungs), own, path.name))
+    names = [candidate.name for candidate in made]
+    for candidate in made:
+        if names.count(candidate.name) > 1:
+            raise UserError(
+                f"--recipe: a recipe called '{candidate.name}' cannot be told from the variant of that name"
+            )
+        candidate.variant.require("inference")
+        _try(candidate, subject)
+    return Candidates(made, notes)
 
 
-def _try(one: Candidate, subject: PolicySubject) -> None:
+def _try(candidate: Candidate, subject: PolicySubject) -> None:
     try:
-        one.variant.apply(subject)()
+        candidate.variant.apply(subject)()
     except UserError as error:
-        raise UserError(f"'{one.name}' does not apply: {error}") from None
+        raise UserError(f"'{candidate.name}' does not apply: {error}") from None
 
 
 def _steps(count: int) -> str:
@@ -130,20 +130,20 @@ def parse_each(text: str) -> int | None:
     return None if text == "auto" else parse_parallel(text)
 
 
-def threads_of(asked: int | None, processes: int, resumed: Path | None) -> int | None:
+def threads_of(requested: int | None, processes: int, resumed: Path | None) -> int | None:
     """torch's threads where an episode is played; None: as torch chooses.
 
     Sums may differ in their last bits with the number of threads, so a run that is gone on with keeps its own.
 
     Args:
-        asked: by the user.
+        requested: by the user; None: not given.
         resumed: the run that is gone on with.
 
     Raises:
         UserError: there is no such run.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if resumed is not None:
         folder = resumed if resumed.is_dir() else resumed.parent
         before, _, _ = episode_log.read(folder / episode_log.NAME)

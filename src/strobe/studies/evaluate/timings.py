@@ -1,4 +1,4 @@
-"""Rows of an evaluation that is true to time: each variant with an engine and a latency, and its loop's figures."""
+"""Timings of an evaluation that is true to time: engines, sources of latency, and the loop's figures of each row."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from strobe.errors import UserError
 from strobe.measure.rollout import drawn, quantiles
-from strobe.results.recorded import EVENTS
-from strobe.results.timing import Engine, Timing
+from strobe.results.evaluate import Engine, Timing
 from strobe.runs import episode_log
 from strobe.runs.episode_log import EpisodeLine
+from strobe.runs.rollout_files import EVENTS
 from strobe.simulators.held_action import Hold
 from strobe.studies.evaluate.settings import Candidate
 
@@ -24,7 +24,7 @@ ENGINES = ("sync", "rtc")
 
 
 @dataclass(frozen=True)
-class AskedTiming:
+class RequestedTiming:
     """How calls are made, and how long they take.
 
     Args:
@@ -46,7 +46,7 @@ class AskedTiming:
 
     @property
     def written(self) -> str:
-        """Everything that was asked for, for `episode_log.Request`."""
+        """All settings, for `episode_log.Request`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         return f"{self.engine}{rtc}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
 
@@ -55,7 +55,7 @@ class AskedTiming:
 class TimedCandidate(Candidate):
     """A variant at one timing."""
 
-    timing: AskedTiming | None = None
+    timing: RequestedTiming | None = None
 
     @property
     def name(self) -> str:
@@ -63,32 +63,34 @@ class TimedCandidate(Candidate):
         return f"{self.variant.name}, {self.timing.name}"
 
 
-def timed(candidates: Sequence[Candidate], timings: Sequence[AskedTiming]) -> list[TimedCandidate]:
-    """Each variant at each timing; the policy as it is at the first timing comes first."""
+def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[TimedCandidate]:
+    """Return each variant at each timing; the policy as it is at the first timing comes first."""
     return [
-        TimedCandidate(one.variant, f"{one.written} | {timing.written}", one.steps, one.recipe, timing)
-        for one in candidates
+        TimedCandidate(
+            candidate.variant, f"{candidate.written} | {timing.written}", candidate.steps, candidate.recipe, timing
+        )
+        for candidate in candidates
         for timing in timings
     ]
 
 
 def parse_engines(text: str) -> list[Engine]:
     """``'sync,rtc'`` as LeRobot's types of inference. Raises UserError."""
-    found: list[Any] = []
+    engines: list[Any] = []
     for part in (part.strip() for part in text.split(",")):
         if part not in ENGINES:
             raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
-        if part in found:
+        if part in engines:
             raise UserError(f"--inference.type={text}: each engine once")
-        found.append(part)
-    return found
+        engines.append(part)
+    return engines
 
 
-def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
-    """The figures of a row's episodes; None where they were not true to time."""
-    asked = one.timing if isinstance(one, TimedCandidate) else None
+def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
+    """Return the figures of a row's episodes; None where they were not true to time."""
+    requested = candidate.timing if isinstance(candidate, TimedCandidate) else None
     episodes = [line.timing for line in played if line.timing is not None]
-    if asked is None or not episodes:
+    if requested is None or not episodes:
         return None
     ages, steps, jumps = (
         [value for episode in episodes for value in values(episode)]
@@ -96,11 +98,11 @@ def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
     )
     usual = float(np.percentile(steps, 95)) if steps else 0.0
     return Timing(
-        variant=one.variant.name,
-        engine=asked.engine,
-        latency=asked.latency.name,
-        hold=asked.hold.kind,
-        fps=asked.fps,
+        variant=candidate.variant.name,
+        engine=requested.engine,
+        latency=requested.latency.name,
+        hold=requested.hold.kind,
+        fps=requested.fps,
         imposed=quantiles([ms for episode in episodes for ms in episode.imposed_ms]),
         ticks=sum(line.ticks for line in played),
         held=sum(episode.held for episode in episodes),

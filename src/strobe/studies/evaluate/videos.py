@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strobe.errors import in_words
-from strobe.results.video import Video
+from strobe.results.evaluate import Video
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.film import Film, encode, still
-from strobe.studies.evaluate.plan import Episodes, Plan
+from strobe.studies.evaluate.play import Episodes, Plan
 from strobe.studies.evaluate.settings import Candidate
 
 FOLDER = "videos"

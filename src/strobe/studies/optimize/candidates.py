@@ -11,9 +11,9 @@ from strobe.measure.components import grouped, named, share, shares
 from strobe.measure.guard import strongest
 from strobe.measure.roofline import least_in, times_in
 from strobe.policies.subject import Subject
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Component, Measurement
 from strobe.results.numerals import significant
+from strobe.results.subject import Ceiling
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 

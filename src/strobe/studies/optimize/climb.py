@@ -12,8 +12,7 @@ from strobe.measure.guard import strongest
 from strobe.measure.in_time import in_time
 from strobe.measure.sequential import MATTERS
 from strobe.results.agreement import Effect
-from strobe.results.in_time import InTime
-from strobe.results.ladder import Try, TryOutcome
+from strobe.results.ladder import InTime, Try, TryOutcome
 from strobe.results.measurement import Measurement
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import (

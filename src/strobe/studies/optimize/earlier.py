@@ -29,8 +29,7 @@ from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.data import Data, Finite
 from strobe.results.ladder import Rung, Try, TryOutcome
-from strobe.results.machine import Machine
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.runs import store
 from strobe.runs.cache import cache_folder
 from strobe.studies.optimize.candidates import Standing

@@ -21,8 +21,8 @@ from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
 from strobe.results.comparison import Verdict
 from strobe.results.data import Samples
-from strobe.results.in_time import InTime
-from strobe.results.machine import Ceiling
+from strobe.results.ladder import InTime
+from strobe.results.subject import Ceiling
 from strobe.sameness.check import Sameness, affordable
 from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan

@@ -17,7 +17,7 @@ from strobe.loops.bench_calls import CallWatch
 from strobe.measure.call_times import FEWEST, beside
 from strobe.measure.rollout import Call
 from strobe.measure.sampling import SamplingBudget, collect
-from strobe.results.bench import Place
+from strobe.results.rollout import Place
 from strobe.studies.rollout.run import WatchedRollout
 from strobe.studies.shared.cadence import SETTLE_S, Spacing
 from strobe.studies.shared.measuring import Reporter, Silent

@@ -13,8 +13,7 @@ from strobe.emulator.rehearsal.policy import with_policy
 from strobe.emulator.rehearsal.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, plan, staged
 from strobe.errors import UserError
 from strobe.loops.registry import ROLLOUT
-from strobe.results.motor_bus import Rehearsal, ServoLeft
-from strobe.results.rollout import RolloutResult
+from strobe.results.rollout import Rehearsal, RolloutResult, ServoLeft
 from strobe.runs import store
 from strobe.studies.rollout.run import WatchedRollout, watch
 

@@ -13,7 +13,7 @@ from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Quantiles
 from strobe.results.remote import Clocks, Decisions, Remote
 from strobe.timeline.timeline import Section
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from strobe.measure.sampling import Pacer
 from strobe.policies.subject import Subject
-from strobe.results.cadence import Cadence
+from strobe.results.measurement import Cadence
 
 SETTLE_S = 0.25  # of calls back to back before the first that counts: clocks rise within tenths of a second
 

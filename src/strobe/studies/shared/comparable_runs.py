@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from strobe.results.agreement import Outcome
 from strobe.results.answer import Result
-from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
+from strobe.results.subject import Machine
 
 WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
 

@@ -12,7 +12,7 @@ from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
 from strobe.policies.subject import Subject
 from strobe.results.answer import Result
-from strobe.results.machine import Ceiling, Machine
+from strobe.results.subject import Ceiling, Machine
 from strobe.studies.shared.measuring import Options, Reporter
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling

@@ -25,8 +25,8 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Phase, Subject
 from strobe.results.agreement import ActionScale
 from strobe.results.data import Samples
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
+from strobe.results.subject import Ceiling
 from strobe.results.traits import Traits
 from strobe.studies.shared.cadence import Spacing, ticks_between_calls
 from strobe.studies.shared.counting import Counted, count, lacking

@@ -14,8 +14,8 @@ from strobe.measure.memory import KernelUse, median_use
 from strobe.measure.statistics import summarise
 from strobe.policies.subject import Phase
 from strobe.results.data import Samples
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement, Memory
+from strobe.results.subject import Ceiling
 from strobe.results.traits import Traits
 from strobe.studies.shared.counting import Counted
 from strobe.timeline.probe import Hook

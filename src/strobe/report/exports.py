@@ -1,16 +1,25 @@
-"""A rollout's samples as a file for a viewer of robots' recordings: Rerun's ``.rrd`` or ``.mcap``.
+"""Results for other tools: a rollout's samples for viewers of recordings, an answer's figures for Weights & Biases.
 
-Rerun is LeRobot's own viewer; Foxglove and others read MCAP. Both libraries come with LeRobot's extra ``viz``.
+Rerun (``.rrd``) is LeRobot's own viewer; Foxglove and others read ``.mcap``; both
+libraries come with LeRobot's extra ``viz``.
 """
 
 from __future__ import annotations
 
+import importlib
+import shlex
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError, install
+from strobe.errors import UserError, install, nearest
+from strobe.results.answer import Answer, Result
+from strobe.results.evaluate import EvaluateResult
 from strobe.results.streams import Number, Sample
+
+LOGGERS = ("wandb", "trackio")
+DEEPEST = 2  # levels of parts that are logged
 
 Writer = Callable[[Path, str, Iterable[Sample]], int]
 
@@ -87,3 +96,50 @@ def write_mcap(path: Path, name: str, samples: Iterable[Sample]) -> int:
 
 
 WRITERS: dict[str, Writer] = {"rrd": write_rrd, "mcap": write_mcap}
+
+
+def require_logger(tool: str) -> None:
+    """Raise UserError for a tool that is unknown or not installed."""
+    if tool not in LOGGERS:
+        raise UserError(f"--log={tool}: {nearest(tool, LOGGERS)}")
+    if find_spec(tool) is None:
+        raise UserError(f"--log={tool} needs a package: pip install {tool}")
+
+
+def figures(answer: Answer) -> dict[str, float]:
+    """Return what is logged, by name: milliseconds, chunks or steps per second, shares from 0 to 1."""
+    logged: dict[str, float] = {"duration_s": answer.duration_s}
+    if not isinstance(answer, Result):
+        return logged
+    for measurement in answer.measurements:
+        if not measurement.samples.values:
+            continue
+        summary = measurement.samples.summary
+        logged |= {f"{measurement.name}/median_ms": summary.median, f"{measurement.name}/p95_ms": summary.p95}
+        if summary.median > 0:
+            logged[f"{measurement.name}/per_s"] = 1e3 / summary.median
+        for part in measurement.components:
+            if part.depth <= DEEPEST:
+                logged[f"{measurement.name}/{'/'.join(part.path)}/median_ms"] = part.summary.median
+    for judged in answer.judged():
+        logged[f"{judged.candidate} vs {judged.baseline}/ratio"] = judged.verdict.ratio
+    if isinstance(answer, EvaluateResult):
+        logged |= {f"{variant.name}/success": variant.together.success.rate for variant in answer.variants}
+    return logged
+
+
+def log(answer: Answer, tool: str, project: str, name: str) -> None:
+    """Log an answer as one run of ``project``. Raises what the tool raises: no account, no network."""
+    library: Any = importlib.import_module(tool)
+    config: dict[str, Any] = {
+        "study": answer.study,
+        "command": shlex.join(answer.command),
+        "strobe": answer.strobe_version,
+    }
+    if answer.machine is not None:
+        config["machine"] = answer.machine.device_name or answer.machine.cpu
+    if isinstance(answer, Result):
+        config |= {"subject": answer.subject.name, "type": answer.subject.kind, "weights": answer.subject.source}
+    library.init(project=project, name=name, config=config)
+    library.log(figures(answer))
+    library.finish()
