@@ -19,9 +19,9 @@ _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "de
 
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The one thing that is wrong with the bus, the worst first."""
-    found = _trouble(result.rollout, thresholds)
-    if found is not None:
-        yield found
+    trouble = _trouble(result.rollout, thresholds)
+    if trouble is not None:
+        yield trouble
 
 
 def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
@@ -33,7 +33,7 @@ def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
     if rollout.bus is None:
         return None
     judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _gone, _lost, _damaged, _slow))
-    return next((found for found in judged if found is not None), None)
+    return next((finding for finding in judged if finding is not None), None)
 
 
 def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:

@@ -167,14 +167,14 @@ def what_ifs(answer: Dataloader) -> Table:
     columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
     rows = []
     for what_if in answer.what_ifs:
-        rate, beside = what_if.rate, what_if.beside
-        change = rate.samples_per_s / beside.samples_per_s if rate and beside else None
+        rate, chosen_rate = what_if.rate, what_if.beside
+        change = rate.samples_per_s / chosen_rate.samples_per_s if rate and chosen_rate else None
         cells = [
             what_if.name,
             units.ms(rate and rate.samples_per_s, decimals),
             units.span(rate and rate.interval, decimals),
-            units.ms(beside and beside.samples_per_s, decimals),
-            units.span(beside and beside.interval, decimals),
+            units.ms(chosen_rate and chosen_rate.samples_per_s, decimals),
+            units.span(chosen_rate and chosen_rate.interval, decimals),
             units.change(change),
             (what_if.reason or what_if.note) or None,
         ]

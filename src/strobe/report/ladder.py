@@ -279,10 +279,10 @@ def _target_ms(ladder: Ladder) -> str:
 
 
 def _describe_missing(ladder: Ladder) -> str:
-    alone = [need for need in ladder.needs if need.needed_ms]
-    if not alone:
+    sufficient = [need for need in ladder.needs if need.needed_ms]
+    if not sufficient:
         return "No part alone can make up for that: several must shrink."
-    need = max(alone, key=lambda need: need.ms)
+    need = max(sufficient, key=lambda need: need.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
     return f"What is missing: {need.part} would have to fall from {fall}, all else as it is."

@@ -87,6 +87,6 @@ def _git(where: Path, *arguments: str) -> str:
     except FileNotFoundError:
         raise UserError("--git needs git, which is not installed") from None
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise UserError(f"git: {said[-1] if said else 'failed'}")
+        errors = done.stderr.strip().splitlines()
+        raise UserError(f"git: {errors[-1] if errors else 'failed'}")
     return done.stdout

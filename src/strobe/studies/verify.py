@@ -109,8 +109,8 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
 
 def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
     exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
-    alone = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
-    return [*alone, (ALL, tuple(treatments))]
+    exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
+    return [*exact_only, (ALL, tuple(treatments))]
 
 
 def _check(

@@ -153,8 +153,8 @@ def compose(subject: Subject, wanted: Wanted) -> Composed:
 
 def _against_recipe(wanted: Wanted, drafts: Sequence[Draft]) -> bool:
     """Return whether the recipe by itself is compared with the subject as it is."""
-    alone = not drafts and not wanted.closed_form and (wanted.rtc is None or wanted.without_rtc)
-    return wanted.recipe is not None and alone
+    recipe_only = not drafts and not wanted.closed_form and (wanted.rtc is None or wanted.without_rtc)
+    return wanted.recipe is not None and recipe_only
 
 
 def _with_baseline(subject: Subject, wanted: Wanted, drafts: list[Draft]) -> list[Draft]:

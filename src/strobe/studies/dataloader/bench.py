@@ -80,31 +80,34 @@ class Bench:
 
     def search(self, first_s: float, last_s: float) -> Halved[LoaderSettings]:
         """Search by successive halving among the candidates that are not refused, the cheapest first."""
-        searched = [one for one in self.candidates if self.rows[one].status != "refused"]
+        searched = [candidate for candidate in self.candidates if self.rows[candidate].status != "refused"]
         return halve(
             sorted(searched, key=cost),
             self.measure,
             first=first_s,
             last=last_s,
             tie=TIE,
-            enough=lambda one, _: one.num_workers > 0 and throughput.low(self.rate(one)) >= self.needed,
+            enough=lambda candidate, _: (
+                candidate.num_workers > 0 and throughput.low(self.rate(candidate)) >= self.needed
+            ),
             dropped=self.close,
         )
 
-    def cheapest(self, found: Halved[LoaderSettings]) -> LoaderSettings | None:
+    def cheapest(self, halved: Halved[LoaderSettings]) -> LoaderSettings | None:
         """Of the candidates that practically equal the best one found, that with the fewest workers.
 
         One that is good enough ended the search, and is it. None where every candidate failed.
         """
-        if not found.left:
+        if not halved.left:
             return None
-        if found.good_enough:
-            return found.left[0]
-        best = self.training_rate(found.left[0])
+        if halved.good_enough:
+            return halved.left[0]
+        best = self.training_rate(halved.left[0])
         equal = [
-            one
-            for one in found.left
-            if self.training_rate(one).value >= (1 - TIE) * best.value and self.training_rate(one).high >= best.low
+            candidate
+            for candidate in halved.left
+            if self.training_rate(candidate).value >= (1 - TIE) * best.value
+            and self.training_rate(candidate).high >= best.low
         ]
         return min(equal, key=cost)
 
@@ -125,15 +128,15 @@ class Bench:
             self.close(candidate)
         return self.training_rate(candidate)
 
-    def alternate(self, one: LoaderSettings, other: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
+    def alternate(self, first: LoaderSettings, second: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
         """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderFailed."""
         rates: dict[LoaderSettings, Rate] = {}
-        pair = [one, other]
+        pair = [first, second]
         for turn in range(TURNS):
             for candidate in pair if turn % 2 == 0 else pair[::-1]:
                 seen = self.sample(candidate, seconds / TURNS)
                 rates[candidate] = throughput.merged(rates.get(candidate), seen)
-        return rates[one], rates[other]
+        return rates[first], rates[second]
 
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.

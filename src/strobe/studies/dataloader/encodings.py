@@ -144,9 +144,11 @@ def _decode(config: TrainPipelineConfig, episodes: int) -> _Episodes:
             )
             cameras = [key for key in dataset.meta.camera_keys if key not in dataset.meta.depth_keys]
             features = {key: dict(value) for key, value in dataset.features.items() if key not in DEFAULT_FEATURES}
-            kept = {key for key, value in features.items() if value["dtype"] in ("video", "image", "float32", "int64")}
+            copied = {
+                key for key, value in features.items() if value["dtype"] in ("video", "image", "float32", "int64")
+            }
             features = {
-                key: value for key, value in features.items() if key in kept and key not in dataset.meta.depth_keys
+                key: value for key, value in features.items() if key in copied and key not in dataset.meta.depth_keys
             }
             frames: dict[int, list[dict[str, Any]]] = {}
             for index in range(len(dataset)):

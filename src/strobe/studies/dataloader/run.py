@@ -137,9 +137,9 @@ def _search(
 def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: Stages) -> LoaderSettings | None:
     """Search the bench's candidates and add the recommendation. Returns its settings; None where all failed."""
     began = time.perf_counter()
-    found = bench.search(options.first_s, options.last_s)
+    halved = bench.search(options.first_s, options.last_s)
     searched_s = time.perf_counter() - began
-    chosen = bench.cheapest(found)
+    chosen = bench.cheapest(halved)
     if chosen is None:
         return None
     if bench.own == chosen:
@@ -158,7 +158,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
         own=own_rate,
         chosen=chosen_rate,
         fed=fed,
-        reason="the step is fed no slower than it eats" if found.good_enough else found.reason,
+        reason="the step is fed no slower than it eats" if halved.good_enough else halved.reason,
         step_ms_now=now,
         step_ms_then=step_ms(chosen_rate.samples_per_s, bench.needed, chosen),
         steps=bench.config.steps,
@@ -184,20 +184,20 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
         video: the dataset holds videos, so there is a decoder.
         transforms: the training has image transforms.
     """
-    found = []
+    changes = []
     if chosen.num_workers and chosen.video_backend == "pyav" and video:
-        one = chosen.model_copy(update={"decoder_threads": 1})
-        found.append(Change("one decoder thread in each worker", one, "PyAV only"))
+        one_thread = chosen.model_copy(update={"decoder_threads": 1})
+        changes.append(Change("one decoder thread in each worker", one_thread, "PyAV only"))
     if chosen.num_workers:
-        two = chosen.model_copy(update={"torch_threads": 2})
-        found.append(Change("two torch threads in each worker", two, "DataLoader sets one"))
+        two_threads = chosen.model_copy(update={"torch_threads": 2})
+        changes.append(Change("two torch threads in each worker", two_threads, "DataLoader sets one"))
     if transforms:
         without = chosen.model_copy(update={"transforms": False})
         note = "a bound: moving them to the device adds their time there to the step"
-        found.append(Change("no image transforms in the loader", without, note))
+        changes.append(Change("no image transforms in the loader", without, note))
     if chosen.pin_memory:
-        found.append(Change("memory that is not pinned", chosen.model_copy(update={"pin_memory": False})))
-    return found
+        changes.append(Change("memory that is not pinned", chosen.model_copy(update={"pin_memory": False})))
+    return changes
 
 
 def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages) -> Iterator[WhatIf]:
@@ -223,8 +223,8 @@ def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages)
     """
     if not chosen.num_workers:
         return
-    kept = chosen.model_copy(update={"persistent_workers": True})
-    with LoaderProcess(config, kept, like_lerobot_train=True) as process:
+    persistent = chosen.model_copy(update={"persistent_workers": True})
+    with LoaderProcess(config, persistent, like_lerobot_train=True) as process:
         for method in multiprocessing.get_all_start_methods():
             live.stage(f"starting {chosen.num_workers} workers by {method}, as lerobot-train would")
             row = StartUp(start_method=method, status="done")

@@ -43,13 +43,13 @@ def candidates(
     if options.workers is not None:
         workers = sorted({*options.workers, own.num_workers})
     prefetch = sorted({*(options.prefetch or PREFETCH), own.prefetch_factor})
-    found = [own]
+    searched = [own]
     for backend in dict.fromkeys([own.video_backend, *backends]):
         for count in workers:
             for ahead in prefetch if count else [own.prefetch_factor]:
                 update = {"num_workers": count, "prefetch_factor": ahead, "video_backend": backend}
-                found.append(own.model_copy(update=update))
-    return list(dict.fromkeys(found))
+                searched.append(own.model_copy(update=update))
+    return list(dict.fromkeys(searched))
 
 
 def started_by_fork(own: LoaderSettings) -> LoaderSettings:

@@ -65,10 +65,10 @@ def _no_accelerator() -> SelfCheck:
 def _computes(device: torch.device) -> SelfCheck:
     """Hold a product of matrices against the CPU's."""
     generator = torch.Generator().manual_seed(0)
-    left, right = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
-    expected = left.double() @ right.double()
-    found = (left.to(device) @ right.to(device)).cpu().double()
-    error = float((found - expected).abs().max() / expected.abs().max())
+    first, second = (torch.randn(SIDE, SIDE, generator=generator) for _ in range(2))
+    expected = first.double() @ second.double()
+    product = (first.to(device) @ second.to(device)).cpu().double()
+    error = float((product - expected).abs().max() / expected.abs().max())
     return SelfCheck.judged(
         "machine",
         f"{device.type} computes",
@@ -103,8 +103,8 @@ def _memory() -> SelfCheck:
 
 
 def _disk(folder: Path) -> SelfCheck:
-    there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
-    free = shutil.disk_usage(there).free
+    existing = next(parent for parent in (folder.absolute(), *folder.absolute().parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
     return SelfCheck.judged(
         "machine",
         "disk for runs",

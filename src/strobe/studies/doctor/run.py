@@ -71,12 +71,14 @@ def doctor(
     if set(chosen) & {"loaders", "tools", "treatments"}:
         isolate.start_server(PRELOADED)
     try:
-        asked = areas or _areas(device, folder, reporter, chosen)
+        examinations = areas or _areas(device, folder, reporter, chosen)
         at_first: list[tuple[Area, str, Examination]] = [
-            (area, STAGES[area], asked.first[area]) for area in chosen if area in asked.first
+            (area, STAGES[area], examinations.first[area]) for area in chosen if area in examinations.first
         ]
         at_last: list[tuple[Area, str, Examination]] = [
-            (area, f"{STAGES[area]}, once more", asked.last[area]) for area in chosen if area in asked.last
+            (area, f"{STAGES[area]}, once more", examinations.last[area])
+            for area in chosen
+            if area in examinations.last
         ]
         for area, stage, examination in (*at_first, *at_last):
             reporter.stage(stage)

@@ -36,16 +36,18 @@ MIN_BURST = 4  # calls in a burst, at least
 
 def own_group(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path:
     """Return the folder of this process's control group for processor time; ``root`` where nothing says."""
-    found = root
+    group = root
     with contextlib.suppress(OSError, ValueError):
         for line in groups.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             # A container sees its own group as the root, and may be told a path that is not there.
             if "cpu" in controllers.split(","):
-                return next(one for one in (root / "cpu" / path.lstrip("/"), root / "cpu", root) if one.is_dir())
+                return next(
+                    folder for folder in (root / "cpu" / path.lstrip("/"), root / "cpu", root) if folder.is_dir()
+                )
             if not controllers:
-                found = next(one for one in (root / path.lstrip("/"), root) if one.is_dir())
-    return found
+                group = next(folder for folder in (root / path.lstrip("/"), root) if folder.is_dir())
+    return group
 
 
 @dataclass
@@ -74,10 +76,10 @@ class System:
         """Return how often the quota has stopped this group, and for how many seconds; None where nothing says."""
         with contextlib.suppress(OSError, ValueError):
             pairs = (line.split() for line in (self.group / "cpu.stat").read_text().splitlines())
-            found = {name: int(value) for name, value in pairs}
-            if "nr_throttled" in found:  # version 2 counts microseconds, version 1 nanoseconds
-                seconds = found.get("throttled_usec", 0) / 1e6 + found.get("throttled_time", 0) / 1e9
-                return found["nr_throttled"], seconds
+            counters = {name: int(value) for name, value in pairs}
+            if "nr_throttled" in counters:  # version 2 counts microseconds, version 1 nanoseconds
+                seconds = counters.get("throttled_usec", 0) / 1e6 + counters.get("throttled_time", 0) / 1e9
+                return counters["nr_throttled"], seconds
         return None
 
     def heat_events(self) -> int | None:
@@ -254,11 +256,11 @@ def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
 
 
 def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
-    told = power.get("throttled because")
-    if told is None:
+    reasons = power.get("throttled because")
+    if reasons is None:
         return
     with contextlib.suppress(ValueError):
-        bits = int(told, 16)
+        bits = int(reasons, 16)
         reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
         now, largest, heat = (power.get(name, "?") for name in ("sm clock", "largest sm clock", "temperature"))
         clock = f"{now} of {largest}, {heat} °C"

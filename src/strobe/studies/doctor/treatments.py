@@ -147,7 +147,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
 
 def planned(device: str) -> list[Attempt]:
     """Return what there is to try on ``device``: every treatment alone, exact ones together, and under graphs."""
-    found: list[Attempt] = []
+    attempts: list[Attempt] = []
     taken: set[tuple[str, str]] = set()
     exact: dict[str, tuple[Spec, ...]] = {}
     for kind in POLICIES:
@@ -159,13 +159,13 @@ def planned(device: str) -> list[Attempt]:
                     exact[kind] = (*exact.get(kind, ()), spec)
                 if (entry.key, _value(spec)) not in taken and entry.key != "graph":
                     taken.add((entry.key, _value(spec)))
-                    found.append(Attempt(kind, (spec,)))
+                    attempts.append(Attempt(kind, (spec,)))
     for kind, specs in exact.items():
-        found.append(Attempt(kind, specs, EXACT))
-    found += _graphs(device, exact)
-    found += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
+        attempts.append(Attempt(kind, specs, EXACT))
+    attempts += _graphs(device, exact)
+    attempts += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
     # Compiling is what `compile` in inference has shown, and takes longest.
-    return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
+    return [*attempts, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
 
 
 def tried(attempt: Attempt, device: str) -> Tried:
@@ -188,7 +188,7 @@ def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     base = (guidance_of(subject),) if attempt.rtc else ()
     treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
     variant = Variant(attempt.name, (*base, *treatments))
-    effect = strongest([one.effect for one in treatments])
+    effect = strongest([treatment.effect for treatment in treatments])
     variant.apply(subject)()  # where it does not apply, that is another matter than a call that fails
     same = Sameness(subject, base, OBSERVATIONS)
     try:
@@ -221,10 +221,10 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
     compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
     if why:
         raise UserError(why)
-    found = compared[attempt.lever]
-    least = min(LEAST_COSINE, (found.seed_cosine or 1.0) - 0.05) if found.own_noise else LEAST_COSINE
-    broken = f"its gradient's cosine is {found.cosine:.4f} < {least:.4g}" if found.cosine < least else ""
-    seen = f"gradient's cosine {found.cosine:.6f}, loss {loss:.4g}"
+    agreement = compared[attempt.lever]
+    least = min(LEAST_COSINE, (agreement.seed_cosine or 1.0) - 0.05) if agreement.own_noise else LEAST_COSINE
+    broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else ""
+    seen = f"gradient's cosine {agreement.cosine:.6f}, loss {loss:.4g}"
     return Tried(broken, seen, treatment.effect)
 
 
@@ -256,19 +256,19 @@ def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
     """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
     sdpa: Spec = {"attention": "sdpa"}
-    found = []
+    attempts = []
     for kind, specs in list(exact.items())[:1]:  # each by itself, so that a fault has a name
-        found += [Attempt(kind, (spec, {"graph": "loop"}), played=played) for spec in specs]
+        attempts += [Attempt(kind, (spec, {"graph": "loop"}), played=played) for spec in specs]
     for kind, specs in exact.items():
         for what in ("loop", "prefix"):
-            found.append(Attempt(kind, ({"graph": what},), played=played))
-            found.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
+            attempts.append(Attempt(kind, ({"graph": what},), played=played))
+            attempts.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
         label = f"{EXACT} + attention=sdpa + graph=loop"
-        found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
-        found.append(Attempt(kind, (GUIDANCE, {"graph": "loop"}), rtc=True, played=played))
+        attempts.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
+        attempts.append(Attempt(kind, (GUIDANCE, {"graph": "loop"}), rtc=True, played=played))
     # Diffusion's loop reads its timesteps on the host, which without a device cannot be told from waiting for one.
     whole = POLICIES[:1] if played else tuple(kind for kind in POLICIES if kind not in exact)
-    return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
+    return [*attempts, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
 
 
 def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:

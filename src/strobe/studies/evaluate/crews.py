@@ -100,14 +100,14 @@ class Players(Closing):
     Args:
         address: of the cluster, as `strobe.processes.ray_backend.connect` has it.
         each: players on a device; None for one on each GPU, and one on each CPU where a node has no GPU.
-        said: gets a line for each node that is lost.
+        report: gets a line for each node that is lost.
 
     Raises:
         UserError: Ray is not installed, or there is no such cluster.
     """
 
-    def __init__(self, address: str | None, each: int | None, said: Callable[[str], None]) -> None:
-        self._said = said
+    def __init__(self, address: str | None, each: int | None, report: Callable[[str], None]) -> None:
+        self._report = report
         self._on_cpu = True
         self._content: Any = None
         self._keep: Callable[[Files], None] = lambda files: None
@@ -155,7 +155,7 @@ class Players(Closing):
                     times = f"{len(reasons)} nodes were lost under it"
                     raise UserError(f"'{name}' on {task}, seed {seed}: {times}; {reasons[-1]}")
                 self._again.append(key)
-                self._said(f"lost: {reasons[-1]}; '{name}' on {task}, seed {seed} is played again elsewhere")
+                self._report(f"lost: {reasons[-1]}; '{name}' on {task}, seed {seed} is played again elsewhere")
         while self._again and self._fleet.free:
             self._give(self._again.popleft())
         return None

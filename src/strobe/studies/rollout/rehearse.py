@@ -47,8 +47,8 @@ def rehearse(
             try:
                 watched = watch(stage.arguments, events, depth, record_s, observations, command)
             except UserError as error:
-                left = describe(made, stage, options).holding
-                torque = f"torque is left on in: {', '.join(left)}" if left else "no servo holds torque"
+                holding = describe(made, stage, options).holding
+                torque = f"torque is left on in: {', '.join(holding)}" if holding else "no servo holds torque"
                 raise UserError(f"{error} ({torque})") from None
         watched.result.rollout.rehearsal = describe(made, stage, options)
     watched.result.title = watched.result.title.replace(f" of {command}", f" of {command}, rehearsed,")

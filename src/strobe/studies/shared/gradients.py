@@ -120,23 +120,25 @@ class _Difference:
 
 def _difference(reference: Gradient, other: Gradient) -> _Difference:
     """Return the cosine, and the length of the difference over the reference's; a missing gradient is zeros."""
-    product = left = right = distance = 0.0
+    product = reference_square = other_square = distance = 0.0
     for a, b in zip(reference, other, strict=True):
         # One tensor at a time in float64, on the host: not every device has it.
         x = None if a is None else a.double().flatten()
         y = None if b is None else b.cpu().double().flatten()
         if x is not None and y is not None:
             product, distance = product + float(x @ y), distance + float((x - y).square().sum())
-        elif (one := x if x is not None else y) is not None:
-            distance += float(one.square().sum())
-        left += 0.0 if x is None else float(x @ x)
-        right += 0.0 if y is None else float(y @ y)
-    if not (math.isfinite(left) and math.isfinite(right)):
+        elif (unmatched := x if x is not None else y) is not None:
+            distance += float(unmatched.square().sum())
+        reference_square += 0.0 if x is None else float(x @ x)
+        other_square += 0.0 if y is None else float(y @ y)
+    if not (math.isfinite(reference_square) and math.isfinite(other_square)):
         return _Difference(0.0, None)
-    lengths = (left * right) ** 0.5
-    same = 1.0 if left == right == 0 else 0.0
+    lengths = (reference_square * other_square) ** 0.5
+    same = 1.0 if reference_square == other_square == 0 else 0.0
     cosine = product / lengths if lengths > 0 else same
-    return _Difference(min(max(cosine, -1.0), 1.0), (distance / left) ** 0.5 if left > 0 else None)
+    return _Difference(
+        min(max(cosine, -1.0), 1.0), (distance / reference_square) ** 0.5 if reference_square > 0 else None
+    )
 
 
 def _lost(reference: Gradient, other: Gradient) -> tuple[float, int]:

@@ -89,9 +89,9 @@ def python_profile(
     finally:
         undo()
     each_ms = repeated.seconds * 1e3 / repeated.done
-    found = of_run(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
-    found.host, found.device = watched.host, watched.device
-    return found, files
+    profile = of_run(rows, tool, watched.measurement, repeated.done, each_ms, list(files))
+    profile.host, profile.device = watched.host, watched.device
+    return profile, files
 
 
 def profiled(run: Callable[[], None], tool: Tool) -> tuple[list[PythonFunction], Files]:
@@ -243,10 +243,10 @@ def _named(name: str) -> list[FunctionType]:
     if not (module and colon and path):
         raise UserError(f"--profile_functions: '{name}': write module:function or module:Class.method")
     try:
-        found = functools.reduce(getattr, path.split("."), importlib.import_module(module))
+        member = functools.reduce(getattr, path.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
         raise UserError(f"--profile_functions: '{name}': {error}") from None
-    functions = _methods(found) if isinstance(found, type) else _plain(found)
+    functions = _methods(member) if isinstance(member, type) else _plain(member)
     if not functions:
         raise UserError(f"--profile_functions: '{name}' is no function written in Python")
     return functions

@@ -51,17 +51,17 @@ def check_words(text: str) -> VariantText:
 
     All other values are checked where the treatments are made.
     """
-    found = take_apart(text)
+    parts = take_apart(text)
     try:
-        check_treatments(found.treatments)
-        known = {name.partition(".")[0] for name in shapes.options(find(RTC))} if found.rtc else ()
-        for pair in found.rtc:
+        check_treatments(parts.treatments)
+        known = {name.partition(".")[0] for name in shapes.options(find(RTC))} if parts.rtc else ()
+        for pair in parts.rtc:
             check_rtc(pair.partition("=")[0].strip().removeprefix("rtc."), known)
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
     except Unreadable:  # LeRobot's own class says it, later
         pass
-    return found
+    return parts
 
 
 def check_treatments(text: str) -> None:

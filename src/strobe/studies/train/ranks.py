@@ -48,9 +48,9 @@ class Meeting:
         end = time.monotonic() + self.patience_s
         while len(self._present()) < self.processes and time.monotonic() < end:
             time.sleep(0.1)
-        found = self._present()
+        present = self._present()
         shutil.rmtree(self.folder, ignore_errors=True)
-        return sorted(found, key=lambda rank: rank.rank)
+        return sorted(present, key=lambda rank: rank.rank)
 
     def missing(self, met: Sequence[Rank]) -> list[str]:
         """A note on the ranks that did not come."""
@@ -63,10 +63,10 @@ class Meeting:
         return self.folder / f"rank-{rank}.json"
 
     def _present(self) -> list[Rank]:
-        found = []
+        present = []
         for rank in range(self.processes):
             try:
-                found.append(Rank.model_validate_json(self._file(rank).read_bytes()))
+                present.append(Rank.model_validate_json(self._file(rank).read_bytes()))
             except (OSError, ValidationError):
                 continue
-        return found
+        return present
