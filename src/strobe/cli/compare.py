@@ -58,7 +58,7 @@ from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from strobe.studies.compare.settings import Wanted
+    from strobe.studies.compare.settings import RequestedVariants
 
 
 @dataclass
@@ -98,7 +98,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.variant = texts
     if config.levers:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
-        check_levers(config.levers, config.phase, alone=not others)
+        check_levers(config.levers, config.phase, other_flags=bool(others))
     precisions(config.precision, "cpu")
     recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
     if isinstance(flags, ModelFlags) and not (texts or config.precision.strip() or config.compile or config.recipe):
@@ -135,11 +135,11 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 
-def wanted_of(config: CompareConfig) -> Wanted:
+def wanted_of(config: CompareConfig) -> RequestedVariants:
     """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
-    from strobe.studies.compare.settings import Wanted, parse_variant
+    from strobe.studies.compare.settings import RequestedVariants, parse_variant
 
-    return Wanted(
+    return RequestedVariants(
         phase=config.phase,  # type: ignore[arg-type]
         drafts=tuple(parse_variant(text, config.inference_delay) for text in config.variant),
         levers=config.levers,

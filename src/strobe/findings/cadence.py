@@ -1,4 +1,4 @@
-"""Rules on calls at a robot's pace: the price of the gaps between them, and of the robot beside the bench."""
+"""Rules on calls at a robot's pace: the price of the gaps between them, and the robot compared with the bench."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from strobe.findings.thresholds import Thresholds
 from strobe.results.answer import Finding
 from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 
-MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it anew hardly pays
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
 
 
 def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:
@@ -135,7 +135,7 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
 
 
 def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
-    """The time until the first batch, where it is long beside the training."""
+    """The time until the first batch, where it is long compared with the training."""
     recommended, _, row = _users_case(answer)
     if recommended is None or recommended.step_ms_then is None or row is None:
         return

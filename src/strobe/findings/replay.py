@@ -1,4 +1,4 @@
-"""Rules on a replay: whether it can be trusted, what the settings asked for would do, and the values to set."""
+"""Rules on a replay: whether it can be trusted, what the requested settings would do, and the values to set."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
 
 
 def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """Settings that were asked for, which mend starvation or cause it."""
+    """Requested settings that end starvation or cause it."""
     own, requested = result.column("as it was"), result.column("as asked")
     if own is None or requested is None or _starves(own, thresholds) == _starves(requested, thresholds):
         return

@@ -32,7 +32,7 @@ def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
 def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
     if rollout.bus is None:
         return None
-    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _gone, _lost, _damaged, _slow))
+    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _stopped_answering, _lost, _damaged, _slow))
     return next((finding for finding in judged if finding is not None), None)
 
 
@@ -55,7 +55,7 @@ def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None
     )
 
 
-def _gone(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+def _stopped_answering(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     error = rollout.error
     if not any(word in error for word in _BUS_WORDS):
         return None
@@ -229,7 +229,7 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 # Where --fps is called otherwise.
 FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 MIN_FRESH = 0.9  # different frames per second over the rate of the loop: under it frames are repeated
-FROZEN_PERIODS = 5.0  # of the rate asked for, with new frames of the same picture
+FROZEN_PERIODS = 5.0  # of the requested rate, with new frames of the same picture
 FEW_FRAMES = 4  # below, pictures that are equal say little
 
 

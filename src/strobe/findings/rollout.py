@@ -18,11 +18,11 @@ FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one th
 
 
 def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A loop slower than asked, by the part that late ticks spend their time on."""
+    """A loop slower than requested, by the part that late ticks spend their time on."""
     rollout, pace = result.rollout, result.rollout.pace
     if pace is None:
         return
-    repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that is told already
+    repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that has its own finding
     first_ms = _first_lost_ms(rollout, pace)
     late = max(0, pace.late - repeated - (first_ms > 0))
     held_hz = 1 / (1 / pace.held_hz - first_ms / 1e3 / pace.period.n)
@@ -57,7 +57,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
 def _first_lost_ms(rollout: Rollout, pace: Pace) -> float:
     """Milliseconds by which the first call made its tick late; 0 where it is not the loop that waits for it.
 
-    It warms the policy up, once, and is told as a figure of its own: in a short run it would pass for the rate.
+    It warms the policy up, once, and has a figure of its own: in a short run it would pass for the rate.
     """
     if rollout.engine != "sync" or rollout.inference is None:
         return 0.0
@@ -208,7 +208,7 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     first = delays.first_needed + 1 >= delays.assumed.median
     if first:
         excess, assumed = delays.assumed.median - delays.needed.p95, delays.assumed.median
-    else:  # a later call: few calls after it may have been told of it
+    else:  # a later call: its delay may have reached few calls after it
         excess, assumed = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
     if excess < MAX_DELAY_EXCESS or max(delays.first_needed, delays.needed.max) + 1 < assumed:
         return

@@ -18,7 +18,7 @@ Judged = CompareResult | OptimizeResult | VerifyResult
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
-DROWNED_SHARE = 0.5  # of what another observation moves the actions: more cannot be told from it
+DROWNED_SHARE = 0.5  # of what another observation moves the actions: more is as large as that
 MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
 
 _SHOWN = 3  # dimensions that a finding names
@@ -37,7 +37,7 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 
 @dataclass(frozen=True)
 class Held:
-    """Treated actions beside the untouched policy's, and what they were held against.
+    """Treated actions compared with the untouched policy's, and the guard that judged them.
 
     Args:
         name: of the candidate, as the report has it.

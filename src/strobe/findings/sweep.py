@@ -12,7 +12,7 @@ from strobe.results.numerals import significant
 from strobe.results.sweep import Cell, Row, Sweep, label
 
 FLAT = 0.95  # of the best throughput: from there on, more buys little
-APART = 0.05  # between the medians of a cell's repeats: the machine changed, or the process's start matters
+MAX_REPEAT_DIFFERENCE = 0.05  # of medians of a cell's repeats: the machine changed, or a start matters
 
 
 def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
@@ -97,14 +97,14 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
 
 
 def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
-    """Repeats of a cell that are apart."""
+    """Repeats of a cell that differ."""
     spread = [
         (max(row.repeats) / min(row.repeats) - 1, cell)
         for cell in sweep.cells
         for row in cell.rows
         if len(row.repeats) > 1 and min(row.repeats) > 0
     ]
-    wide = [pair for pair in spread if pair[0] > APART]
+    wide = [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]
     if not wide:
         return
     most = max(wide, key=lambda pair: pair[0])
@@ -112,7 +112,7 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         rule="repeats-differ",
         level="warning",
         title=f"Repeats of the same cell differ by up to {percent(most[0])}",
-        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; "
+        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(MAX_REPEAT_DIFFERENCE)}; "
         f"most: {label(most[1].settings)}.",
         why="Differences between cells of that size may be the machine's, not the setting's.",
         do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
@@ -121,8 +121,8 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
 
 
 def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
-    """Rows along a numeric axis, apart for every combination of the other settings, measurement and machine."""
-    numeric = next((one for one in sweep.axes if one.name == axis and one.numbers), None)
+    """Yield the rows along a numeric axis, for every combination of the other settings, measurement and machine."""
+    numeric = next((candidate for candidate in sweep.axes if candidate.name == axis and candidate.numbers), None)
     if numeric is None or numeric.numbers is None:
         return
     place = dict(zip(numeric.values, numeric.numbers, strict=True))

@@ -161,7 +161,7 @@ def start_ups(answer: Dataloader) -> Table:
 
 
 def what_ifs(answer: Dataloader) -> Table:
-    """Return each change beside the loader without it."""
+    """Return each change compared with the loader without it."""
     decimals = _decimals([what_if.rate for what_if in answer.what_ifs])
     columns = [Column("Changed", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("As it is")]
     columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
@@ -183,7 +183,7 @@ def what_ifs(answer: Dataloader) -> Table:
 
 
 def encodings(answer: Dataloader) -> Table:
-    """Return each encoding beside the dataset as it is."""
+    """Return each encoding compared with the dataset as it is."""
     decimals = _decimals([encoding.rate for encoding in answer.encodings])
     columns = [Column("Encoding", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("Change")]
     columns += [Column("On disk per hour"), Column("PSNR (dB)"), Column("Encoding (s)"), Column("Why", numeric=False)]

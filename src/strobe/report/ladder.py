@@ -44,7 +44,7 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     ladder = of(result)
     if ladder is None:
         return measured.document(result, compare.answers(result), shown)
-    # Of a whole ladder the agreement is told rung by rung, beside the price of each.
+    # The agreement of a ladder is shown rung by rung, with the price of each.
     moved = sameness.has_errors(_against_the_first(result, ladder))
     shown = [section for section in shown if not (moved and section.key.startswith(sameness.KEY))]
     below = [replace(section, detail=True) for section in shown]

@@ -57,7 +57,7 @@ def guidance(result: Result) -> list[Section]:
 
 
 def each(result: Result, depth: int | None, *, detail: bool = False) -> list[Section]:
-    """Return the parts of each measurement, as a ``detail`` where a table side by side has said the most of it."""
+    """Return the parts of each measurement, as a ``detail`` where a table side by side shows most of it."""
     shown = []
     for index, m in enumerate(result.measurements):
         table = tables.breakdown(m, depth) if m.components else None

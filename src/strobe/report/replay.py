@@ -1,4 +1,4 @@
-"""Replay → document: who erred, whether the replay can be trusted, then recorded, as it was, as asked and ideal."""
+"""Replay → document: who erred, whether the replay can be trusted, then its columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def outline(result: ReplayResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: ReplayResult) -> list[str]:
-    """Return the verdict, the settings that were asked for, the check of the replay itself."""
+    """Return the verdict, the requested settings, the check of the replay itself."""
     sentences = [result.verdict]
     requested, own = result.column("as asked"), result.column("as it was")
     if requested is not None and own is not None:
@@ -99,7 +99,7 @@ def _changed_settings(own: Replayed, requested: Replayed) -> list[str]:
 
 
 def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
-    """Return the figures that are asked for first, where they have something to say."""
+    """Return the figures that readers look for first, where they differ."""
     changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
         before, after = (_range(name, column.figures[name]) for column in (own, requested))

@@ -1,4 +1,4 @@
-"""Runs that were kept: all in a folder, or one as git has it at each commit."""
+"""Saved runs to look at together: all in a folder, or one run as git has it at each commit."""
 
 from __future__ import annotations
 

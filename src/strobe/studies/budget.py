@@ -102,7 +102,7 @@ def _applicable(part: str, steps: int) -> list[str]:
 
 
 def _joined(timed: Sequence[Timed]) -> list[Timed]:
-    """One for each number of steps, the fewest first; repeats by the median of their totals."""
+    """Return one for each number of steps, the fewest first; repeats by the median of their totals."""
     by_steps: dict[int, list[Timed]] = {}
     for each in timed:
         by_steps.setdefault(each.latency.steps, []).append(each)

@@ -1,4 +1,4 @@
-"""Compose the variants of a comparison, from what is asked for to treatments that can be put on.
+"""Compose the variants of a comparison: from flags to treatments that can be applied.
 
 A variant is written down as a `Draft`: specs and the file of a recipe. It is made for a subject only once that is
 loaded, since a recipe's treatments are for one type, and 'auto' depends on the device. What is
@@ -16,7 +16,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError, in_a_line
 from strobe.policies.subject import Phase, Subject
-from strobe.studies.shared.variant_text import check_levers, check_rtc, take_apart
+from strobe.studies.shared.variant_text import check_levers, check_rtc, split_variant
 from strobe.treatments import catalogue
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 from strobe.treatments.recipe import RecipeTreatment, rungs_of, with_specs
@@ -47,8 +47,8 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The variants that a comparison is to have.
+class RequestedVariants:
+    """The flags from which the variants of a comparison are composed.
 
     Args:
         phase: in which they are compared.
@@ -100,7 +100,7 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
 
     Keys are ``rtc.FIELD``, ``recipe``, and those of the catalogue. ``inference_delay`` is RTC's, in control ticks.
     """
-    parts = take_apart(text)
+    parts = split_variant(text)
     try:
         specs = tuple(catalogue.parse(parts.treatments))
         rtc = (RealTimeChunking(_rtc_config(parts.rtc), inference_delay),) if parts.rtc else ()
@@ -111,37 +111,37 @@ def parse_variant(text: str, inference_delay: int) -> Draft:
     return draft
 
 
-def check(wanted: Wanted) -> None:
+def check(requested: RequestedVariants) -> None:
     """Raise UserError for a variant that would measure nothing in the phase, or needs another batch size."""
-    if wanted.levers:
-        others = wanted.precision or wanted.closed_form or wanted.recipe or wanted.rtc is not None
-        check_levers(wanted.levers, wanted.phase, alone=not others)
-    flag = "--levers" if wanted.levers else "--phase"
-    drafts = [*_levers(wanted), *_in_precisions(wanted, "cpu"), *wanted.drafts]
-    if wanted.rtc is not None and wanted.rtc.enabled:
-        drafts.append(Draft("--rtc", (RealTimeChunking(wanted.rtc, wanted.inference_delay),)))
+    if requested.levers:
+        others = requested.precision or requested.closed_form or requested.recipe or requested.rtc is not None
+        check_levers(requested.levers, requested.phase, other_flags=bool(others))
+    flag = "--levers" if requested.levers else "--phase"
+    drafts = [*_levers(requested), *_in_precisions(requested, "cpu"), *requested.drafts]
+    if requested.rtc is not None and requested.rtc.enabled:
+        drafts.append(Draft("--rtc", (RealTimeChunking(requested.rtc, requested.inference_delay),)))
     for variant in (draft.variant() for draft in drafts):
-        variant.require(wanted.phase, flag)
-        count, size = variant.micro_batches, wanted.batch_size
+        variant.require(requested.phase, flag)
+        count, size = variant.micro_batches, requested.batch_size
         if size % count:
             raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")
 
 
-def compose(subject: Subject, wanted: Wanted) -> Composed:
-    """Make the variants that are ``wanted`` of ``subject``. Raises UserError where it lacks what they need."""
-    drafts, left_out = [*_levers(wanted), *wanted.drafts], list[str]()
-    if wanted.levers == AUTO:
-        tried, left_out = levers.worth_trying(subject, wanted.batch_size)
+def compose(subject: Subject, requested: RequestedVariants) -> Composed:
+    """Make the variants that are ``requested`` of ``subject``. Raises UserError where it lacks what they need."""
+    drafts, left_out = [*_levers(requested), *requested.drafts], list[str]()
+    if requested.levers == AUTO:
+        tried, left_out = levers.worth_trying(subject, requested.batch_size)
         drafts = [*(Draft(variant.name, variant.treatments) for variant in tried), *drafts]
-    if wanted.rtc is not None:
+    if requested.rtc is not None:
         require(subject)
-    against_recipe = _against_recipe(wanted, drafts)
-    drafts = _with_baseline(subject, wanted, drafts)
-    if wanted.compile_mode:
-        compiled: Spec = {"compile": wanted.compile_mode}
+    against_recipe = _against_recipe(requested, drafts)
+    drafts = _with_baseline(subject, requested, drafts)
+    if requested.compile_mode:
+        compiled: Spec = {"compile": requested.compile_mode}
         drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, compiled)) for draft in drafts]
     # Every variant has rungs of its own: a treatment may build on what was put on before it.
-    paths = [[path for path in (wanted.recipe, draft.recipe) if path is not None] for draft in drafts]
+    paths = [[path for path in (requested.recipe, draft.recipe) if path is not None] for draft in drafts]
     variants = [
         draft.variant([rung for path in carried for rung in rungs_of(subject, path)])
         for draft, carried in zip(drafts, paths, strict=True)
@@ -151,54 +151,54 @@ def compose(subject: Subject, wanted: Wanted) -> Composed:
     return Composed(variants, left_out, list(dict.fromkeys(path for carried in paths for path in carried)))
 
 
-def _against_recipe(wanted: Wanted, drafts: Sequence[Draft]) -> bool:
+def _against_recipe(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
     """Return whether the recipe by itself is compared with the subject as it is."""
-    recipe_only = not drafts and not wanted.closed_form and (wanted.rtc is None or wanted.without_rtc)
-    return wanted.recipe is not None and recipe_only
+    recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.without_rtc)
+    return requested.recipe is not None and recipe_only
 
 
-def _with_baseline(subject: Subject, wanted: Wanted, drafts: list[Draft]) -> list[Draft]:
+def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
     """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
-    untouched = Draft("recipe" if wanted.recipe else "as it is")
-    if in_precisions := _in_precisions(wanted, str(subject.device)):
+    untouched = Draft("recipe" if requested.recipe else "as it is")
+    if in_precisions := _in_precisions(requested, str(subject.device)):
         if len(in_precisions) == 1:
             in_precisions.insert(0, replace(untouched, first=in_precisions[0].first))
         return [*in_precisions, *drafts]
-    if _against_recipe(wanted, drafts):
+    if _against_recipe(requested, drafts):
         return [untouched]
-    requested = wanted.rtc is not None or not wanted.compile_mode
-    if wanted.phase == "inference" and not drafts and not wanted.without_rtc and (requested or supports(subject)):
-        return _of_rtc(subject, wanted)
-    if wanted.closed_form:
+    requested = requested.rtc is not None or not requested.compile_mode
+    if requested.phase == "inference" and not drafts and not requested.without_rtc and (requested or supports(subject)):
+        return _of_rtc(subject, requested)
+    if requested.closed_form:
         raise UserError(
             "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
         )
     return [untouched, *drafts]
 
 
-def _of_rtc(subject: Subject, wanted: Wanted) -> list[Draft]:
+def _of_rtc(subject: Subject, requested: RequestedVariants) -> list[Draft]:
     require(subject)
-    rtc = RealTimeChunking(wanted.rtc or RTCConfig(), wanted.inference_delay)
+    rtc = RealTimeChunking(requested.rtc or RTCConfig(), requested.inference_delay)
     drafts = [Draft("without RTC", (WithoutRealTimeChunking(),)), Draft("with RTC", (rtc,))]
-    if wanted.closed_form:
+    if requested.closed_form:
         drafts.append(Draft("RTC in closed form", (rtc,), ({"guidance": "closed form"},)))
     return drafts
 
 
-def _in_precisions(wanted: Wanted, device: str) -> list[Draft]:
+def _in_precisions(requested: RequestedVariants, device: str) -> list[Draft]:
     """Return a draft for each precision, all with or all without RTC where it is requested."""
     guided: tuple[Treatment, ...] = ()
-    if wanted.rtc is not None and wanted.phase == "inference":
-        off = wanted.without_rtc
-        guided = (WithoutRealTimeChunking() if off else RealTimeChunking(wanted.rtc, wanted.inference_delay),)
-    return [Draft(name, guided, ({"precision": name},)) for name in precisions(wanted.precision, device)]
+    if requested.rtc is not None and requested.phase == "inference":
+        off = requested.without_rtc
+        guided = (WithoutRealTimeChunking() if off else RealTimeChunking(requested.rtc, requested.inference_delay),)
+    return [Draft(name, guided, ({"precision": name},)) for name in precisions(requested.precision, device)]
 
 
-def _levers(wanted: Wanted) -> list[Draft]:
+def _levers(requested: RequestedVariants) -> list[Draft]:
     """Return a draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
-    if wanted.levers in ("", AUTO):
+    if requested.levers in ("", AUTO):
         return []
-    return [Draft(variant.name, variant.treatments) for variant in levers.parse(wanted.levers)]
+    return [Draft(variant.name, variant.treatments) for variant in levers.parse(requested.levers)]
 
 
 def _rtc_config(pairs: Sequence[str]) -> RTCConfig:

@@ -141,12 +141,12 @@ class Bench:
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.
 
-        Returns the rate of these seconds alone. Raises LoaderFailed.
+        Returns the rate in these seconds. Raises LoaderFailed.
         """
         process, row = self._running(candidate), self.rows[candidate]
         seen = throughput.rate_of(*process.sample(seconds))
         if row.rate is not None and row.rate.block_samples != seen.block_samples:
-            row.rate = None  # its process was started anew and found other blocks
+            row.rate = None  # its process was started again and found other blocks
         row.rate, row.status = throughput.merged(row.rate, seen), "done"
         memory = process.memory()
         row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes

@@ -1,4 +1,4 @@
-"""Would another encoding of the dataset load faster? The same episodes, written anew by LeRobot, read by one loader."""
+"""Would another encoding of the dataset load faster? The same episodes, encoded by LeRobot, read by one loader."""
 
 from __future__ import annotations
 

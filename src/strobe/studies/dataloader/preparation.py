@@ -1,4 +1,4 @@
-"""How many samples per second does a policy's training step take?"""
+"""Before a search: how many samples per second the training step takes, the dataset's facts, and its page cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def device_of(config: TrainPipelineConfig) -> str:
 
 
 class StepNeeds:
-    """Measures the step at any batch size, on one copy of the policy; built when first asked."""
+    """Measures the step at any batch size, on one copy of the policy, which the first call builds."""
 
     def __init__(self, config: TrainPipelineConfig, live: Reporter) -> None:
         self.notes: list[str] = []

@@ -2,7 +2,8 @@
 
 The step's need is measured, then successive halving (`measure.throughput.halve`) looks among the `candidates` for
 those that meet it, each loader in a process of its own (`bench`, `process`). The chosen one is then measured in
-alternation with the user's own, started in each way, and changed in what has no flag (`chosen`).
+alternation with the user's own (`what_ifs`: also with one thing changed that has no flag), and started in each way
+(`start_ups`).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def study(
 
     Args:
         need: the need of a step with so many samples; None for as fast as it goes.
-        more: called with the answer and the chosen settings, to measure what else was asked for.
+        more: called with the answer and the chosen settings, to measure what else was requested.
 
     Raises:
         UserError: the dataset cannot be read, or no candidate could be measured.
@@ -109,7 +110,7 @@ def _search(
     live: Stages,
     more: Callable[[Dataloader, LoaderSettings], None],
 ) -> None:
-    """Search the batch size of ``own`` and add to ``answer``; what else was asked for, for the first size only."""
+    """Search the batch size of ``own`` and add to ``answer``; further requests are measured for the first size only."""
     step = need(own.batch_size)
     if step is not None:
         answer.needs.append(step)
@@ -178,7 +179,7 @@ class Change:
 
 
 def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Change]:
-    """The changes that can matter for ``chosen``.
+    """Return the changes that can matter for ``chosen``.
 
     Args:
         video: the dataset holds videos, so there is a decoder.
@@ -201,7 +202,7 @@ def changes(chosen: LoaderSettings, *, video: bool, transforms: bool) -> list[Ch
 
 
 def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: bool, live: Stages) -> Iterator[WhatIf]:
-    """A row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
+    """Yield a row per change, each measured for ``seconds`` in alternation with the chosen loader as it is."""
     for change in changes(chosen, video=bench.facts.video, transforms=transforms):
         live.stage(f"what if: {change.name}")
         bench.rows[change.settings] = LoaderRow(settings=change.settings, status="not run")
@@ -217,7 +218,7 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
 
 
 def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages) -> Iterator[StartUp]:
-    """A row per start method of this machine, in an interpreter that has just imported lerobot-train.
+    """Yield a row per start method of this machine, in an interpreter that has just imported lerobot-train.
 
     Nothing without workers.
     """

@@ -25,7 +25,7 @@ UNIT_MS = 20.0  # of known work: long beside the launch of it
 TIMES = 7
 # Twice the work may take between these many times as long: caches and clocks ramp up within a few milliseconds.
 TWICE = (1.8, 2.2)
-APART = 0.05  # of the host's time of the same work, that the device's may differ by
+MAX_DIFFERENCE = 0.05  # of the host's time of the same work, that the device's may differ by
 # A clock is steered by time servers by up to 500 parts in a million (adjtimex(2), ntpd), so two good ones may drift
 # apart by that.
 DRIFT_PPM = 500.0
@@ -184,7 +184,7 @@ def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
     text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(ratios)} tries)"
     figures = {"ratio": ratio, "tries": float(len(ratios))}
     means = "Times of parts come from the device's clock, and do not fit the host's."
-    return _clock_check(name, text, means, figures, good=1 - APART <= ratio <= 1 + APART)
+    return _clock_check(name, text, means, figures, good=1 - MAX_DIFFERENCE <= ratio <= 1 + MAX_DIFFERENCE)
 
 
 def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:

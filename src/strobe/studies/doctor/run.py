@@ -41,7 +41,7 @@ Examination = Callable[[], Iterator[SelfCheck]]
 
 @dataclass
 class Areas:
-    """The examination of each area: a test puts its own in. ``last`` are asked when the others are done."""
+    """The examination of each area; ``last`` run after all others. A test passes its own."""
 
     first: dict[Area, Examination]
     last: dict[Area, Examination]

@@ -36,7 +36,7 @@ OBSERVATIONS = 6  # of which two have the same shapes, and so meet in one graph
 BATCH = 2
 EXACT = "all exact treatments"
 GUIDANCE: Spec = {"guidance": "closed form"}
-# Gradients of a lever may be apart from the plain ones by rounding: bfloat16 keeps eight bits of each number.
+# Gradients of a lever may differ from the plain ones by rounding: bfloat16 keeps eight bits of each number.
 LEAST_COSINE = 0.99
 
 Done = Callable[[int, int], None]  # attempts done and planned
@@ -78,7 +78,7 @@ class Tried:
     Args:
         broken: why the policy does not act, or train, the same, in words; '' where it does.
         seen: the figures, in words.
-        captured: graphs that were captured; None where none is asked for, or none can be counted.
+        captured: graphs that were captured; None without graphs, or where they cannot be counted.
         rms: how far the actions moved, σ; None where none were compared.
         peak_bytes, device_bytes: memory of the process, and on an accelerator, at its highest.
     """
@@ -146,7 +146,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
 
 
 def planned(device: str) -> list[Attempt]:
-    """Return what there is to try on ``device``: every treatment alone, exact ones together, and under graphs."""
+    """Return what there is to try on ``device``: every treatment by itself, exact ones together, and under graphs."""
     attempts: list[Attempt] = []
     taken: set[tuple[str, str]] = set()
     exact: dict[str, tuple[Spec, ...]] = {}
@@ -253,7 +253,7 @@ def _value(spec: Spec) -> str:
 
 
 def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
-    """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
+    """Return the attempts on graphs: by themselves, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
     sdpa: Spec = {"attention": "sdpa"}
     attempts = []

@@ -26,13 +26,13 @@ def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
     first, *others = plan.candidates
     paired = {candidate.name: plan.pairs(episodes, candidate.name) for candidate in others}
     longest = max(paired.values(), key=len, default=[])
-    own = [before for before, _ in longest] if longest else _alone(plan, episodes)
+    own = [before for before, _ in longest] if longest else _first_variants_episodes(plan, episodes)
     table = [_row(plan, first, own, None)] if own else []
     return table + [_row(plan, candidate, [after for _, after in paired[candidate.name]], paired[candidate.name])
                     for candidate in others if paired[candidate.name]]  # fmt: skip
 
 
-def _alone(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
+def _first_variants_episodes(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
     name = plan.candidates[0].name
     played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
     return [line for line in played if line is not None]

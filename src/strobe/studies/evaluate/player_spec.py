@@ -76,7 +76,7 @@ class PlayerSpec:
         variants = candidates(subject, self.steps, self.recipes).all
         rows = timed(variants, self.timings) if self.timings else variants
         stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
-        # As many starts as are filmed: for these alone it asks the plan.
+        # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
         player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
         named = {row.name: row for row in rows}

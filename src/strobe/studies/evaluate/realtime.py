@@ -41,7 +41,7 @@ POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 
 
 def require_engine(policy: Any, engine: str) -> None:
-    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, and that is asked for."""
+    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, which is requested."""
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "

@@ -49,7 +49,7 @@ def evaluate(
 
     Args:
         environment: the simulator's name.
-        log: empty, or with the episodes of a run that is gone on with.
+        log: empty, or with the episodes of the run that --resume continues.
         latency_iterations: rounds of the latency apart from the episodes; 0: it is not measured.
 
     Raises:

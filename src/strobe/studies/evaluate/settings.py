@@ -1,4 +1,4 @@
-"""What an evaluation is asked for: its variants (denoising steps, recipes), and how it shares the machine's cores."""
+"""The request of an evaluation: its variants (denoising steps, recipes), and how it shares the machine's cores."""
 
 from __future__ import annotations
 
@@ -133,11 +133,11 @@ def parse_each(text: str) -> int | None:
 def threads_of(requested: int | None, processes: int, resumed: Path | None) -> int | None:
     """torch's threads where an episode is played; None: as torch chooses.
 
-    Sums may differ in their last bits with the number of threads, so a run that is gone on with keeps its own.
+    Sums may differ in their last bits with the number of threads, so a resumed run keeps its own.
 
     Args:
         requested: by the user; None: not given.
-        resumed: the run that is gone on with.
+        resumed: the run that --resume continues.
 
     Raises:
         UserError: there is no such run.

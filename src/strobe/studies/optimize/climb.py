@@ -176,8 +176,8 @@ class Climb:
         if seen.outcome == "not judged" and top.ms <= aim.target_ms and top.in_time is None:
             # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
             seconds = max(self.remaining_to_try_s(), settings.IN_TIME_S[0])
-            alone = self.runs.time_alone(top.variant, top.ms, aim, seconds)
-            top.in_time = alone[0] if alone is not None else None
+            judged = self.runs.time_alone(top.variant, top.ms, aim, seconds)
+            top.in_time = judged[0] if judged is not None else None
         return (top.in_time or seen).outcome == "reached"
 
     def end_at_target(self) -> str:

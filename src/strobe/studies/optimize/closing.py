@@ -196,10 +196,10 @@ def time_alone(result: OptimizeResult, climb: Climb) -> None:
         return
     climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
     try:
-        alone = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
+        judged = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
     except KeyboardInterrupt:
         result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
         return
-    if alone is not None:
-        ladder.in_time, ladder.alone = alone
+    if judged is not None:
+        ladder.in_time, ladder.alone = judged
         ladder.met = ladder.in_time.outcome == "reached"

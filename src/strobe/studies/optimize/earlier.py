@@ -79,7 +79,7 @@ class _Document(Data):
 
 
 def circumstances(subject: Subject, options: Options, base: Sequence[Treatment], guards: Guards) -> dict[str, str]:
-    """Return what a try depends on beside the machine: where all of it is the same, its outcome is too.
+    """Return what a try depends on besides the machine: with all of it equal, its outcome is equal.
 
     ``base``: treatments of the untouched policy itself.
     """
@@ -124,7 +124,7 @@ class Earlier:
     def __str__(self) -> str:
         several = len(self.ladders) > 1
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
-        others = [ladder for ladder in self.ladders if not self._alike(ladder)]
+        others = [ladder for ladder in self.ladders if not self._same_circumstances(ladder)]
         differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
         leave = f", {len(others)} of them with another {' or '.join(differ)}: these leave nothing out" if others else ""
         return f"ordered by {many}{leave}; --fresh ignores {'them' if several else 'it'}"
@@ -148,7 +148,7 @@ class Earlier:
                 continue
             if tried.outcome == "kept":
                 return "kept" if standing == "unknown" else standing
-            if tried.settled and self._alike(ladder) and set(tried.on) <= on:
+            if tried.settled and self._same_circumstances(ladder) and set(tried.on) <= on:
                 return "left out"
             standing = "undecided"
         return standing
@@ -169,7 +169,7 @@ class Earlier:
             return f"the next climb will not know of this one: {self._folder}: {in_words(error)}"
         return ""
 
-    def _alike(self, ladder: EarlierLadder) -> bool:
+    def _same_circumstances(self, ladder: EarlierLadder) -> bool:
         return ladder.under == self._under
 
     def _different(self, ladder: EarlierLadder) -> list[str]:

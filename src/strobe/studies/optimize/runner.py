@@ -243,7 +243,7 @@ class ActionGuard:
     """Compares variants' actions with the untouched policy's, and holds them against the guard.
 
     Args:
-        guards: how far the actions may be apart.
+        guards: how far the actions may differ.
         reference: chunks of the untouched policy, by the index of observation and noise.
         same: checks a policy's actions on other observations; None for a backbone, or where the untouched policy fails.
         yardsticks: how far something harmless moves the untouched policy's actions.

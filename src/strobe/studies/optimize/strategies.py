@@ -83,7 +83,7 @@ def climb_by_effect(climb: Climb) -> str:
         for group in _groups(climb, effect):
             if climb.reached():
                 return climb.end_at_target()
-            if group.alone and not _fits(climb):
+            if group.try_alone and not _fits(climb):
                 continue
             if not attempt(climb, group) and len(group.specs) > 1:
                 _try_each(climb, effect)

@@ -216,10 +216,10 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
         low, high = min(ends), max(ends)
         agrees = low - slack <= was <= high + slack
         compared.append(Check(figure=name, recorded=was, low=low, high=high, agrees=agrees))
-    return [*compared, *_jumps_alike(recorded, own)]
+    return [*compared, *_compare_jumps(recorded, own)]
 
 
-def _jumps_alike(recorded: Replayed, own: Replayed) -> list[Check]:
+def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
     """Joint by joint, whether the intervals of both jumps have something in common; joints without two are left out."""
     replayed = {jump.joint: jump for jump in own.jumps}
     compared = []

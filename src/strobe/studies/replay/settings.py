@@ -1,4 +1,4 @@
-"""Changes that a replay is asked for, as the flags say them. Needs neither torch nor LeRobot."""
+"""The requested changes of a replay, as the flags give them. Needs neither torch nor LeRobot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OF_POLICY = ("policy.", "device", "task", "rename_map")
 
 
 def is_lerobots(name: str) -> bool:
-    """Whether a flag (without --) is one of lerobot-rollout's that a replay can change."""
+    """Return whether a flag (without --) is one of lerobot-rollout's that a replay can change."""
     return name in PLAIN or name.startswith(("inference.", *OF_POLICY))
 
 
@@ -20,7 +20,7 @@ class Changes:
 
     Args:
         lerobot: flags of lerobot-rollout, name without -- → value.
-        latency: 'recorded', 'x0.5', '+20', '-20' or '120' (milliseconds), or another kept run.
+        latency: 'recorded', 'x0.5', '+20', '-20' or '120' (milliseconds), or another recorded run.
         delay, mended: as of `Setting`; None: as in the run.
         recipe: the name of one that is put on the policy; '' without.
     """

@@ -1,4 +1,4 @@
-"""The bench beside the robot: the run's own policy, still loaded, called again once the robot is at rest."""
+"""The bench to compare the robot with: the run's own policy, still loaded, called again once the robot is at rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A variant as it is written on the command line, taken apart and checked by its words. Needs no torch."""
+"""A variant as it is written on the command line, split into its parts and checked by its words. Needs no torch."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class VariantText:
     recipe: Path | None = None
 
 
-def take_apart(text: str) -> VariantText:
-    """Take ``'NAME: key=value, key=value'`` apart. Raises UserError."""
+def split_variant(text: str) -> VariantText:
+    """Split ``'NAME: key=value, key=value'`` into its parts. Raises UserError."""
     name, colon, body = text.partition(":")
     pairs = [pair.strip() for pair in body.split(",") if pair.strip()]
     if not colon or not name.strip() or not pairs:
@@ -51,7 +51,7 @@ def check_words(text: str) -> VariantText:
 
     All other values are checked where the treatments are made.
     """
-    parts = take_apart(text)
+    parts = split_variant(text)
     try:
         check_treatments(parts.treatments)
         known = {name.partition(".")[0] for name in shapes.options(find(RTC))} if parts.rtc else ()
@@ -76,19 +76,19 @@ def check_rtc(name: str, known: set[str] | tuple[str, ...]) -> None:
         raise UserError(f"no setting 'rtc.{name}': {nearest(name, known)}")
 
 
-def check_levers(text: str, phase: str, *, alone: bool) -> None:
+def check_levers(text: str, phase: str, *, other_flags: bool) -> None:
     """Check ``--levers`` by its words.
 
     Args:
         phase: what is compared.
-        alone: whether nothing is asked for that is about inference.
+        other_flags: whether flags are given that are about inference.
 
     Raises:
-        UserError: another phase than a training step, not alone, or what is no lever.
+        UserError: another phase than a training step, other flags, or an unknown lever.
     """
     if phase != "training step":
         raise UserError(f"--levers are pulled in a training step, not in '{phase}': leave out --phase")
-    if not alone:
+    if other_flags:
         raise UserError("--levers are about training: leave out --precision, --recipe, --closed_form and --rtc")
     if text not in ("", words.AUTO):
         words.levers(text)
