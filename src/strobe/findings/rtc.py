@@ -38,10 +38,12 @@ class Guided:
 
     @property
     def overhead_ms(self) -> float:
+        """Milliseconds that guidance adds to a denoising step."""
         return self.step.ms - self.base.ms
 
     @property
     def overhead(self) -> float:
+        """The same as a share of a step without guidance."""
         return self.overhead_ms / self.base.ms
 
 

@@ -75,6 +75,7 @@ class Colours:
         self._of = {kind: colour(i) for i, kind in enumerate(kinds)}
 
     def of(self, name: str) -> str:
+        """Return the colour of the part ``name``."""
         return OTHER if name == "other" else self._of.get(self._kind(name), PALETTE[0])
 
     @staticmethod

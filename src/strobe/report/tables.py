@@ -40,6 +40,7 @@ Path = tuple[str, ...]
 
 
 def to_depth(components: Sequence[Component], depth: int | None) -> list[Component]:
+    """Return the components of at most ``depth`` levels; all of them for None."""
     return [part for part in components if depth is None or part.depth <= depth]
 
 

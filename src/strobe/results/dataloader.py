@@ -105,6 +105,8 @@ class StepNeed(Data):
 
 
 class DatasetFacts(Data):
+    """The dataset that the loaders read."""
+
     name: str
     frames: int
     episodes: int

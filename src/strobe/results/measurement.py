@@ -91,10 +91,12 @@ class Component(Data):
 
     @property
     def name(self) -> str:
+        """The last part of the path."""
         return self.path[-1]
 
     @property
     def depth(self) -> int:
+        """Levels below the whole: 1 for a part of the first level."""
         return len(self.path)
 
 

@@ -196,14 +196,17 @@ class Traits(Record):
 
     @property
     def delay_training(self) -> DelayTraining | None:
+        """How the policy's delays are trained; None where they are not."""
         return self.policy.delay_training if self.policy is not None else None
 
     @property
     def denoising_steps(self) -> int | None:
+        """The policy's number of denoising steps; None where it has none."""
         return self.policy.denoising_steps if self.policy is not None else None
 
     @property
     def chunk_size(self) -> int | None:
+        """Actions of a chunk; None where the policy has no chunks."""
         return self.policy.chunk_size if self.policy is not None else None
 
     def without(self, *keys: str) -> Traits:

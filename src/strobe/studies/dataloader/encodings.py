@@ -39,6 +39,7 @@ class ImageFormat:
 
     @property
     def name(self) -> str:
+        """The format as the rows name it."""
         name = "single images (PNG)" if self.codec is None else f"{self.codec}, key frame every {self.key_frames}"
         return name if self.scale == 1 else f"{name}, {'half' if self.scale == 0.5 else self.scale} size"
 

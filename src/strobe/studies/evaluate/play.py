@@ -139,7 +139,9 @@ def counted(plan: Plan, episodes: Episodes) -> Episodes:
 class Player(Protocol):
     """Plays episodes: `strobe.studies.evaluate.stage.Stage`."""
 
-    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        ...
 
 
 class Crew(Protocol):
@@ -168,7 +170,8 @@ class Crew(Protocol):
 class EpisodeReporter(Protocol):
     """Reports how far it is."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Show how many episodes were played, and how long the rest can take."""
 
     def say(self, line: str) -> None:
         """A line that stays."""

@@ -31,7 +31,8 @@ SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
 class Evaluating(EpisodeReporter, Protocol):
     """Reports what is being done."""
 
-    def stage(self, what: str) -> None: ...
+    def stage(self, what: str) -> None:
+        """A new piece of work begins."""
 
 
 def evaluate(

@@ -35,6 +35,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
+        """The variant's name."""
         return self.variant.name
 
 

@@ -42,6 +42,7 @@ class RequestedTiming:
 
     @property
     def name(self) -> str:
+        """The engine and the latency: 'rtc, 100 ms'."""
         return f"{self.engine}, {self.latency.name}"
 
     @property
@@ -59,6 +60,7 @@ class TimedCandidate(Candidate):
 
     @property
     def name(self) -> str:
+        """The variant and its timing: 'as it is, rtc, 100 ms'."""
         assert self.timing is not None
         return f"{self.variant.name}, {self.timing.name}"
 

@@ -26,7 +26,9 @@ class WatchablePlayer(Protocol):
 
     watch: Callable[[Any], None] | None
 
-    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        ...
 
 
 class Filming:

@@ -59,6 +59,7 @@ class Step:
 
     @property
     def name(self) -> str:
+        """The variant's name."""
         return self.variant.name
 
     @property
@@ -139,6 +140,7 @@ class Climb:
 
     @property
     def reporter(self) -> Climbing:
+        """Shows the progress of the climb."""
         return self.runs.reporter
 
     @property

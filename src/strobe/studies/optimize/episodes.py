@@ -22,7 +22,8 @@ from strobe.treatments.treatment import Variant
 class Watching(Protocol):
     """Shows how far the episodes are."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Show how many pairs were played, and how long the rest can take."""
 
     def say(self, line: str) -> None:
         """Print a line that stays."""

@@ -97,6 +97,8 @@ class Climbing(Reporter, Protocol):
 class SilentClimb(Silent):
     """A reporter that shows nothing."""
 
-    def doing(self, what: str) -> None: ...
+    def doing(self, what: str) -> None:
+        """Show nothing."""
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """Print nothing."""

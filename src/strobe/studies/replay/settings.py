@@ -33,6 +33,7 @@ class Changes:
 
     @property
     def any(self) -> bool:
+        """Whether anything differs from the recorded run."""
         return (
             bool(self.lerobot)
             or self.latency != "recorded"

@@ -70,9 +70,11 @@ class Reporter(Protocol):
 class Silent:
     """A reporter that shows nothing."""
 
-    def stage(self, what: str) -> None: ...
+    def stage(self, what: str) -> None:
+        """Show nothing."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Show nothing."""
 
 
 @dataclass

@@ -43,6 +43,7 @@ class Round:
 
     @property
     def took_ms(self) -> float:
+        """Milliseconds of the call, on the host."""
         return (self.end_ns - self.start_ns) / 1e6
 
 
