@@ -128,7 +128,7 @@ def check(requested: RequestedVariants) -> None:
 
 
 def compose(subject: Subject, requested: RequestedVariants) -> Composed:
-    """Make the variants that are ``requested`` of ``subject``. Raises UserError where it lacks what they need."""
+    """Make the requested variants of ``subject``. Raises UserError where it lacks what they need."""
     drafts, left_out = [*_levers(requested), *requested.drafts], list[str]()
     if requested.levers == AUTO:
         tried, left_out = levers.worth_trying(subject, requested.batch_size)
@@ -166,8 +166,8 @@ def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[
         return [*in_precisions, *drafts]
     if _against_recipe(requested, drafts):
         return [untouched]
-    requested = requested.rtc is not None or not requested.compile_mode
-    if requested.phase == "inference" and not drafts and not requested.without_rtc and (requested or supports(subject)):
+    with_rtc = requested.rtc is not None or not requested.compile_mode
+    if requested.phase == "inference" and not drafts and not requested.without_rtc and (with_rtc or supports(subject)):
         return _of_rtc(subject, requested)
     if requested.closed_form:
         raise UserError(

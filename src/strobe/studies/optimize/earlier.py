@@ -132,7 +132,7 @@ class Earlier:
     @property
     def rungs(self) -> list[EarlierRung]:
         """The rungs that the last ladder in these circumstances ended with; where there is none, the last of all."""
-        alike = list(filter(self._alike, self.ladders))
+        alike = list(filter(self._same_circumstances, self.ladders))
         return (alike or self.ladders)[-1].rungs if self.ladders else []
 
     def standing(self, treatment: str, on: Set[str]) -> Standing:
