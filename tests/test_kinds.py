@@ -26,9 +26,10 @@ from strobe.findings import Thresholds
 from strobe.findings.rules import rule_for
 from strobe.loops.reader import read_course
 from strobe.loops.recorded_run import recorded_run
-from strobe.results.answer import Answer, Finding, Result, TrainResult
+from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
+from strobe.results.finding import Finding
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep

@@ -55,20 +55,13 @@ from strobe.report import (
 )
 from strobe.report.document import Document
 from strobe.report.frame import Page, Plots
-from strobe.results.answer import (
-    Answer,
-    BreakdownResult,
-    CompareResult,
-    Finding,
-    OptimizeResult,
-    TrainResult,
-    VerifyResult,
-)
+from strobe.results.answer import Answer, BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
 from strobe.results.evaluate import EvaluateResult, Judged
+from strobe.results.finding import Finding
 from strobe.results.history import History
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support import example_sweeps as sweeps
 
 from strobe.kinds import advise
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.sweep import Axis, Cell, PartFigure, Row, Sweep
 
 BATCH = Axis(name="batch_size", values=["8", "16", "32"], numbers=[8, 16, 32], unit="samples")

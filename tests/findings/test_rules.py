@@ -14,9 +14,10 @@ from strobe.cli.parse import parse
 from strobe.errors import UserError
 from strobe.findings import Thresholds
 from strobe.kinds import advise
-from strobe.results.answer import BreakdownResult, CompareResult, Finding, Result
+from strobe.results.answer import BreakdownResult, CompareResult, Result
 from strobe.results.comparison import Verdict
 from strobe.results.data import Samples
+from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement
 from strobe.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
 

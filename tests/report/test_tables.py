@@ -13,7 +13,8 @@ from support.shown import printed
 from strobe import kinds
 from strobe.report import markdown, memory, tables, units
 from strobe.report.breakdown import biggest
-from strobe.results.answer import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
 

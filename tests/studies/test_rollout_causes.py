@@ -11,7 +11,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise, document, figures
 from strobe.loops.event_log import Log, read
 from strobe.loops.reader import read_course
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of

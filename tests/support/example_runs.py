@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 from strobe.measure.roofline import limits
 from strobe.results.agreement import Agreement
-from strobe.results.answer import BreakdownResult, CompareResult, Finding
+from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
+from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement, Memory, Span
 from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits

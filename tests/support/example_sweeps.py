@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from strobe.results.agreement import Agreement
-from strobe.results.answer import Finding
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
+from strobe.results.finding import Finding
 from strobe.results.sweep import Axis, Best, Cell, CellRun, PartFigure, Row, Scaling, Status, Sweep
 from support import example_runs as runs
 

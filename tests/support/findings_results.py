@@ -6,9 +6,10 @@ from typing import Any
 
 from strobe.findings import Thresholds
 from strobe.kinds import advise
-from strobe.results.answer import BreakdownResult, Finding, Result
+from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
+from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement
 from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import Traits, TreatmentTraits, Value

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.recipe import Recipe
-from strobe.studies.compare.run import agree
 from strobe.studies.optimize.candidates import slot_of, together
 from strobe.treatments import catalogue
 from strobe.treatments.engines import backends, cache, quantised

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.families.family import Family
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.sameness.check import Sameness, guidance_of
 from strobe.sameness.visits import plan
-from strobe.studies.compare.run import agree, compare
+from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Options
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue

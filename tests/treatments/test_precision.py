@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.studies.compare.run import agree
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
 from strobe.treatments.words import name_of, sensible

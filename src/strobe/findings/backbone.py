@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import Part, examined, find, free, gib, ms, number, part, percent, top, whole_ms
-from strobe.results.answer import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 from strobe.results.measurement import Blocks, Measurement
 from strobe.results.numerals import significant
 

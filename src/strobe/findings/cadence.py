@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import ms, percent, whole_ms
-from strobe.results.answer import BreakdownResult, Finding
+from strobe.results.answer import BreakdownResult
+from strobe.results.finding import Finding
 from strobe.results.rollout import Cause, RolloutResult
 from strobe.results.subject import Machine
 

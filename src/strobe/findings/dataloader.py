@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding
 from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
+from strobe.results.finding import Finding
 
 MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
 

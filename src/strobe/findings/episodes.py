@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding, OptimizeResult
+from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.evaluate import EvaluateResult
+from strobe.results.finding import Finding
 
 MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
 FEW_SHOW_LITTLE = "Whether an episode succeeds is a yes or a no: few of them show only large differences."

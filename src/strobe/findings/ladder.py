@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import ms, number_in_words, percent, sigma, whole_ms
 from strobe.results.agreement import Agreement
-from strobe.results.answer import Finding, OptimizeResult
+from strobe.results.answer import OptimizeResult
+from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder, Try
 from strobe.results.measurement import Measurement
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import compared, gib, ms, percent, whole_ms
 from strobe.report import units
-from strobe.results.answer import CompareResult, Finding
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
 

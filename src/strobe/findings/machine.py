@@ -7,7 +7,8 @@ from statistics import fmean
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
-from strobe.results.answer import Finding, Result, TrainResult
+from strobe.results.answer import Result, TrainResult
+from strobe.results.finding import Finding
 from strobe.results.numerals import significant
 
 HOST_BOUND = 0.95  # host time over device time from which the device waits; below 1, for the noise in both

@@ -17,7 +17,8 @@ from strobe.findings.view import (
     top,
     whole_ms,
 )
-from strobe.results.answer import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 
 SMALL_BACKBONE = 0.5  # of a training forward: under it batch expansion hardly pays (the delay benchmark's)
 MAX_PREPROCESSING_SHARE = 0.2  # of an inference (the RTC profiling toolkit's experience)

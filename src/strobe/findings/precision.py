@@ -8,8 +8,9 @@ from strobe.findings.machine import HALF_FASTER
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import compared, ms, percent, sigma, whole_ms, without
 from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, Finding
+from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
 

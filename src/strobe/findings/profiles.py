@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import free, ms, percent, top, whole_ms
-from strobe.results.answer import Finding, Profiled
+from strobe.results.answer import Profiled
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.remote import Remote
 from strobe.results.rollout import RolloutResult
 

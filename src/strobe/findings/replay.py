@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.findings.rollout import MAX_DELAY_EXCESS
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.replay import Replayed, ReplayResult, called
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.rollout import Bus, Camera, Pace, Rollout, RolloutResult, Turns
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last

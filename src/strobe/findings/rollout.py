@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from strobe.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
 from strobe.findings.thresholds import Thresholds
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.rollout import FEW_SEAMS, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.

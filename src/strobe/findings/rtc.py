@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from strobe.findings.parts import SMALL_BACKBONE
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import Part, compared, find, free, ms, number, percent, top, whole_ms, without
-from strobe.results.answer import CompareResult, Finding, Result
+from strobe.results.answer import CompareResult, Result
 from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.traits import DelayTraining, RealTimeChunking
 

@@ -7,7 +7,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from strobe.findings.thresholds import DEFAULTS, Thresholds
-from strobe.results.answer import Answer, BreakdownResult, CompareResult, Finding
+from strobe.results.answer import Answer, BreakdownResult, CompareResult
+from strobe.results.finding import Finding
 
 type Rule[A: Answer] = Callable[[A, Thresholds], Iterable[Finding]]
 

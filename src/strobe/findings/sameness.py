@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import number_in_words, sigma
 from strobe.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, yardstick
-from strobe.results.answer import CompareResult, Finding, OptimizeResult, VerifyResult
+from strobe.results.answer import CompareResult, OptimizeResult, VerifyResult
 from strobe.results.comparison import Comparison
+from strobe.results.finding import Finding
 
 Judged = CompareResult | OptimizeResult | VerifyResult
 

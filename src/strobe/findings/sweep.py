@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.findings.parts import SMALL_BACKBONE
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import percent
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 from strobe.results.numerals import significant
 from strobe.results.sweep import Cell, Row, Sweep, label
 

@@ -8,7 +8,8 @@ from statistics import fmean, median
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.trust import MAX_OTHER_SHARE
 from strobe.findings.view import ms, percent
-from strobe.results.answer import Finding, TrainResult
+from strobe.results.answer import TrainResult
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import significant
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Training

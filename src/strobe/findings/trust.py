@@ -7,8 +7,9 @@ from typing import Literal
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import examined, ms, percent, whole_ms
-from strobe.results.answer import Finding, Result
+from strobe.results.answer import Result
 from strobe.results.doctor import TITLES, DoctorResult, Outcome
+from strobe.results.finding import Finding
 
 MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from strobe.report import units
 from strobe.report.document import Document, Row, Section, Table
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 
 FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
 FACTS = ("Subject", "Machine")  # of whatever was measured, on whatever: what a figure is worth nothing without

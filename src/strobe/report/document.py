@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from strobe.report.units import plain
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 
 
 class _PlainText:

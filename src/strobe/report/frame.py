@@ -10,7 +10,8 @@ from typing import Protocol
 from strobe.report import units
 from strobe.report.charts import Plot
 from strobe.report.document import Document, Section
-from strobe.results.answer import Answer, Finding
+from strobe.results.answer import Answer
+from strobe.results.finding import Finding
 from strobe.results.subject import Machine
 
 LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from strobe.report import units
 from strobe.report.document import Document, Section, Table
-from strobe.results.answer import Finding
+from strobe.results.finding import Finding
 
 INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a cell
 

@@ -13,24 +13,12 @@ from strobe.results.agreement import Check, Outcome, Yardstick
 from strobe.results.comparison import Comparison
 from strobe.results.data import SCHEMA_VERSION, Data, Finite
 from strobe.results.episodes import PairedEpisodes
+from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder
 from strobe.results.measurement import Measurement
 from strobe.results.profiles import OperatorProfile, PythonProfile
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.training import Training
-
-
-class Finding(Data):
-    """A rule that fired: what was seen, why it matters, what to do, what that should buy."""
-
-    rule: str = Field(description="the rule's id, e.g. 'backbone-dominates'")
-    level: Literal["good", "info", "warning"]
-    title: str
-    seen: str = Field(description="with the numbers and their units")
-    why: str
-    do: str = ""
-    gain: str = Field(default="", description="what doing it should buy, and how that is known")
-    evidence: dict[str, Finite | str | None] = Field(default_factory=dict)
 
 
 class Answer(Data):

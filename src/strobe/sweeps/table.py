@@ -9,7 +9,8 @@ from pathlib import Path
 from strobe.errors import UserError
 from strobe.measure.statistics import summarise
 from strobe.results import sweep as schema
-from strobe.results.answer import Finding, Result
+from strobe.results.answer import Result
+from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.subject import Machine
 from strobe.runs import store
