@@ -20,7 +20,7 @@ from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
 from strobe.deploy.twin import Call, copied
-from strobe.devices import random_state
+from strobe.devices.accelerators import generator_states, set_generators
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
@@ -108,12 +108,12 @@ class Trial:
         twin = self.applied.twin
         assert twin is not None
         chunk = self._wrapper.inner(*args, **kwargs)
-        random_state.set_states(dict(call.noise))
+        set_generators(dict(call.noise))
         untouched = twin.predict(call, own_noise=False)
-        after = random_state.states(call.device)
+        after = generator_states(call.device)
         with call.modes():
             found, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
-        random_state.set_states(after)
+        set_generators(after)
         self.agreement = found
         if judged.outcome == "held":
             return chunk, ""
@@ -142,7 +142,7 @@ class Trial:
         self._wrapper.off(treatments=True)
         not_used(self.applied.name, why)
         vars(self._policy).update(call.state)
-        random_state.set_states(dict(call.noise))
+        set_generators(dict(call.noise))
         self.applied.twin = None
         return self._wrapper.inner(*copied(call.args), **copied(call.kwargs))
 

@@ -20,9 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.devices import random_state
-from strobe.devices.random_state import put_back
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import generator_states, generators_restored, numbered
 from strobe.errors import UserError, in_a_line
 from strobe.treatments.flow.rtc import switch
 
@@ -58,7 +56,7 @@ class Call:
             state=copied_state(policy),
             rtc=copy.deepcopy(getattr(policy.config, "rtc_config", None)),
             guided=getattr(policy, "rtc_processor", None) is not None,
-            noise=random_state.states(device),
+            noise=generator_states(device),
             device=device,
             inference=torch.is_inference_mode_enabled(),
             autocast=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
@@ -147,8 +145,8 @@ class OwnNoise(TorchDispatchMode):
     The numbers are those that the process's generators would give from there.
 
     Args:
-        states: name of a device → state of its generator (`strobe.devices.random_state.states`). A device that is not
-            among them draws from the process's generator.
+        states: name of a device → state of its generator (`generator_states`). A device that is not among them
+            draws from the process's generator.
     """
 
     def __init__(self, states: Mapping[str, Tensor]) -> None:
@@ -277,7 +275,7 @@ def unchanged(policy: nn.Module, device: torch.device) -> Iterator[None]:
     before, working = state_of(policy), copied_state(policy)
     vars(policy).update(working)
     try:
-        with put_back(device):
+        with generators_restored(device):
             yield
     finally:
         for name in set(state_of(policy)) - set(before):

@@ -11,7 +11,7 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.devices.memory import memory_of
+from strobe.devices.accelerators import memory_of
 from strobe.errors import UserError
 from strobe.policies.action_scale import scale_of
 from strobe.policies.check_inputs import COUNT, Checks, varied

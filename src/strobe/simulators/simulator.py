@@ -18,8 +18,7 @@ from strobe.errors import UserError
 from strobe.lerobot.quiet import quiet
 from strobe.results.episodes import Episode
 from strobe.simulators import environments, libero
-from strobe.simulators.camera_use import Looks
-from strobe.simulators.seldom_rendered import Rendering, SeldomRendered
+from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered
 from strobe.timeline.probe import Attached
 
 READ = "is_success"

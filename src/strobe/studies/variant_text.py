@@ -7,8 +7,7 @@ from pathlib import Path
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import shapes
-from strobe.lerobot.schema.classes import find
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import Unreadable, find
 from strobe.treatments import known, words, written
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"

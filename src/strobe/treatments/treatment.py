@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.policies.policy_subject import PolicySubject

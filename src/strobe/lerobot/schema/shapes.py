@@ -20,8 +20,18 @@ from draccus.cfgparsing import parse_string
 from draccus.parsers.decoding import get_decoding_fn
 
 from strobe.lerobot.schema import registries
-from strobe.lerobot.schema.classes import Class, Field, class_of, fields, find, is_choice, is_enum
-from strobe.lerobot.schema.source import Module, Unreadable, resolve
+from strobe.lerobot.schema.source import (
+    Class,
+    Field,
+    Module,
+    Unreadable,
+    class_of,
+    fields,
+    find,
+    is_choice,
+    is_enum,
+    resolve,
+)
 
 _PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
 _REQUEST = "_strobe_request"  # attribute of a shape's object: what it was built from

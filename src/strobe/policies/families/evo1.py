@@ -15,7 +15,7 @@ from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.policies.families import flow_parts, qwen, rtc_parts
+from strobe.policies.families import flow_parts, qwen
 from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary
 from strobe.timeline.probe import Probe
@@ -112,7 +112,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """A denoising step is a stretch of the loop in ``get_action``: from the action encoder to the head."""
     return [
         Probe(flow_parts.STEP, HEAD, "_project_actions", until=(f"{HEAD}.mlp_head", "forward")),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
     ]
 
 

@@ -16,7 +16,7 @@ from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.policies.families import flow_parts, qwen, rtc_parts
+from strobe.policies.families import flow_parts, qwen
 from strobe.policies.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
@@ -124,7 +124,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
         Probe.module(f"{EXPERT}.blocks.*.cross_attn", "cross-attention", level=3),
         Probe.module(f"{EXPERT}.blocks.*.mlp", "MLP", level=3),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
     ]
 
 

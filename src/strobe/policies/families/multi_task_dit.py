@@ -15,7 +15,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import silu
 
-from strobe.policies.families import queues
+from strobe.policies.families.answers import queued_chunk
 from strobe.policies.families.family import Conditioning, Family, HubNeed, Tiny, Words, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -155,7 +155,7 @@ FAMILY = Family(
         HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
         HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
     ),
-    chunk=queues.chunk,
+    chunk=queued_chunk,
     image_size="image_crop_shape",
     stacked=True,
 )

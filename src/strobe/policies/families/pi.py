@@ -13,7 +13,7 @@ from unittest import mock
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.policies.families import flow_parts, rtc_parts
+from strobe.policies.families import flow_parts
 from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -49,7 +49,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     modeling = type(policy).__module__
     parts = [
         *flow_parts.sampling(JOINT),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
         Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
     for path in (LANGUAGE, EXPERT):

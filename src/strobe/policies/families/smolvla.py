@@ -11,7 +11,7 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.policies.families import flow_parts, rtc_parts
+from strobe.policies.families import flow_parts
 from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -45,7 +45,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 
 def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """As for every flow policy, with RTC."""
-    return [*flow_parts.sampling(JOINT), *rtc_parts.PROBES]
+    return [*flow_parts.sampling(JOINT), *flow_parts.RTC]
 
 
 def training(_: PreTrainedPolicy) -> Sequence[Probe]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 
-from strobe.policies.families import queues
+from strobe.policies.families.answers import queued_chunk
 from strobe.policies.families.family import Arm, Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
@@ -65,6 +65,6 @@ FAMILY = Family(
         }
     ),
     arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
-    chunk=queues.chunk,
+    chunk=queued_chunk,
     stacked=True,
 )

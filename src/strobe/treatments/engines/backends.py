@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-from strobe.devices.which import computes_bf16, numbered
+from strobe.devices.accelerators import computes_bf16, numbered
 from strobe.errors import UserError, install
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.memory import available_bytes

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.devices.memory import Pool
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import Pool, numbered
 from strobe.errors import UserError, nearest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.traffic import counted_as
@@ -315,7 +315,7 @@ def _floating(part: nn.Module) -> list[Tensor]:
 def _apart(device: torch.device) -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
-    with recording(None), torch.no_grad(), put_back(device), eager, warnings.catch_warnings():
+    with recording(None), torch.no_grad(), generators_restored(device), eager, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.export about torch's own code
         yield
 

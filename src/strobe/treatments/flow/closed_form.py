@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.policies.families.rtc_parts import STEP
+from strobe.policies.families.flow_parts import RTC_STEP
 from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.treatments.patch import Patches, put
@@ -97,7 +97,7 @@ class Guidance:
         """
         if prev_chunk_left_over is None:
             return original_denoise_step_partial(x_t)
-        with section(STEP), torch.no_grad():
+        with section(RTC_STEP), torch.no_grad():
             return self._guided(
                 x_t, prev_chunk_left_over, inference_delay, time, original_denoise_step_partial, execution_horizon
             )
@@ -189,4 +189,4 @@ def require_identity(processor: Any) -> None:
         processor.tracker = tracker
 
 
-ENTRY = ClosedFormGuidance.entry(parts=(STEP,))
+ENTRY = ClosedFormGuidance.entry(parts=(RTC_STEP,))

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from strobe.devices.memory import Pool
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import Pool, numbered
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 

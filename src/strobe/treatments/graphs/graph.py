@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.errors import UserError, nearest
 from strobe.policies.families.registry import types_with
 from strobe.policies.policy_subject import PolicySubject

@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.memory import Pool
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import Pool, generators_restored
 from strobe.errors import UserError, in_a_line
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
@@ -132,7 +131,7 @@ class Regions:
                 return call(parts.rebuilt(inputs))
 
         try:
-            with recording(_unseen), put_back(device):
+            with recording(_unseen), generators_restored(device):
                 replay, made = self._capture.record(warm, run, device)
         except (RuntimeError, Changed) as error:
             if isinstance(error, torch.OutOfMemoryError):

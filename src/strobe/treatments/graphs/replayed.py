@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.policies.subject import Subject
 
 # Operators that read a number of the device on the host, which no capture allows.

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.which import computes_bf16
+from strobe.devices.accelerators import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.policies.subject import Subject

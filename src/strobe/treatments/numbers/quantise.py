@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored
 from strobe.errors import UserError, install, nearest
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
@@ -231,7 +231,7 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
             patches.wrap(layer, "forward", partial(watching, key=id(layer)))
         call = subject.call("inference", 1)
         # Not on the timeline, and eagerly: what is compiled would not see the watchers come and go.
-        with recording(None), torch.compiler.set_stance("force_eager"), put_back(subject.device):
+        with recording(None), torch.compiler.set_stance("force_eager"), generators_restored(subject.device):
             for index in range(CALIBRATED):
                 call(index)
     finally:
