@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 from transformers.cache_utils import DynamicCache, StaticCache
 
-from strobe.treatments.engines.caches import Given, is_cache, played, put_together, taken_apart
+from strobe.treatments.engines.recorded import Given, is_cache, played, put_together, taken_apart
 
 
 class Reads(nn.Module):

@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from strobe.errors import UserError
-from strobe.treatments import written as text
+from strobe.treatments import words as text
 from strobe.treatments.table import TABLE, Words
 from strobe.treatments.treatment import Entry, Spec, Treatment
 

@@ -30,7 +30,7 @@ from strobe.treatments.table import (
     TRAINING,
     WORDS,
 )
-from strobe.treatments.written import Spec
+from strobe.treatments.words import Spec
 
 # What another package needs to bring a treatment is in this module.
 __all__ = [

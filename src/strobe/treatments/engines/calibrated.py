@@ -17,11 +17,9 @@ from torch import nn
 
 from strobe.errors import UserError
 from strobe.policies.subject import Fed, Subject
-from strobe.treatments.engines import quantised
-from strobe.treatments.engines.backends import ENGINES, Run
+from strobe.treatments.engines.backends import ENGINES, INT8, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
 from strobe.treatments.engines.engine import PartInEngine, without_caches
-from strobe.treatments.engines.quantised import INT8
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.room import numbers
 from strobe.treatments.switch import entry
@@ -52,7 +50,7 @@ class CalibratedPart(PartInEngine, key="int8_engine"):
 
     def _require(self, device: torch.device) -> None:
         super()._require(device)
-        quantised.require()
+        require_nncf()
 
     def _kept(self, file: Path, subject: Subject) -> Path:
         fed = subject.fed
@@ -86,7 +84,7 @@ def _candidates(subject: Subject) -> list[Spec]:
     try:
         made = ENGINES["openvino"]()
         made.require(subject.device)
-        quantised.require()
+        require_nncf()
     except UserError:
         return []
     if INT8 not in made.precisions(subject.device):

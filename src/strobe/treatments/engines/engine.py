@@ -33,11 +33,17 @@ from strobe.measure.traffic import counted_as
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.timeline.sections import note_unseen, recording, section
-from strobe.treatments.engines import cache
-from strobe.treatments.engines.backends import ENGINES, Engine, Run
-from strobe.treatments.engines.caches import has_cache, played, put_together
-from strobe.treatments.engines.quantised import INT8
-from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
+from strobe.treatments.engines.backends import ENGINES, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.recorded import (
+    Call,
+    Flat,
+    Results,
+    as_float32,
+    caches_restored,
+    has_cache,
+    least_cosine,
+    played,
+)
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
 from strobe.treatments.patch import put
@@ -122,7 +128,7 @@ class PartInEngine(Treatment, key="engine"):
                 self._build(subject, part, inner, [call])
             built = self._built[call.key]
             with _sections(names):
-                return put_together(built.run(call.tensors), call.caches)
+                return caches_restored(built.run(call.tensors), call.caches)
 
         return put(part, "forward", forward)
 
@@ -230,12 +236,12 @@ class PartInEngine(Treatment, key="engine"):
 
     def _compared(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
         call = calls[0]
-        file = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
+        file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device)
         kept = self._kept(file, subject)
         if kept.is_file() and fits(kept.stat().st_size + self._building(part), subject):
             try:
                 run = self._engine.load(kept, self.precision, subject.device)
-                cache.used(kept)
+                mark_used(kept)
                 built = _Built(run, call.dtypes, results, cached=True)
                 if least_cosine(built.run(call.tensors), results) >= self._least(subject):
                     return built
@@ -253,7 +259,7 @@ class PartInEngine(Treatment, key="engine"):
                 )
             if partial.is_file():
                 partial.replace(kept)
-                cache.trim()
+                trim_engines()
         finally:
             with suppress(OSError):
                 partial.unlink()

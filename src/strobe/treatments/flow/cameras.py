@@ -11,8 +11,7 @@ from torch import Tensor
 
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.parts import VISION, parts_of
+from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Spec, Undo

@@ -15,9 +15,8 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of
-from strobe.treatments.graphs.host_work import Kept
-from strobe.treatments.parts import STEP
+from strobe.treatments.graphs.host_work import EpochCache
+from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -42,7 +41,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     The first step of all is done both ways; raises UserError unless all bits are equal.
     """
 
-    _kept: Kept[str, _Built] = field(default_factory=Kept, init=False, repr=False)
+    _kept: EpochCache[str, _Built] = field(default_factory=EpochCache, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: FlowModules | None = field(default=None, init=False, repr=False)
 

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.parts import PREFIX, VISION
+from strobe.treatments.parts import PREFIX, VISION, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Spec, Undo

@@ -17,9 +17,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.graphs.host_work import Kept
-from strobe.treatments.parts import STEP
+from strobe.treatments.graphs.host_work import EpochCache
+from strobe.treatments.parts import STEP, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -34,8 +33,8 @@ class PrefixCache(DynamicCache):
     def __init__(self) -> None:
         super().__init__()
         # Shared with copies of this: a graph's region is given one.
-        self._rooms: Kept[int, tuple[Tensor, ...]] = Kept()
-        self._laid: Kept[int, tuple[Tensor, Tensor]] = Kept()
+        self._rooms: EpochCache[int, tuple[Tensor, ...]] = EpochCache()
+        self._laid: EpochCache[int, tuple[Tensor, Tensor]] = EpochCache()
 
     def lay(self, filled: Any) -> PrefixCache:
         """Take ``filled``, a cache that holds the prefix, as what comes before the suffix."""
@@ -102,7 +101,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
     """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
 
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
-    _crossed: Kept[int, Tensor] = field(default_factory=Kept, init=False, repr=False)
+    _crossed: EpochCache[int, Tensor] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
@@ -140,7 +139,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
         return undo
 
 
-def _once(projections: Sequence[Any], patches: Patches, kept: Kept[int, Tensor]) -> None:
+def _once(projections: Sequence[Any], patches: Patches, kept: EpochCache[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Any:

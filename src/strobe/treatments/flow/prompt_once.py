@@ -19,9 +19,8 @@ from strobe.errors import UserError
 from strobe.policies.families.family import Rerun
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import deriving
 from strobe.treatments.flow.prefix_cache import PrefixCache
-from strobe.treatments.parts import PREFIX, STEP
+from strobe.treatments.parts import PREFIX, STEP, deriving
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo

@@ -12,9 +12,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, weights_seen
 from strobe.treatments.graphs.host_work import in_region
-from strobe.treatments.parts import parts_of
+from strobe.treatments.parts import deriving, parts_of, weights_seen
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of

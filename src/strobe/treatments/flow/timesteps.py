@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.graphs.host_work import in_region
-from strobe.treatments.parts import STEP
+from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo

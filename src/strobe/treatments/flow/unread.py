@@ -12,8 +12,7 @@ from strobe.errors import UserError
 from strobe.policies.families.family import nothing
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of
-from strobe.treatments.parts import PREFIX, STEP, parts_of
+from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of

@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.graphs.host_work import Kept
+from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
@@ -111,7 +111,7 @@ class Masks:
     """Masks in the form that kernels take. The layers of a pass share one, so the last one is kept."""
 
     def __init__(self) -> None:
-        self._kept: Kept[str, tuple[Tensor, int, Tensor]] = Kept()
+        self._kept: EpochCache[str, tuple[Tensor, int, Tensor]] = EpochCache()
 
     def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""

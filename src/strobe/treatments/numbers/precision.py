@@ -25,10 +25,10 @@ from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
-from strobe.treatments.numbers.same_noise import SameNoise
-from strobe.treatments.numbers.tf32 import set_tensor_float
+from strobe.treatments.numbers.casts import SameNoise
 from strobe.treatments.parts import dominant, part_of, parts_of
 from strobe.treatments.patch import put
+from strobe.treatments.process_settings import set_tensor_float
 from strobe.treatments.room import numbers, require_room
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo

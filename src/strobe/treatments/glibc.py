@@ -72,14 +72,14 @@ class Heap:
 
     def __init__(self) -> None:
         self.threshold = 0
-        self._wanted = 0
+        self._holders = 0
         self._plain_bytes = 0
         self._plugs: list[int] = []
 
     def keep(self, held: int = 0) -> None:
         """Give nothing back from now on, until `plain` was called as often. ``held``: bytes to have for a start."""
-        self._wanted += 1
-        if self._wanted > 1:
+        self._holders += 1
+        if self._holders > 1:
             return
         if not self.threshold:
             found: list[int] = []
@@ -99,8 +99,8 @@ class Heap:
 
         Return the bytes that were held and free; 0 where others want it kept.
         """
-        self._wanted -= 1
-        if self._wanted:
+        self._holders -= 1
+        if self._holders:
             return 0
         self._set_plain()
         held = _give_back()
