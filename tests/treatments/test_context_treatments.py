@@ -85,7 +85,7 @@ def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
     undo = treatment.apply(owner)
     try:
         owner.chunk(0)
-        assert not treatment._kept
+        assert not treatment._outputs
     finally:
         undo()
 

@@ -141,10 +141,10 @@ class Watch:
             twin.policy.to(call.device)
         untouched = twin.predict(call)
         with call.modes():
-            found, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
+            agreement, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
         self.checked += 1
-        if self.worst is None or _moved(found) > _moved(self.worst):
-            self.worst = found
+        if self.worst is None or _moved(agreement) > _moved(self.worst):
+            self.worst = agreement
         applied = self._applied
         if judged.unjudged and not self.failed:
             self.failed = f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.unjudged}"
@@ -152,7 +152,7 @@ class Watch:
         if judged.broken and not self.broken:
             self.fallen_back = (
                 f"{applied.name} on {applied.subject.info.kind} is taken off: chunk {number} breaks its guard: "
-                f"{judged.broken} ({in_words(found)}); the untouched policy runs from the next chunk on"
+                f"{judged.broken} ({in_words(agreement)}); the untouched policy runs from the next chunk on"
             )
             self.broken = judged.broken  # what the program's thread looks at: last
             _tell(self.fallen_back)

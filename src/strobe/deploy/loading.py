@@ -85,12 +85,12 @@ def load_policy(
     fed = replace(inputs.synthetic(config, count=1), kind="to come")
     tiny = named is not None and named[0].size == "tiny"
     loaded = lerobot_policies.load(config, fed, size="tiny" if tiny else "full")
-    found = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
+    result = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
     if named is not None:
         applied = put_on(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
-        found.agreement, found._applied = applied.agreement, applied
-        found.watch = _watched(applied, watch)
-    return found
+        result.agreement, result._applied = applied.agreement, applied
+        result.watch = _watched(applied, watch)
+    return result
 
 
 def watch(loaded: Loaded, share: float) -> Watch:

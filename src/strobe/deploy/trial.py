@@ -46,12 +46,12 @@ def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: flo
     """
     name = Path(recipe).name
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", UserWarning)
             made, name = read(recipe)
             again = partial(carry, policy, path, made, name, twin=True)
             applied = again(seconds=SECONDS)
-        notes = [str(one.message) for one in said if str(one.message).startswith(f"{name} ")]
+        notes = [str(warning.message) for warning in warned if str(warning.message).startswith(f"{name} ")]
         return Trial(applied, again, watch, notes)
     except Exception as error:
         not_used(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
@@ -112,14 +112,14 @@ class Trial:
         untouched = twin.predict(call, own_noise=False)
         after = generator_states(call.device)
         with call.modes():
-            found, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
+            agreement, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
         set_generators(after)
-        self.agreement = found
+        self.agreement = agreement
         if judged.outcome == "held":
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
         words = judged.broken or f"its guard was not judged: {judged.unjudged}"
-        return chunk, f"on {where} {words} ({in_words(found)}), and it demands {self.applied.guard}"
+        return chunk, f"on {where} {words} ({in_words(agreement)}), and it demands {self.applied.guard}"
 
     def _move(self, call: Call) -> None:
         """Put the treatments on again, on the device that the program has moved the policy to."""

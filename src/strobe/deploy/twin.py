@@ -231,7 +231,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, deque):
         return deque(map(copied, value), value.maxlen)
     if isinstance(value, dict):
-        return {key: copied(one) for key, one in value.items()}
+        return {key: copied(entry) for key, entry in value.items()}
     if type(value) in (list, tuple, set):
         return type(value)(map(copied, value))
     return value
@@ -244,15 +244,15 @@ def state_of(policy: nn.Module) -> dict[str, Any]:
 
 def copied_state(policy: nn.Module) -> dict[str, Any]:
     """Return a copy of `state_of`."""
-    found = {}
+    copies = {}
     for name, value in state_of(policy).items():
         if _own_object(policy, value):
             other = copy.copy(value)
-            vars(other).update({key: copied(one) for key, one in vars(value).items()})
-            found[name] = other
+            vars(other).update({key: copied(entry) for key, entry in vars(value).items()})
+            copies[name] = other
         else:
-            found[name] = copied(value)
-    return found
+            copies[name] = copied(value)
+    return copies
 
 
 def _is_state(policy: nn.Module, name: str, value: Any) -> bool:

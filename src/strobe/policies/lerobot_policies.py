@@ -29,10 +29,9 @@ from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
 from strobe.policies.build import CannotBuildFast, build_fast
-from strobe.policies.families.registry import building, registered, unregistered_modules
+from strobe.policies.families.registry import building, registered, shrink, unregistered_modules
 from strobe.policies.inputs import Inputs
 from strobe.policies.standins import stand_ins
-from strobe.policies.tiny import shrink
 from strobe.results.subject import SubjectInfo
 
 _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)

@@ -39,7 +39,7 @@ def entries() -> tuple[Entry, ...]:
 def plug_in_entries() -> tuple[Entry, ...]:
     """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
     taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
-    found: list[Entry] = []
+    brought: list[Entry] = []
     for point in entry_points(group="strobe.treatments"):
         try:
             entries_of_package = list(_entries_in(point.load()))
@@ -51,8 +51,8 @@ def plug_in_entries() -> tuple[Entry, ...]:
                 _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
                 continue
             taken.add(_root(entry.key))
-            found.append(entry)
-    return tuple(found)
+            brought.append(entry)
+    return tuple(brought)
 
 
 def _entries_in(loaded: object) -> Iterator[Entry]:
@@ -102,12 +102,12 @@ def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
     return tuple(make(spec) for spec in ordered(specs))
 
 
-def parse(said: str) -> list[Spec]:
+def parse(string: str) -> list[Spec]:
     """``'precision=bf16, precision.part=model.backbone, channels_last=true'`` as specs. Raises UserError.
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
-    return text.parse(said, entries())
+    return text.parse(string, entries())
 
 
 def written(spec: Spec) -> str:

@@ -82,10 +82,10 @@ class Heap:
         if self._holders > 1:
             return
         if not self.threshold:
-            found: list[int] = []
-            self.threshold = _threshold(found)
+            blocks: list[int] = []
+            self.threshold = _threshold(blocks)
             self._set_plain()
-            _free(found)  # freed now, so that they do not raise the threshold
+            _free(blocks)  # freed now, so that they do not raise the threshold
         self._plain_bytes = _give_back()
         own = _filled()
         self._set(M_MMAP_MAX, 0)

@@ -45,8 +45,8 @@ def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list
             continue
         variants.append(variant)
     # Compiling once more takes minutes on a CPU, where it buys least.
-    alone = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
-    together = [variant for variant in variants if not variant.name.startswith(alone)]
+    not_combined = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
+    together = [variant for variant in variants if not variant.name.startswith(not_combined)]
     if len(together) > 1:
         names = "+".join(variant.name for variant in together)
         # Treatments of its own: compiled code is made for the settings that it first meets.

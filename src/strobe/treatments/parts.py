@@ -27,14 +27,14 @@ __all__ = [
 def dominant(subject: Subject) -> list[str]:
     """Return the paths of the modules that ``subject`` spends its time in, as its family's record has them."""
     modules = dict(subject.module.named_modules())
-    found: list[str] = []
+    paths: list[str] = []
     for path in subject.family.costly:
         held = modules.get(path)
         if isinstance(held, nn.ModuleList):  # an encoder for each camera
-            found += [f"{path}.{step}" for step, _ in held.named_children()]
+            paths += [f"{path}.{step}" for step, _ in held.named_children()]
         elif held is not None:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
@@ -82,9 +82,11 @@ def _match(pattern: str, path: str) -> list[str] | None:
     None where ``path`` is neither the module that ``pattern`` names nor one below it.
     """
     steps, wanted = path.split("."), pattern.split(".")
-    if len(steps) < len(wanted) or any(one not in ("*", step) for one, step in zip(wanted, steps, strict=False)):
+    if len(steps) < len(wanted) or any(
+        expected not in ("*", step) for expected, step in zip(wanted, steps, strict=False)
+    ):
         return None
-    return [step for one, step in zip(wanted, steps, strict=False) if one == "*"]
+    return [step for expected, step in zip(wanted, steps, strict=False) if expected == "*"]
 
 
 # Flow policies (such as pi0.5 and SmolVLA) share one way of inference (`sample_actions`): `embed_prefix` turns images

@@ -20,7 +20,7 @@ from strobe.treatments.treatment import Undo
 _MISSING: Any = object()
 
 
-def put(owner: Any, name: str, call: Any) -> Undo:
+def replaced_method(owner: Any, name: str, call: Any) -> Undo:
     """Put ``call`` in the place of ``owner``'s method ``name``; the result takes it off again."""
     before = vars(owner).get(name, _MISSING)
     owner.__dict__[name] = call  # not setattr: modules refuse some names, and check all
@@ -74,16 +74,16 @@ def share(module: Any, name: str, around: Callable[[Any], Any]) -> Undo:
     any order; with the last one the function itself is there again.
     """
     with _changing:
-        found = _shared.setdefault((id(module), name), _Shared(module, name))
-        found.around.append(around)
-        found.changed()
-    left = [around]
+        shared = _shared.setdefault((id(module), name), _Shared(module, name))
+        shared.around.append(around)
+        shared.changed()
+    remaining = [around]
 
     def undo() -> None:
         with _changing:
-            while left:
-                found.around.remove(left.pop())
-                found.changed()
+            while remaining:
+                shared.around.remove(remaining.pop())
+                shared.changed()
 
     return undo
 
@@ -96,7 +96,7 @@ class Patches:
 
     def put(self, owner: Any, name: str, call: Any) -> None:
         """Put ``call`` in the place of ``owner``'s method ``name``."""
-        self._stack.callback(put(owner, name, call))
+        self._stack.callback(replaced_method(owner, name, call))
 
     def wrap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Put ``around(what is there now)`` in the place of ``owner``'s method ``name``."""

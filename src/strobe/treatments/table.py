@@ -189,7 +189,7 @@ def known_words() -> tuple[Words, ...]:
     from strobe.treatments.catalogue import plug_in_entries
 
     fields = ("key", "effect", "rank", "help", "only", "options", "untried")
-    return (*TABLE, *(Words(at="", **{name: getattr(one, name) for name in fields}) for one in plug_in_entries()))
+    return (*TABLE, *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()))
 
 
 def check_words(spec: Spec) -> None:

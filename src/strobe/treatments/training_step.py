@@ -211,7 +211,7 @@ def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
         return f"--policy.dtype={name}" if name == "bfloat16" else ""
     if dtype is torch.get_autocast_dtype(device):
         return "--policy.use_amp=true"
-    short = next(short for short, one in DTYPES.items() if one is dtype)
+    short = next(short for short, known in DTYPES.items() if known is dtype)
     return f"accelerate launch --mixed_precision={short} $(which lerobot-train)"
 
 

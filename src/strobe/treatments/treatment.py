@@ -282,7 +282,9 @@ class Variant:
 
     def unbuilt(self) -> Variant:
         """Return the variant whose operators can be seen: nothing is compiled, built or captured."""
-        return Variant(self.name, tuple(_Unbuilt(one) if one.builds else one for one in self.treatments))
+        return Variant(
+            self.name, tuple(_Unbuilt(treatment) if treatment.builds else treatment for treatment in self.treatments)
+        )
 
     @property
     def changes_input(self) -> bool:
@@ -316,12 +318,12 @@ class Variant:
 
 
 def _misplaced(treatment: Treatment, phase: Phase, flag: str) -> str:
-    fits = [one for one in PHASES if one in treatment.phases]
+    fits = [phase_name for phase_name in PHASES if phase_name in treatment.phases]
     of = "training" if set(fits) == FOR_TRAINING else " and ".join(fits)
     if phase == "inference":
         way_out = f"add --phase='{fits[-1]}'"
     else:
-        training = [one for one in fits if one in FOR_TRAINING]
+        training = [phase_name for phase_name in fits if phase_name in FOR_TRAINING]
         way_out = f"compare '{training[0]}'" if training else f"leave out {flag}"
     because = f" ({treatment.because})" if treatment.because else ""
     return f"{treatment.key or type(treatment).__name__} is of {of}{because}: {way_out}"

@@ -57,20 +57,20 @@ def precisions(text: str, device: str) -> tuple[str, ...]:
 
 def levers(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
     """``'amp=bf16,amp=bf16+fused'``: each as it is written, with its levers and their values. Raises UserError."""
-    found = []
+    parsed = []
     for written in (part.strip() for part in text.split(",")):
-        pairs = [one.strip().partition("=") for one in written.split("+")]
+        pairs = [lever.strip().partition("=") for lever in written.split("+")]
         pairs = [(name.replace("-", "_"), value) for name, _, value in pairs]
         names = [name for name, _ in pairs]
         if sum(name in FORMS for name in names) > 1 or len(set(names)) < len(names):
             raise UserError(f"--levers: '{written}' pulls one lever twice")
         for name in names:
             known_lever(name)
-        found.append((written, pairs))
-    names = [written for written, _ in found]
+        parsed.append((written, pairs))
+    names = [written for written, _ in parsed]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f"--levers={text}: {twice[0]} is there twice")
-    return found
+    return parsed
 
 
 def known_lever(name: str) -> None:

@@ -6,17 +6,15 @@ words in 8 blocks of cross-attention, t from 0 to 1.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views, blocks
+from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views, loading, transformer
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary
 from strobe.timeline.probe import Probe
 
@@ -89,14 +87,10 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The vision tower sees three views, whether there are that many cameras or not."""
     return [
         Probe.module(VISION, flow_parts.VISION),
-        blocks(f"{VISION}.encoder.layer", "block"),
-        Probe.module(f"{VISION}.encoder.layer.*.attention", "attention", level=3),
-        Probe.module(f"{VISION}.encoder.layer.*.mlp", "MLP", level=3),
+        *transformer(f"{VISION}.encoder.layer", "block", attention="attention"),
         Probe.module(PROJECTOR, "projector"),
         Probe.module(LANGUAGE, "language model"),
-        blocks(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.layers", "layer"),
         Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
         Probe.method(HEAD, "_project_actions", "action encoder"),
         Probe.module(f"{BLOCKS}.*", "cross-attention blocks"),
@@ -142,17 +136,14 @@ def _tokenizer(tiny: bool) -> Any:
     return qwen.tokenizer_with_ids(VOCABULARY, _ids(tiny), tiny)
 
 
-@contextlib.contextmanager
-def backbone(_: Any, tiny: bool) -> Iterator[None]:
-    """While open, the backbone is made with random weights, and none are fetched for it."""
-    from lerobot.policies.evo1 import internvl3_embedder
+def backbone(_: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which the backbone is made with random weights."""
     from transformers import AutoModel
 
     def made(_: str, *, torch_dtype: Any, attn_implementation: str, **__: Any) -> Any:
         return AutoModel.from_config(backbone_config(tiny), dtype=torch_dtype, attn_implementation=attn_implementation)
 
-    with mock.patch.object(internvl3_embedder, "AutoModel", SimpleNamespace(from_pretrained=made)):
-        yield
+    return loading({f"{_EMBEDDER_MODULE}:AutoModel": made})
 
 
 _EMBEDDER_MODULE = "lerobot.policies.evo1.internvl3_embedder"

@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Family, Tiny, blocks
+from strobe.policies.families.family import Family, Tiny, blocks, loading, transformer
 from strobe.timeline.probe import Probe
 
 BACKBONE = "model.model"
@@ -101,9 +100,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         Probe.module(VISION, "vision backbone"),
         Probe.module(WORDS, "language embedding"),
-        blocks(vit, "block"),
-        Probe.module(f"{vit}.*.attention", "attention", level=3),
-        Probe.module(f"{vit}.*.feed_forward", "MLP", level=3),
+        *transformer(vit, "block", attention="attention", mlp="feed_forward"),
         Probe.module(f"{VISION}.image_pooling_2d", "pooling", level=2),
         Probe.module(f"{VISION}.image_projector", "projector", level=2),
     ]
@@ -113,9 +110,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """On a CUDA device LeRobot replays the whole loop as a graph, and no step of it is seen."""
     return [
         Probe.module(LANGUAGE, flow_parts.PREFIX),
-        blocks(f"{LANGUAGE}.blocks", "layer"),
-        Probe.module(f"{LANGUAGE}.blocks.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.blocks", "layer"),
         Probe.method(EXPERT, "prepare_context", "context keys and values"),
         Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
         Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
@@ -200,23 +195,25 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
     def made(_: str, *, config: Any, dtype: Any, **__: Any) -> Any:
         return real._from_config(config, dtype=dtype)
 
-    stood_in: list[tuple[Any, str, Any]] = [
-        (modeling_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
-        (modeling_molmoact2, "HFMolmoAct2Config", _giving(lambda *_, **__: backbone_config(tiny))),
-        (modeling_molmoact2, "MolmoAct2ForConditionalGeneration", _giving(made)),
-        (modeling_molmoact2, "_strict_load_safetensors_weights", lambda *_: None),
-        (processor_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
-        (processor_molmoact2, "_load_local_molmoact2_processor", lambda _: processor(tiny)),
-    ]
-    with contextlib.ExitStack() as stack:
-        for module, name, value in stood_in:
-            stack.enter_context(mock.patch.object(module, name, value))
+    classes = {
+        f"{modeling_molmoact2.__name__}:HFMolmoAct2Config": lambda *_, **__: backbone_config(tiny),
+        f"{modeling_molmoact2.__name__}:MolmoAct2ForConditionalGeneration": made,
+    }
+    functions = {
+        "_resolve_checkpoint_location": lambda path, **_: path,
+        "_strict_load_safetensors_weights": lambda *_: None,
+    }
+    processors = {
+        "_resolve_checkpoint_location": lambda path, **_: path,
+        "_load_local_molmoact2_processor": lambda _: processor(tiny),
+    }
+    with (
+        loading(classes),
+        mock.patch.multiple(modeling_molmoact2, **functions),
+        mock.patch.multiple(processor_molmoact2, **processors),
+    ):
         why = "local stand-ins, because the released ones come with the weights"
         yield [f"config and processor {config.checkpoint_path}: {why}"]
-
-
-def _giving(from_pretrained: Any) -> Any:
-    return SimpleNamespace(from_pretrained=from_pretrained)
 
 
 FAMILY = Family(

@@ -14,7 +14,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.policies.families import flow_parts
-from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
+from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, transformer
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -37,9 +37,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         *flow_parts.embeddings(JOINT, "_preprocess_images"),
         Probe.module(f"{VISION}.vision_model.embeddings", "patch embedding", level=2),
-        blocks(layers, "block"),
-        Probe.module(f"{layers}.*.self_attn", "attention", level=3),
-        Probe.module(f"{layers}.*.mlp", "MLP", level=3),
+        *transformer(layers, "block"),
         Probe.module(f"{JOINT}.paligemma.model.multi_modal_projector", "projector", level=2),
     ]
 
@@ -54,9 +52,7 @@ def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
     for path in (LANGUAGE, EXPERT):
         parts += [
-            blocks(f"{path}.layers", "layer"),
-            Probe.module(f"{path}.layers.*.self_attn", "attention", level=3),
-            Probe.module(f"{path}.layers.*.mlp", "MLP", level=3),
+            *transformer(f"{path}.layers", "layer"),
         ]
     return parts
 

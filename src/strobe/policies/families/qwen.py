@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.policies.families.family import blocks
+from strobe.policies.families.family import transformer
 from strobe.policies.families.flow_parts import VISION
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -36,7 +36,8 @@ VOCABULARY = Vocabulary(
     ),
 )
 
-_TEMPLATE = (
+# How Qwen's vision-language models write messages.
+TEMPLATE = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
@@ -96,9 +97,7 @@ def seeing(tower: str) -> list[Probe]:
     return [
         Probe.module(tower, VISION),
         Probe.module(f"{tower}.patch_embed", "patch embedding", level=2),
-        blocks(f"{tower}.blocks", "block"),
-        Probe.module(f"{tower}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{tower}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{tower}.blocks", "block", attention="attn"),
         Probe.module(f"{tower}.merger", "merger", level=2),
     ]
 
@@ -136,7 +135,7 @@ def processor(tiny: bool = False, *, pil: bool = False, adds: Sequence[str] = ()
     size = {"shortest_edge": 56 * 56, "longest_edge": 12845056}
     images = (Qwen2VLImageProcessorPil if pil else Qwen2VLImageProcessor)(size=size)
     videos = Qwen2VLVideoProcessor(size=dict(size))
-    return Qwen2_5_VLProcessor(images, words(tiny, adds), videos, chat_template=_TEMPLATE)
+    return Qwen2_5_VLProcessor(images, words(tiny, adds), videos, chat_template=TEMPLATE)
 
 
 def _place(token: str, tiny: bool) -> int:

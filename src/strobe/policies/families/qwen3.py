@@ -10,8 +10,9 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from strobe.policies.families.family import blocks
+from strobe.policies.families.family import transformer
 from strobe.policies.families.flow_parts import VISION
+from strobe.policies.families.qwen import TEMPLATE
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -20,14 +21,6 @@ VOCABULARY = Vocabulary(
     151669,
     (("pad_token", "<|endoftext|>"), ("eos_token", "<|im_end|>")),
     more=(("<|im_start|>", 151644), (_START, 151652), (_END, 151653), (_IMAGE, 151655), (_VIDEO, 151656)),
-)
-# A message as Qwen3-VL has it: each image between its two marks, then the text.
-_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for item in message.content %}"
-    "{% if item.type == 'image' %}" + _START + _IMAGE + _END + "{% else %}{{ item.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
@@ -85,13 +78,9 @@ def probes(qwen: str) -> list[Probe]:
     vision, language = f"{qwen}.model.visual", f"{qwen}.model.language_model"
     return [
         Probe.module(vision, VISION),
-        blocks(f"{vision}.blocks", "block"),
-        Probe.module(f"{vision}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{vision}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{vision}.blocks", "block", attention="attn"),
         Probe.module(language, "language model"),
-        blocks(f"{language}.layers", "layer"),
-        Probe.module(f"{language}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{language}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{language}.layers", "layer"),
         Probe.module(f"{qwen}.lm_head", "language head"),
     ]
 
@@ -116,7 +105,7 @@ words = partial(tokenizer, VOCABULARY)
 def chatting(tiny: bool = False) -> Any:
     """Return a tokenizer of its own that knows how Qwen3-VL writes messages."""
     made = deepcopy(words(tiny))  # policies add tokens to theirs
-    made.chat_template = _TEMPLATE
+    made.chat_template = TEMPLATE
     return made
 
 
@@ -144,5 +133,5 @@ def processor(tiny: bool = False) -> Any:
     from transformers import Qwen3VLProcessor
 
     return Qwen3VLProcessor(
-        image_processor=images(tiny), tokenizer=chatting(tiny), video_processor=videos(tiny), chat_template=_TEMPLATE
+        image_processor=images(tiny), tokenizer=chatting(tiny), video_processor=videos(tiny), chat_template=TEMPLATE
     )

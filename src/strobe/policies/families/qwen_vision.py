@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.policies.families.family import Backbone, Family, blocks
+from strobe.policies.families.family import Backbone, Family, transformer
 from strobe.timeline.probe import Hook, Probe
 
 # Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.
@@ -45,9 +45,7 @@ def probes(tower: Any) -> Sequence[Probe]:
     """Patches, blocks, and the merger that makes a token of four patches."""
     return [
         Probe.module("patch_embed", "patch embedding"),
-        blocks("blocks", "block", level=1),
-        Probe.module("blocks.*.attn", "attention", level=2),
-        Probe.module("blocks.*.mlp", "MLP", level=2),
+        *transformer("blocks", "block", attention="attn", level=1),
         Probe.module("merger", "merger"),
         Probe.module("deepstack_merger_list.*", "deep merger {}", optional=True),
         Probe.method("", "rot_pos_emb", "rotary positions"),

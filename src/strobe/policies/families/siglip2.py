@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from strobe.policies.families.family import Backbone, Family, blocks
+from strobe.policies.families.family import Backbone, Family, transformer
 from strobe.timeline.probe import Hook, Probe
 
 # The published sizes, by the numbers of their configs on the Hub: base is the config's default.
@@ -26,9 +26,7 @@ def probes(model: Any) -> Sequence[Probe]:
     root = "vision_model." if hasattr(model, "vision_model") else ""
     return [
         Probe.module(f"{root}embeddings", "patch embedding"),
-        blocks(f"{root}encoder.layers", "block", level=1),
-        Probe.module(f"{root}encoder.layers.*.self_attn", "attention", level=2),
-        Probe.module(f"{root}encoder.layers.*.mlp", "MLP", level=2),
+        *transformer(f"{root}encoder.layers", "block", level=1),
         Probe.module(f"{root}post_layernorm", "final norm"),
         Probe.module(f"{root}head", "pooling head", optional=True),
     ]

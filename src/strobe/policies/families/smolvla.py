@@ -12,7 +12,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.policies.families import flow_parts
-from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
+from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, transformer
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -32,9 +32,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         *flow_parts.embeddings(JOINT, "prepare_images"),
         Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
-        blocks(f"{VISION}.encoder.layers", "block"),
-        Probe.module(f"{VISION}.encoder.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{VISION}.encoder.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{VISION}.encoder.layers", "block"),
         Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
         Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
         Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
@@ -137,11 +135,11 @@ def crossed(model: Any) -> list[Any]:
     joint = model.vlm_with_expert
     if "cross" not in joint.attention_mode:
         return []
-    every, apart = joint.self_attn_every_n_layers, joint.num_vlm_layers // joint.num_expert_layers
+    every, stride = joint.self_attn_every_n_layers, joint.num_vlm_layers // joint.num_expert_layers
     return [
         projection
         for position, layer in enumerate(joint.lm_expert.layers)
-        if not (every > 0 and (position * apart) % every == 0)  # a self-attention layer: its keys are the step's own
+        if not (every > 0 and (position * stride) % every == 0)  # a self-attention layer: its keys are the step's own
         for projection in (layer.self_attn.k_proj, layer.self_attn.v_proj)
     ]
 

@@ -65,7 +65,7 @@ class Engine(Protocol):
         """
         ...
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
         """Load the engine that `build` kept. Raises any exception where the file cannot be read."""
         ...
 
@@ -115,8 +115,8 @@ class OpenVINO:
             _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
         return self._run(compiled)
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
-        return self._run(_core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
+        return self._run(_core().import_model(file.read_bytes(), "CPU", self._options(precision)))
 
     def _options(self, precision: str) -> dict[str, Any]:
         # Without a hint it takes bfloat16 wherever the CPU has it.
@@ -186,16 +186,16 @@ class TensorRT:
             _written(keep, lambda: tensorrt.save(built, str(keep), **saved))
         return _calling(built, device)
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         with torch.cuda.device(device):
-            return _calling(tensorrt.load(str(kept)).module(), device)
+            return _calling(tensorrt.load(str(file)).module(), device)
 
 
 def _takes(function: Callable[..., Any], keyword: str) -> bool:
     """Whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
-    return keyword in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
 
 
 def _calling(module: Callable[..., Any], device: torch.device) -> Run:
@@ -292,17 +292,17 @@ MOST_BYTES = 16 * 2**30  # of all files; the engine of a language model has 4 by
 
 
 def engines_folder() -> Path:
-    """Return the engines' folder, below STROBE_CACHE, else in the user's cache directory. It may be deleted any time."""
+    """Return the engines' folder, below STROBE_CACHE, else in the user's cache. It may be deleted at any time."""
     return cache_folder() / "engines"
 
 
 def trim_engines() -> None:
     """Remove the files that were not used for longest, until those that stay have `MOST_BYTES` or less."""
-    left = MOST_BYTES
+    remaining = MOST_BYTES
     with suppress(OSError):
         for file in sorted(engines_folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
-            left -= file.stat().st_size
-            if left < 0:
+            remaining -= file.stat().st_size
+            if remaining < 0:
                 file.unlink(missing_ok=True)
 
 

@@ -52,13 +52,13 @@ class CalibratedPart(PartInEngine, key="int8_engine"):
         super()._require(device)
         require_nncf()
 
-    def _kept(self, file: Path, subject: Subject) -> Path:
+    def _cached_file(self, file: Path, subject: Subject) -> Path:
         fed = subject.fed
         if fed.kind != "to come":
             return file.with_name(f"{file.stem}.{fed.name}{file.suffix}")
         made_up = Fed("made up").name
-        of_data = [one for one in file.parent.glob(f"{file.stem}.*{file.suffix}") if made_up not in one.name]
-        return max(of_data, key=lambda one: one.stat().st_mtime, default=file)
+        of_data = [engine for engine in file.parent.glob(f"{file.stem}.*{file.suffix}") if made_up not in engine.name]
+        return max(of_data, key=lambda engine: engine.stat().st_mtime, default=file)
 
     def _least(self, subject: Subject) -> float:
         # Pictures that are made up may be brighter than any that it was calibrated on.
@@ -96,7 +96,7 @@ def _as_engine(spec: Spec) -> Spec:
     return {"engine": "openvino", "engine.part": spec.get("int8_engine.part", "")}
 
 
-def _alone(subject: Subject, spec: Spec) -> bool:
+def _slow_to_calibrate(subject: Subject, spec: Spec) -> bool:
     part = dict(subject.module.named_modules()).get(str(spec.get("int8_engine.part", "")))
     return part is not None and numbers(part.parameters()) > LARGE
 
@@ -107,6 +107,6 @@ ENTRY = entry(
     candidates=_candidates,
     parts=lambda subject, spec: ENGINE.parts(subject, _as_engine(spec)),
     replaces=True,
-    alone=_alone,
+    alone=_slow_to_calibrate,
     slot="engine",
 )

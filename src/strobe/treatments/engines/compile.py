@@ -99,11 +99,11 @@ def target(module: nn.Module, path: str) -> tuple[Any, str]:
     *parents, last = path.split(".")
     for step in parents:
         owner = _step(owner, step, path)
-    found = _step(owner, last, path)
-    if isinstance(found, nn.Module):
-        return found, "forward"
-    if not callable(found) or not hasattr(owner, "__dict__"):
-        raise UserError(f"compile.part={path}: {type(found).__name__} cannot be called; name a method or a module")
+    called = _step(owner, last, path)
+    if isinstance(called, nn.Module):
+        return called, "forward"
+    if not callable(called) or not hasattr(owner, "__dict__"):
+        raise UserError(f"compile.part={path}: {type(called).__name__} cannot be called; name a method or a module")
     return owner, last
 
 
@@ -143,8 +143,8 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     path = str(spec.get("compile.part", ""))
     if not path:
         return ()
-    if found := parts_of(subject, [path]):
-        return found
+    if parts := parts_of(subject, [path]):
+        return parts
     if not isinstance(subject, PolicySubject):
         return ()
     hooks = subject.family.hooks(subject.policy, training=False)

@@ -46,7 +46,7 @@ from strobe.treatments.engines.recorded import (
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
-from strobe.treatments.patch import put
+from strobe.treatments.patch import replaced_method
 from strobe.treatments.room import fits, numbers, require_room
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
@@ -100,8 +100,8 @@ class PartInEngine(Treatment, key="engine"):
         )
         if self._built:
             built = list(self._built.values())
-            traits.build_s = round(sum(one.seconds for one in built), 2)
-            traits.from_cache = all(one.cached for one in built)
+            traits.build_s = round(sum(engine.seconds for engine in built), 2)
+            traits.from_cache = all(engine.cached for engine in built)
         return traits
 
     def apply(self, subject: Subject) -> Undo:
@@ -130,7 +130,7 @@ class PartInEngine(Treatment, key="engine"):
             with _sections(names):
                 return caches_restored(built.run(call.tensors), call.caches)
 
-        return put(part, "forward", forward)
+        return replaced_method(part, "forward", forward)
 
     def unbuilt(self, subject: Subject) -> Undo:
         part = part_of(subject.module, self.part)
@@ -140,7 +140,7 @@ class PartInEngine(Treatment, key="engine"):
             with counted_as(dtype):
                 return inner(*args, **kwargs)
 
-        return put(part, "forward", forward)
+        return replaced_method(part, "forward", forward)
 
     def _named(self, precision: str) -> str:
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
@@ -150,7 +150,7 @@ class PartInEngine(Treatment, key="engine"):
         """Raises UserError where the engine cannot be had for ``device``."""
         self._engine.require(device)
 
-    def _kept(self, file: Path, subject: Subject) -> Path:
+    def _cached_file(self, file: Path, subject: Subject) -> Path:
         """Return the file that the engine is kept in, where ``file`` is named after all else that it depends on."""
         return file
 
@@ -204,9 +204,9 @@ class PartInEngine(Treatment, key="engine"):
                     like_it.append(call.copied())
             return inner(*args, **kwargs)
 
-        undo = put(part, "forward", watching)
+        undo = replaced_method(part, "forward", watching)
         try:
-            with _apart(subject.device):
+            with _unobserved(subject.device):
                 run, until = subject.call("inference", 1), time.perf_counter() + RECORDING_S
                 for index in range(self.inferences):
                     run(index)
@@ -221,10 +221,10 @@ class PartInEngine(Treatment, key="engine"):
     def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], calls: Sequence[Call]) -> None:
         call = calls[0]
         own = vars(part).get("forward")
-        undo = put(part, "forward", inner)  # a further shape is met while the engine's forward is on
+        undo = replaced_method(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
         try:
-            with _apart(subject.device):
+            with _unobserved(subject.device):
                 results = played(inner, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.of(results, self.part)
@@ -237,17 +237,17 @@ class PartInEngine(Treatment, key="engine"):
     def _compared(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
         call = calls[0]
         file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device)
-        kept = self._kept(file, subject)
-        if kept.is_file() and fits(kept.stat().st_size + self._building(part), subject):
+        cached_file = self._cached_file(file, subject)
+        if cached_file.is_file() and fits(cached_file.stat().st_size + self._building(part), subject):
             try:
-                run = self._engine.load(kept, self.precision, subject.device)
-                mark_used(kept)
+                run = self._engine.load(cached_file, self.precision, subject.device)
+                mark_used(cached_file)
                 built = _Built(run, call.dtypes, results, cached=True)
                 if least_cosine(built.run(call.tensors), results) >= self._least(subject):
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
-        partial = kept.with_name(f"{kept.stem}.{os.getpid()}{kept.suffix}")
+        partial = cached_file.with_name(f"{cached_file.stem}.{os.getpid()}{cached_file.suffix}")
         try:
             run = self._made(subject, part, calls, results.places, partial)
             built = _Built(run, call.dtypes, results)
@@ -258,7 +258,7 @@ class PartInEngine(Treatment, key="engine"):
                     f"{agreed:.4f})"
                 )
             if partial.is_file():
-                partial.replace(kept)
+                partial.replace(cached_file)
                 trim_engines()
         finally:
             with suppress(OSError):
@@ -267,7 +267,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
         exported = DTYPES[self._engine.exported(self.precision)]
-        copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
+        copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
@@ -318,7 +318,7 @@ def _floating(part: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
+def _unobserved(device: torch.device) -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
     with recording(None), torch.no_grad(), generators_restored(device), eager, warnings.catch_warnings():
@@ -333,12 +333,12 @@ class _sections:
         self._open = [section(name) for name in names]
 
     def __enter__(self) -> None:
-        for one in self._open:
-            one.__enter__()
+        for opened in self._open:
+            opened.__enter__()
 
     def __exit__(self, *exception: Any) -> None:
-        for one in reversed(self._open):
-            one.__exit__(*exception)
+        for opened in reversed(self._open):
+            opened.__exit__(*exception)
 
 
 def _require_plain(part: nn.Module, path: str) -> None:
@@ -380,11 +380,11 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     return subject.family.caching.get(path) or parts_of(subject, [path])
 
 
-def _alone(subject: Subject, spec: Spec) -> bool:
+def _slow_to_build(subject: Subject, spec: Spec) -> bool:
     """Whether it takes a minute or more to build: language models, and what is built for two shapes."""
     path = str(spec.get("engine.part", ""))
     part = dict(subject.module.named_modules()).get(path)
     return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)
 
 
-ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_alone)
+ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_slow_to_build)

@@ -43,7 +43,7 @@ class GivenCache:
 
 
 class Played(NamedTuple):
-    """Results of a part, with ``Held`` or ``GivenCache`` for caches, and what it appended to each one that was given."""
+    """Results of a part, with ``Held`` or ``GivenCache`` for caches, and what it appended to each given one."""
 
     value: Any
     appended: tuple[Appended, ...]
@@ -56,15 +56,15 @@ def is_cache(value: Any) -> bool:
 
 def caches_flattened(arguments: Any) -> tuple[Any, list[DynamicCache]]:
     """Return ``arguments`` with tensors in the place of caches, and these caches."""
-    found: list[DynamicCache] = []
+    caches: list[DynamicCache] = []
 
     def flattened(value: Any) -> Any:
         if not is_cache(value):
             return value
-        found.append(value)
+        caches.append(value)
         return _held(value)
 
-    return tree_map(flattened, arguments, is_leaf=is_cache), found
+    return tree_map(flattened, arguments, is_leaf=is_cache), caches
 
 
 def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
@@ -145,12 +145,12 @@ def _updated(layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
 
 
 def _appended(cache: Any, before: Sequence[int]) -> Appended:
-    found: list[tuple[int, Tensor, Tensor]] = []
+    pairs: list[tuple[int, Tensor, Tensor]] = []
     for number, layer in enumerate(cache.layers):
         length = before[number] if number < len(before) else 0
         if layer.keys.shape[-2] > length:
-            found.append((number, layer.keys[..., length:, :], layer.values[..., length:, :]))
-    return Appended(tuple(found))
+            pairs.append((number, layer.keys[..., length:, :], layer.values[..., length:, :]))
+    return Appended(tuple(pairs))
 
 
 # Arguments and results.

@@ -20,7 +20,7 @@ from strobe.errors import UserError
 from strobe.policies.families.flow_parts import RTC_STEP
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.patch import Patches, put
+from strobe.treatments.patch import Patches, replaced_method
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of
 
@@ -63,7 +63,7 @@ class ClosedFormGuidance(Switch, key="guidance"):
             if not self._tried:
                 require_identity(processor)
                 self._tried = True
-            guided.append(put(processor, "denoise_step", Guidance(processor)))
+            guided.append(replaced_method(processor, "denoise_step", Guidance(processor)))
 
         guide()
         if self.awaited:
@@ -150,9 +150,9 @@ def _strength(time: float | Tensor, largest: float) -> Tensor:
     """
     most = torch.as_tensor(largest)
     done = torch.as_tensor(1 - time)
-    left = (1 - done) ** 2
+    remaining = (1 - done) ** 2
     ratio = torch.nan_to_num((1 - done) / done, posinf=largest)
-    return torch.minimum(torch.nan_to_num(ratio * ((left + done**2) / left), posinf=largest), most)
+    return torch.minimum(torch.nan_to_num(ratio * ((remaining + done**2) / remaining), posinf=largest), most)
 
 
 def _require_smaller(previous: Tensor, latent: Tensor) -> None:

@@ -51,7 +51,7 @@ class _Seen:
 class ContextOnce(Switch, key="context_keys", of=lambda family: family.context is not nothing):
     """A module runs once for a context: all steps of the chunk that give it the same one get the same."""
 
-    _kept: EpochCache[int, list[_Seen]] = field(default_factory=EpochCache, init=False, repr=False)
+    _outputs: EpochCache[int, list[_Seen]] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
         self.require(subject)
@@ -59,11 +59,11 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
         modules = subject.family.context(policy)
         if not modules:
             raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
-        patches, kept = Patches(), self._kept
+        patches, cached = Patches(), self._outputs
 
         def once(index: int, make: Callable[[Tensor], Any], context: Tensor) -> Any:
-            seen = kept.now().setdefault(index, [])
-            known = next((one for one in seen if one.holds(context)), None)
+            seen = cached.now().setdefault(index, [])
+            known = next((entry for entry in seen if entry.holds(context)), None)
             if known is None:
                 known = _Seen(context, _version(context), make(context))
                 seen[:] = [*seen[1 - _MOST :], known]
@@ -82,7 +82,7 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
                 try:
                     return chunk(*args, **kwargs)
                 finally:
-                    kept.clear()  # a graph may write the next context into the same tensor
+                    cached.clear()  # a graph may write the next context into the same tensor
 
             return call
 
@@ -92,7 +92,7 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
 
         def undo() -> None:
             patches.undo()
-            kept.clear()
+            cached.clear()
 
         return undo
 

@@ -41,7 +41,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     The first step of all is done both ways; raises UserError unless all bits are equal.
     """
 
-    _kept: EpochCache[str, _Built] = field(default_factory=EpochCache, init=False, repr=False)
+    _built: EpochCache[str, _Built] = field(default_factory=EpochCache, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: FlowModules | None = field(default=None, init=False, repr=False)
 
@@ -54,10 +54,10 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
             def call(*args: Any, **kwargs: Any) -> Tensor:
                 given = flow.step_arguments(args, kwargs)
                 if deriving():
-                    self._kept.clear()
+                    self._built.clear()
                     return denoise_step(**given)
                 if not self._tried and not torch.compiler.is_compiling():
-                    self._kept.clear()
+                    self._built.clear()
                     self._try(denoise_step(**given), self._step(flow, **given))
                 with section(STEP):  # the anatomy's probe is on LeRobot's own
                     return self._step(flow, **given)
@@ -66,7 +66,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
 
         def turning(forward: Any) -> Any:
             def call(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-                built = self._kept.now().get(BUILT)
+                built = self._built.now().get(BUILT)
                 if built is None or position_ids is not built.positions or deriving():
                     return forward(x, position_ids, *args, **kwargs)
                 if x.dtype not in built.rotary:
@@ -81,7 +81,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
 
         def undo() -> None:
             patches.undo()
-            self._kept.clear()
+            self._built.clear()
 
         return undo
 
@@ -97,9 +97,9 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     ) -> Tensor:
         model, config = flow.model, flow.model.config
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
-        built = self._kept.now().get(BUILT)
+        built = self._built.now().get(BUILT)
         if built is None or built.prefix is not prefix_pad_masks:
-            built = self._kept[BUILT] = _build(flow, prefix_pad_masks, pads, order)
+            built = self._built[BUILT] = _build(flow, prefix_pad_masks, pads, order)
         suffix = flow.sampling.suffix_pass(
             model, past_key_values, embedded, built.attention, built.positions, condition
         )

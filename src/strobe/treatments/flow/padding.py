@@ -46,10 +46,10 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
 
         def choosing(preprocess: Any) -> Any:
             def call(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-                found, masks = preprocess(batch)
+                images, masks = preprocess(batch)
                 # SmolVLA can put tokens around an image, and does not mask those.
-                kept = deriving() or getattr(model, "add_image_special_tokens", False)
-                return (found, masks) if kept else _present(found, masks)
+                keeps_all = deriving() or getattr(model, "add_image_special_tokens", False)
+                return (images, masks) if keeps_all else _present(images, masks)
 
             return call
 
@@ -75,8 +75,8 @@ def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], l
     there = torch.stack([mask.any() for mask in masks]).tolist()
     if all(there) or not any(there):
         return images, masks
-    kept = [index for index, present in enumerate(there) if present]
-    return [images[index] for index in kept], [masks[index] for index in kept]
+    chosen = [index for index, present in enumerate(there) if present]
+    return [images[index] for index in chosen], [masks[index] for index in chosen]
 
 
 def _make(spec: Spec) -> TrimmedPadding:

@@ -108,7 +108,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
         patches, crossed = Patches(), self._crossed
         _once(flow.sampling.repeated(flow.model), patches, crossed)
         if flow.sampling.clone:
-            patches.share(flow.module_of(flow.model), flow.sampling.clone, _sparing)
+            patches.share(flow.module_of(flow.model), flow.sampling.clone, _without_clone)
 
         def around(forward: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -139,7 +139,7 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
         return undo
 
 
-def _once(projections: Sequence[Any], patches: Patches, kept: EpochCache[int, Tensor]) -> None:
+def _once(projections: Sequence[Any], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Any:
@@ -147,9 +147,9 @@ def _once(projections: Sequence[Any], patches: Patches, kept: EpochCache[int, Te
             def call(x: Tensor) -> Tensor:
                 if deriving():
                     return forward(x)
-                if index not in kept.now():
-                    kept[index] = forward(x)
-                return kept[index]
+                if index not in cached.now():
+                    cached[index] = forward(x)
+                return cached[index]
 
             return call
 
@@ -159,7 +159,7 @@ def _once(projections: Sequence[Any], patches: Patches, kept: EpochCache[int, Te
         patches.wrap(projection, "forward", keeping(index))
 
 
-def _sparing(clone: Any) -> Any:
+def _without_clone(clone: Any) -> Any:
     # A function of LeRobot's module, so other policies pass through here too.
     def call(past_key_values: Any) -> Any:
         return past_key_values if isinstance(past_key_values, PrefixCache) else clone(past_key_values)

@@ -110,7 +110,7 @@ def _with_tensors(value: Any) -> Any:
     if type(value) is not dict:
         return value
     return {
-        name: kept for name, kept in value.items() if any(isinstance(leaf, Tensor) for leaf in tree_flatten(kept)[0])
+        name: entry for name, entry in value.items() if any(isinstance(leaf, Tensor) for leaf in tree_flatten(entry)[0])
     }
 
 
@@ -205,8 +205,8 @@ def _make(spec: Spec) -> CudaGraph:
 def _possible(subject: Subject) -> list[Spec]:
     if not isinstance(subject, PolicySubject):
         return []
-    found: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
-    return [*found, {"graph": "chunk"}] if subject.family.whole is not None else found
+    specs: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
+    return [*specs, {"graph": "chunk"}] if subject.family.whole is not None else specs
 
 
 def _candidates(subject: Subject) -> list[Spec]:

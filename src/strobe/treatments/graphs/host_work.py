@@ -109,11 +109,11 @@ class Host(Stepping):
             arrives = isinstance(made, Tensor) and made.device.type == self._device
             self._kept.sent.append((func, made.clone() if arrives and from_host else None))
             return made
-        known, kept = self._next(self._kept.sent, self._sent)
+        known, sent = self._next(self._kept.sent, self._sent)
         self._sent += 1
         if known is not func:
             raise Changed(f"it calls {func.__name__} where it called {known.__name__}")
-        return func(*args, **kwargs) if kept is None else kept.clone()  # the region may write into it
+        return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
     def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
         if not self._capturing:
@@ -129,10 +129,10 @@ class Host(Stepping):
         return draw.buffer.clone()
 
     @staticmethod
-    def _next(kept: list[Any], index: int) -> Any:
-        if index >= len(kept):
+    def _next(remembered: list[Any], index: int) -> Any:
+        if index >= len(remembered):
             raise Changed("it sends or draws more than before")
-        return kept[index]
+        return remembered[index]
 
 
 _epoch: object | None = None  # the warm-up or the capture that runs now
@@ -143,7 +143,7 @@ def in_region() -> bool:
     return _epoch is not None
 
 
-class Kept[K, V](dict[K, V]):
+class EpochCache[K, V](dict[K, V]):
     """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
     Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
@@ -177,14 +177,14 @@ def aside(call: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def stepped_aside() -> Iterator[None]:
     """Inside, the modes of treatments are not in force, as far as no other is on top of them."""
-    left: list[Stepping] = []
+    modes: list[Stepping] = []
     while isinstance(mode := _get_current_function_mode(), Stepping):
         mode.__exit__(None, None, None)
-        left.append(mode)
+        modes.append(mode)
     try:
         yield
     finally:
-        for mode in reversed(left):
+        for mode in reversed(modes):
             mode.__enter__()
 
 

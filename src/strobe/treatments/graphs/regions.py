@@ -85,15 +85,15 @@ class Regions:
             raise UserError(f"graph={self.what}: the {label} is given a tensor that is not on {device}")
         addresses = tuple([weight.data_ptr() for weight in self._weights])
         key = (parts.key, settings, self._state, addresses)
-        kept = self._kept.setdefault(label, OrderedDict())
-        if key not in kept:
+        captures = self._kept.setdefault(label, OrderedDict())
+        if key not in captures:
             with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
-                kept[key] = self._build(label, call, parts)
-            if len(kept) > _KEPT:
-                kept.popitem(last=False)
-        kept.move_to_end(key)
+                captures[key] = self._build(label, call, parts)
+            if len(captures) > _KEPT:
+                captures.popitem(last=False)
+        captures.move_to_end(key)
         with section(label):
-            return kept[key].replay(parts.tensors)
+            return captures[key].replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
         """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
@@ -206,13 +206,17 @@ class Structure:
 
     def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
         """The structure with other tensors, of the same kinds; caches are new ones."""
-        left = iter(tensors)
-        return tree_unflatten([_filled(leaf, left) for leaf in self._leaves], self._spec)
+        remaining = iter(tensors)
+        return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
 
 
 def is_cache(value: Any) -> bool:
     layers = getattr(value, "layers", None)
-    return not isinstance(value, nn.Module) and isinstance(layers, list) and all(hasattr(one, "keys") for one in layers)
+    return (
+        not isinstance(value, nn.Module)
+        and isinstance(layers, list)
+        and all(hasattr(layer, "keys") for layer in layers)
+    )
 
 
 def tensors_of(leaf: Any) -> list[Tensor]:

@@ -54,7 +54,7 @@ class FusedAttention(Switch, key="attention"):
             raise UserError(
                 f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
             )
-        return put(self._places, FUSED, self._masks)
+        return install(self._places, FUSED, self._masks)
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,14 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 # --- transformers: an attention module looks in its config for the function to call
 
 
-def put(found: Iterable[Place], way: Way, masks: Masks) -> Undo:
+def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
     """Put ``way`` in all places that were found for it; the result takes it off again, and drops what masks keep."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # seconds to import, and policies have it by now
 
     if way.name not in ALL_ATTENTION_FUNCTIONS:
         ALL_ATTENTION_FUNCTIONS.register(way.name, partial(_transformers_attention, way))
     patches = Patches()
-    for place in found:
+    for place in places:
         if place.around is None:
             patches.put(place.owner, place.name, place.instead)
         else:

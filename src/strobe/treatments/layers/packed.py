@@ -62,7 +62,7 @@ class PackedWeights(Switch, key="weights"):
             self._promised = Promised(needed)
         patches = Patches()
         try:
-            put = [self._put(owner, patches) for owner in _owners(part)]
+            put = [self._install(owner, patches) for owner in _owners(part)]
         except BaseException:
             patches.undo()
             raise
@@ -72,7 +72,7 @@ class PackedWeights(Switch, key="weights"):
             raise UserError(f"{what} has no linear layers in {names}, and only those gain by being packed")
         return patches.undo
 
-    def _put(self, owner: nn.Linear | Group, patches: Patches) -> bool:
+    def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
         """Whether ``owner`` runs packed now."""
         place = self._place(owner)
         if not isinstance(owner, Group):
@@ -108,7 +108,7 @@ def _layers(module: nn.Module) -> list[nn.Linear]:
 def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
     """Bytes of a packed copy of the weights in ``part``."""
     weights = [layer.weight.data for layer in _layers(part)]
-    plain = [[one for one in weights if type(one) is Tensor and one.dtype == dtype] for dtype in dtypes]
+    plain = [[weight for weight in weights if type(weight) is Tensor and weight.dtype == dtype] for dtype in dtypes]
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
 
 
@@ -229,7 +229,7 @@ class _Place:
         # MKL allows a packed weight for the rows alone that it was packed for. Others are computed without the stack of
         # a group, which the packed copy spared.
         if rows != self._rows:
-            shares = [linear(input, one.weight, one.bias) for one in self._linears]
+            shares = [linear(input, layer.weight, layer.bias) for layer in self._linears]
             return torch.cat(shares, -1) if len(shares) > 1 else shares[0]
         # The weight itself is asked for its shape and dtype, and would be read only with other rows.
         return torch.ops.mkl._mkl_linear(input, self._packed, self._shape, self.owner.bias, rows)

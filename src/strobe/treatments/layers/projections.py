@@ -59,16 +59,16 @@ class FusedProjections(Switch, key="projections"):
 
     def apply(self, subject: Subject) -> Undo:
         if self._module is not subject.module:
-            found = [Group(linears) for _, linears in groups(subject.module)]
-            weights = [child.weight for group in found for child in group.linears]
+            fusable = [Group(linears) for _, linears in groups(subject.module)]
+            weights = [child.weight for group in fusable for child in group.linears]
             stacks = sum(weight.nbytes for weight in weights)
             require_room(stacks, "a stack of the projections that get the same input", subject)
-            self._module, self._groups = subject.module, found
+            self._module, self._groups = subject.module, fusable
         if not self._groups:
             raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
         patches = Patches()
         try:
-            fused = [group for group in self._groups if group.put(patches)]
+            fused = [group for group in self._groups if group.install(patches)]
         except BaseException:
             patches.undo()
             raise
@@ -94,8 +94,8 @@ def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
     """Paths of modules that hold projections of one size of input, with these projections."""
     for path, owner in module.named_modules():
         for names in TOGETHER:
-            found = [owner._modules.get(name) for name in names]
-            linears = [child for child in found if type(child) is nn.Linear]  # not LoRA's, not a quantised one
+            children = [owner._modules.get(name) for name in names]
+            linears = [child for child in children if type(child) is nn.Linear]  # not LoRA's, not a quantised one
             if (
                 len(linears) == len(names)
                 and len({child.in_features for child in linears}) == 1
@@ -126,7 +126,7 @@ class Group:
         self.own: list[Call] = []  # each one's, for when it computes apart
         self._calls: list[Call] = []
 
-    def put(self, patches: Patches) -> bool:
+    def install(self, patches: Patches) -> bool:
         """Put the group's calls in the place of its projections' ``forward``; false where they do not fit together."""
         calls = [vars(child).get("forward") for child in self.linears]
         if not self._calls or any(a is not b for a, b in zip(calls, self._before, strict=True)):
@@ -171,15 +171,15 @@ class Group:
 
     def _layers(self) -> Sequence[Layer] | None:
         """The casts and probes around the projections, where they are alike; None where something else computes."""
-        found: list[Sequence[Layer]] = []
+        layers_of_each: list[Sequence[Layer]] = []
         for child in self.linears:
             bottom, layers = peeled(child.forward)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
             if not plain or child._forward_hooks or child._forward_pre_hooks:
                 return None
-            found.append(layers)
-        kinds = [[_kind(layer) for layer in layers if not layer.probe] for layers in found]
-        return found[0] if all(kind == kinds[0] for kind in kinds) else None
+            layers_of_each.append(layers)
+        kinds = [[_kind(layer) for layer in layers if not layer.probe] for layers in layers_of_each]
+        return layers_of_each[0] if all(kind == kinds[0] for kind in kinds) else None
 
     def _stack(self) -> bool:
         tensors = [tensor for child in self.linears for tensor in (child.weight, child.bias) if tensor is not None]
@@ -207,7 +207,7 @@ class Group:
 
         def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
-                return self._taken(index)
+                return self._fetched_share(index)
             if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
                 return self.own[index](input)
             if self.leader < 0:
@@ -228,7 +228,7 @@ class Group:
         forward.group = self  # type: ignore[attr-defined]
         return forward
 
-    def _taken(self, index: int) -> Tensor:
+    def _fetched_share(self, index: int) -> Tensor:
         share = self.shares[index]
         self.shares[index] = None
         if all(other is None for other in self.shares):
