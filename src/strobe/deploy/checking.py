@@ -176,7 +176,7 @@ def _checked(
 
 
 def _time(subject: PolicySubject) -> float:
-    """Seconds of one untouched chunk: of the second, where the first was short."""
+    """Return the seconds of one untouched chunk: of the second, where the first was short."""
     taken = 0.0
     for _ in range(2):
         began = time.perf_counter()
@@ -204,7 +204,7 @@ def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agr
 
 
 def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
-    """A call of the untouched policy and its chunk, as the policy gave it."""
+    """Return a call of the untouched policy and its chunk, as the policy gave it."""
     policy: Any = subject.policy
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
@@ -215,7 +215,7 @@ def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
 
 
 def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
-    """Raises UserError where the copy, beside the treated policy, is not what the untouched policy was."""
+    """Raise UserError where the copy, beside the treated policy, is not what the untouched policy was."""
     agreement, _ = applied.compare(expected, own, "the copy")
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:
@@ -226,6 +226,6 @@ def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
 
 
 def device_of(policy: torch.nn.Module) -> torch.device:
-    """The device that the policy's weights are on."""
+    """Return the device that the policy's weights are on."""
     first = next(iter(policy.parameters()), None)
     return torch.device("cpu") if first is None else first.device

@@ -262,7 +262,7 @@ def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
 
 
 def _own_object(policy: nn.Module, value: Any) -> bool:
-    """Whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
+    """Return whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
     if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]

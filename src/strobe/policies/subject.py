@@ -76,7 +76,9 @@ class Subject(Protocol):
         ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """The device that it computes on."""
+        ...
 
     @property
     def fed(self) -> Fed:

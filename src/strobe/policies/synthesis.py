@@ -159,4 +159,5 @@ class Meta:
 
     @property
     def camera_keys(self) -> list[str]:
+        """The names of its images."""
         return [key for key, feature in self._features.items() if feature.type is FeatureType.VISUAL]

@@ -58,16 +58,24 @@ class Actor(Protocol):
     """A policy of LeRobot's with its processors that acts in a simulator, such as `PolicySubject`."""
 
     @property
-    def policy(self) -> PreTrainedPolicy: ...
+    def policy(self) -> PreTrainedPolicy:
+        """LeRobot's own object."""
+        ...
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """The device that it computes on."""
+        ...
 
     @property
-    def preprocessor(self) -> Any: ...
+    def preprocessor(self) -> Any:
+        """LeRobot's steps from an observation to the policy's batch."""
+        ...
 
     @property
-    def postprocessor(self) -> Any: ...
+    def postprocessor(self) -> Any:
+        """LeRobot's steps from the policy's actions to the simulator's."""
+        ...
 
     def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the batch that the policy is called with."""

@@ -31,7 +31,7 @@ _TAKEN = ("recipe", "rtc")
 
 
 def entries() -> tuple[Entry, ...]:
-    """All entries: those of this package, then those that other packages bring."""
+    """Return all entries: those of this package, then those that other packages bring."""
     return (*ENTRIES, *plug_in_entries())
 
 
@@ -71,12 +71,12 @@ def _warn(source: str, why: str) -> None:
 
 
 def entry_of(key: str) -> Entry:
-    """The entry that ``key`` begins. Raises UserError."""
+    """Return the entry that ``key`` begins. Raises UserError."""
     return text.entry_of(key, entries())
 
 
 def make(spec: Spec) -> Treatment:
-    """The treatment that ``spec`` writes down. Raises UserError for a key or a value that means nothing."""
+    """Return the treatment that ``spec`` writes down. Raises UserError for a key or a value that means nothing."""
     if not spec:
         raise UserError("a treatment is written KEY=VALUE: here is none")
     first, *others = spec
@@ -88,22 +88,22 @@ def make(spec: Spec) -> Treatment:
 
 
 def ordered(specs: Iterable[Spec]) -> list[Spec]:
-    """``specs`` in the order in which they are put on, which is no matter of how they were written."""
+    """Return ``specs`` in the order in which they are put on, which is no matter of how they were written."""
     return sorted(specs, key=rank_of)
 
 
 def rank_of(spec: Spec) -> int:
-    """Where ``spec`` stands among those that are put on together."""
+    """Return where ``spec`` stands among those that are put on together."""
     return entry_of(next(iter(spec))).rank
 
 
 def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
-    """The treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
     return tuple(make(spec) for spec in ordered(specs))
 
 
 def parse(string: str) -> list[Spec]:
-    """``'precision=bf16, precision.part=model.backbone, channels_last=true'`` as specs. Raises UserError.
+    """Return the specs of ``'precision=bf16, precision.part=model.backbone, channels_last=true'``. Raises UserError.
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
@@ -111,5 +111,5 @@ def parse(string: str) -> list[Spec]:
 
 
 def written(spec: Spec) -> str:
-    """``spec`` as it is written on a command line."""
+    """Return ``spec`` as it is written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())

@@ -200,7 +200,7 @@ def _threshold(taken: list[int]) -> int:
 
 
 def _is_mapped(size: int, taken: list[int]) -> bool:
-    """Whether a buffer of ``size`` bytes is mapped for itself. Holes in the heap that are as large come first."""
+    """Return whether a buffer of ``size`` bytes is mapped for itself. Holes of that size in the heap come first."""
     while True:
         block, source = _allocated(size)
         taken.append(block)

@@ -51,7 +51,7 @@ class FewerFrames(Treatment, key="frames"):
 
 
 def evenly(length: int, count: int) -> tuple[int, ...]:
-    """The last of each of ``count`` equal stretches of ``length`` frames: the newest is always among them.
+    """Return the last of each of ``count`` equal stretches of ``length`` frames: the newest is always among them.
 
     >>> evenly(16, 4)
     (3, 7, 11, 15)

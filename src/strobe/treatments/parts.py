@@ -43,7 +43,7 @@ def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def part_of(module: nn.Module, path: str) -> nn.Module:
-    """The module at ``path``, '' for all of it. Raises UserError."""
+    """Return the module at ``path``, '' for all of it. Raises UserError."""
     modules = dict(module.named_modules())
     if path not in modules:
         raise UserError(f"no part '{path}' in {type(module).__name__}: {nearest(path, [n for n in modules if n])}")
@@ -51,7 +51,7 @@ def part_of(module: nn.Module, path: str) -> nn.Module:
 
 
 def is_flow(subject: Subject) -> bool:
-    """Whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
+    """Return whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
     return isinstance(subject, PolicySubject) and subject.family.flow is not None
 
 
@@ -113,7 +113,7 @@ class FlowModules:
         return {**dict(zip(names, args, strict=False)), **kwargs}
 
     def module_of(self, model: Any) -> Any:
-        """The module of LeRobot that defines ``model``'s class, with the functions that it calls."""
+        """Return the module of LeRobot that defines ``model``'s class, with the functions that it calls."""
         return sys.modules[type(model).__module__]
 
 
@@ -129,7 +129,7 @@ def flow_of(subject: Subject) -> FlowModules:
 
 
 def deriving() -> bool:
-    """Whether gradients are wanted of what is computed now."""
+    """Return whether gradients are wanted of what is computed now."""
     return torch.is_grad_enabled()
 
 

@@ -110,6 +110,32 @@ class Patches:
         """Put ``call`` in the place of calling ``module``. Its ``forward`` stays free, for probes and torch.compile."""
         self.put(module, "_compiled_call_impl", call)  # torch looks here first
 
+    def bracket(
+        self, owner: Any, name: str, before: Callable[[], None] | None = None, after: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``before`` ahead of each call of ``owner``'s method ``name``, and ``after`` behind it, also if it fails.
+
+        Both are functions or methods in Python, so that `identity` knows them again.
+        """
+
+        def around(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if before is not None:
+                    before()
+                try:
+                    return method(*args, **kwargs)
+                finally:
+                    if after is not None:
+                        after()
+
+            return call
+
+        self.wrap(owner, name, around)
+
+    def on_undo(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once what is patched after this was restored."""
+        self._stack.callback(callback)
+
     def undo(self) -> None:
         """Take all off again."""
         self._stack.close()

@@ -112,7 +112,7 @@ class RecipeTreatment(Treatment):
 
 
 def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
-    """The recipe's treatments in the order in which they are put on, to be put on and taken off as often as wanted.
+    """Return the recipe's treatments in the order in which they are put on; they can be taken off and put on again.
 
     Args:
         name: the file's name, for messages and facts.
@@ -130,7 +130,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
 
 
 def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
-    """The treatments of the recipe at ``path``, made anew; none for None. Raises UserError for another type's."""
+    """Return new treatments of the recipe at ``path``; none for None. Raises UserError for another type's recipe."""
     if path is None:
         return ()
     recipe = load(path)
@@ -139,7 +139,7 @@ def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]
 
 
 def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
-    """``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return ``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
     made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
     return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))

@@ -187,7 +187,7 @@ class MixedPrecision(Treatment, key="amp"):
 
 
 def _require_one_format(subject: PolicySubject, used: str) -> None:
-    """Raises UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
+    """Raise UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
 
     Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.
     """

@@ -41,7 +41,7 @@ __all__ = [
 
 
 def policy_of(subject: Subject) -> PolicySubject:
-    """``subject`` if it is a policy; raises UserError if not."""
+    """Return ``subject`` if it is a policy; raises UserError if not."""
     if not isinstance(subject, PolicySubject):
         raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
     return subject
@@ -111,7 +111,7 @@ class Treatment(ABC):
         return ()
 
     def stays(self) -> int:
-        """Bytes of freed memory that it keeps with the process, as found at its last end."""
+        """Return the bytes of freed memory that it keeps with the process, as found at its last end."""
         return 0
 
     @abstractmethod
@@ -261,7 +261,7 @@ class Variant:
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
 
     def stays(self) -> int:
-        """Bytes of freed memory that its treatments keep with the process: of one process, so the most of one."""
+        """Return the bytes of freed memory that its treatments keep with the process: the most that one of them keeps."""
         return max((treatment.stays() for treatment in self.treatments), default=0)
 
     @property
@@ -307,7 +307,7 @@ class Variant:
         return next((t.micro_batches for t in reversed(self.treatments) if t.micro_batches > 1), 1)
 
     def require(self, phase: Phase, flag: str = "--phase") -> None:
-        """Raises UserError if a treatment is not for ``phase``, where it would measure nothing.
+        """Raise UserError if a treatment is not for ``phase``, where it would measure nothing.
 
         Args:
             flag: the flag that asked for ``phase``, for the message.

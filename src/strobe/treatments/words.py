@@ -26,7 +26,7 @@ AUTO = "auto"
 
 
 def name_of(precision: str) -> str:
-    """``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
+    """Return ``precision`` by the name used here: fp32, tf32, bf16 or fp16. Raises UserError."""
     name = ALIASES.get(precision.strip().lower(), precision.strip().lower())
     if name not in PRECISIONS:
         raise UserError(f"unknown precision '{precision}': {nearest(name, [*PRECISIONS, *ALIASES])}")
@@ -34,14 +34,14 @@ def name_of(precision: str) -> str:
 
 
 def sensible(device: str) -> tuple[str, ...]:
-    """The precisions worth comparing on a device such as 'cpu' or 'cuda:0', the baseline first."""
+    """Return the precisions worth comparing on a device such as 'cpu' or 'cuda:0', the baseline first."""
     if device.startswith("cuda"):
         return PRECISIONS
     return ("fp32", "fp16") if device.startswith("mps") else ("fp32", "bf16")
 
 
 def precisions(text: str, device: str) -> tuple[str, ...]:
-    """Names of the precisions in ``'fp32,bf16'``; for 'auto' those that make sense on ``device``. Raises UserError."""
+    """Return the precisions in ``'fp32,bf16'``; for 'auto' those that make sense on ``device``. Raises UserError."""
     text = text.strip()
     if text.lower() in ("", AUTO):
         return sensible(device) if text else ()
@@ -56,7 +56,7 @@ def precisions(text: str, device: str) -> tuple[str, ...]:
 
 
 def levers(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
-    """``'amp=bf16,amp=bf16+fused'``: each as it is written, with its levers and their values. Raises UserError."""
+    """Return each part of ``'amp=bf16,amp=bf16+fused'`` with its levers and their values. Raises UserError."""
     parsed = []
     for written in (part.strip() for part in text.split(",")):
         pairs = [lever.strip().partition("=") for lever in written.split("+")]
@@ -74,7 +74,7 @@ def levers(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def known_lever(name: str) -> None:
-    """Raises UserError for what is no lever."""
+    """Raise UserError for what is no lever."""
     if name not in LEVERS:
         raise UserError(f"no lever '{name}': {nearest(name, LEVERS, many=len(LEVERS))}")
 
@@ -88,14 +88,18 @@ class Keyed(Protocol):
     """The part of an entry that says how it is written."""
 
     @property
-    def key(self) -> str: ...
+    def key(self) -> str:
+        """Stands before the ``=``; one that ends in a dot stands for all keys that begin with it."""
+        ...
 
     @property
-    def options(self) -> tuple[str, ...]: ...
+    def options(self) -> tuple[str, ...]:
+        """The keys that may follow, written ``key.option``."""
+        ...
 
 
 def entry_of[E: Keyed](key: str, entries: Sequence[E]) -> E:
-    """The entry that ``key`` begins. Raises UserError."""
+    """Return the entry that ``key`` begins. Raises UserError."""
     for entry in entries:
         if key == entry.key or (entry.key.endswith(".") and key.startswith(entry.key) and key != entry.key):
             return entry
@@ -104,7 +108,7 @@ def entry_of[E: Keyed](key: str, entries: Sequence[E]) -> E:
 
 
 def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
-    """``'precision=bf16, precision.part=model.backbone, channels_last=true'`` as specs. Raises UserError.
+    """Return the specs of ``'precision=bf16, precision.part=model.backbone, channels_last=true'``. Raises UserError.
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
@@ -128,7 +132,7 @@ def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
 
 
 def belongs(key: str, entry: Keyed) -> bool:
-    """Whether ``key`` may follow the key of ``entry``."""
+    """Return whether ``key`` may follow the key of ``entry``."""
     if entry.key.endswith("."):
         return key.startswith(entry.key)
     return key in [f"{entry.key}.{option}" for option in entry.options]

@@ -140,7 +140,7 @@ def check_backbone(kind: str, overrides: Sequence[str]) -> None:
 
 
 def check_backbone_fields(names: Iterable[str], fields: Iterable[str]) -> None:
-    """Raises UserError for a flag ``--model.NAME`` that is not among the fields of a model's config."""
+    """Raise UserError for a flag ``--model.NAME`` that is not among the fields of a model's config."""
     for name in names:
         if name not in fields:
             hint = nearest(f"--model.{name}", [f"--model.{field}" for field in {*fields, *BACKBONE_FLAGS}])

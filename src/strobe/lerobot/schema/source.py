@@ -146,6 +146,7 @@ class Class:
 
     @property
     def name(self) -> str:
+        """The class's own name."""
         return self.node.name
 
     @property

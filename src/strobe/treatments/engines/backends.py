@@ -39,7 +39,7 @@ class Engine(Protocol):
     suffix: str
 
     def require(self, device: torch.device) -> None:
-        """Raises UserError where the package is missing, or the device is not one of its."""
+        """Raise UserError where the package is missing, or the device is none of its own."""
         ...
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Engine(Protocol):
         ...
 
     def building(self, precision: str) -> float:
-        """Bytes of the machine's memory that building takes for each number of the weights, beside the exported."""
+        """Return the bytes of the machine's memory that building takes for each weight, besides the exported ones."""
         ...
 
     def versions(self, device: torch.device, precision: str) -> str:
@@ -193,7 +193,7 @@ class TensorRT:
 
 
 def _takes(function: Callable[..., Any], keyword: str) -> bool:
-    """Whether ``function`` can be given ``keyword``, be it to ignore it."""
+    """Return whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
     return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
 
@@ -266,7 +266,7 @@ INT8 = "int8"
 
 
 def require_nncf() -> None:
-    """Raises UserError where NNCF is missing."""
+    """Raise UserError where NNCF is missing."""
     if find_spec("nncf") is None:
         raise UserError(f"int8_engine needs a package: {install('openvino')}")
 

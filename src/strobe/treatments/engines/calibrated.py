@@ -78,7 +78,7 @@ def _make(spec: Spec) -> CalibratedPart:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Each part that time goes to and that is called as a module."""
+    """Return each part that time goes to and that is called as a module."""
     if subject.device.type != "cpu":
         return []
     try:

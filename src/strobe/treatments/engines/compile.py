@@ -91,7 +91,7 @@ class Compile(Treatment, key="compile"):
 
 
 def target(module: nn.Module, path: str) -> tuple[Any, str]:
-    """The owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
+    """Return the owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
 
     Raises UserError.
     """

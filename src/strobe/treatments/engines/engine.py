@@ -147,7 +147,7 @@ class PartInEngine(Treatment, key="engine"):
         return name_of(precision)
 
     def _require(self, device: torch.device) -> None:
-        """Raises UserError where the engine cannot be had for ``device``."""
+        """Raise UserError where the engine cannot be had for ``device``."""
         self._engine.require(device)
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
@@ -192,7 +192,7 @@ class PartInEngine(Treatment, key="engine"):
         return self._engine.building(self.precision) * numbers(_floating(part))
 
     def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:
-        """The part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
+        """Return the part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
         calls: dict[Any, list[Call]] = {}
         inner = part.forward
 
@@ -304,7 +304,7 @@ class _Built:
 
 
 def _counted(precision: str) -> torch.dtype:
-    """The dtype that the products of an engine in ``precision`` are counted in."""
+    """Return the dtype that the products of an engine in ``precision`` are counted in."""
     return torch.int8 if precision == INT8 else DTYPES[precision]
 
 
@@ -352,7 +352,7 @@ def _make(spec: Spec) -> PartInEngine:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Each part that time goes to and that is called as a module."""
+    """Return each part that time goes to and that is called as a module."""
     engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(subject.device.type)
     if engine is None:
         return []
@@ -381,7 +381,7 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
 
 
 def _slow_to_build(subject: Subject, spec: Spec) -> bool:
-    """Whether it takes a minute or more to build: language models, and what is built for two shapes."""
+    """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
     path = str(spec.get("engine.part", ""))
     part = dict(subject.module.named_modules()).get(path)
     return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)

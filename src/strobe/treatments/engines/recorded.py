@@ -175,7 +175,7 @@ class Call:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> Call:
-        """The call of ``part`` with these arguments. Raises UserError for one that is no tensor and no constant."""
+        """Return the call of ``part`` with these arguments. Raises UserError for one that is neither tensor nor constant."""
         (args, kwargs), caches = caches_flattened((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))
         _require_constants(leaves, part, "takes")
@@ -194,7 +194,7 @@ class Call:
         return [tensor.dtype for tensor in self.tensors]
 
     def copied(self) -> Call:
-        """The same call with tensors of its own."""
+        """Return the same call with tensors of its own."""
         leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = tree_unflatten(leaves, self.spec)
         return Call(args, kwargs, leaves, self.spec, self.key, [])
@@ -222,7 +222,7 @@ class Results:
         return [self.leaves[place] for place in self.places]
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
-        """``tensors`` in the place of the recorded ones, in their dtypes."""
+        """Return ``tensors`` in the place of the recorded ones, in their dtypes."""
         given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
         return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
 

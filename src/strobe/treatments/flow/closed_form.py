@@ -91,7 +91,7 @@ class Guidance:
         original_denoise_step_partial: Callable[[Tensor], Tensor],
         execution_horizon: int | None = None,
     ) -> Tensor:
-        """The guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
+        """Return the guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
 
         Raises ValueError if the previous chunk is longer or wider than the latent.
         """
@@ -144,7 +144,7 @@ class Guidance:
 
 
 def _strength(time: float | Tensor, largest: float) -> Tensor:
-    """The guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
+    """Return the guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
 
     Step by step as LeRobot rounds it, so that the result has the same bits.
     """

@@ -39,7 +39,7 @@ class _Seen:
     made: Any
 
     def holds(self, context: Tensor) -> bool:
-        """Whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
+        """Return whether it is this tensor, unchanged, or a copy of it, as LingBot-VA makes one for each pass."""
         if self.context is context:
             return self.version == _version(context)
         if self.version != _version(self.context) or in_region() or torch.compiler.is_compiling():
@@ -60,6 +60,7 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
         if not modules:
             raise UserError(f"{subject.info.name} attends to no context in its denoising steps")
         patches, cached = Patches(), self._outputs
+        patches.on_undo(cached.forget)
 
         def once(index: int, make: Callable[[Tensor], Any], context: Tensor) -> Any:
             seen = cached.now().setdefault(index, [])
@@ -77,24 +78,11 @@ class ContextOnce(Switch, key="context_keys", of=lambda family: family.context i
 
             return wrapped
 
-        def forgetting(chunk: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                try:
-                    return chunk(*args, **kwargs)
-                finally:
-                    cached.clear()  # a graph may write the next context into the same tensor
-
-            return call
-
         for index, module in enumerate(modules):
             patches.wrap(module, "forward", around(index, module))
-        patches.wrap(policy, "predict_action_chunk", forgetting)
-
-        def undo() -> None:
-            patches.undo()
-            cached.clear()
-
-        return undo
+        # A graph may write the next context into the same tensor.
+        patches.bracket(policy, "predict_action_chunk", after=cached.forget)
+        return patches.undo
 
 
 def _version(tensor: Tensor) -> int | None:
@@ -211,7 +199,7 @@ def _share(layer: nn.Linear, seen: Tensor) -> tuple[int, Tensor]:
 
 
 def _plain(layer: Any) -> bool:
-    """Whether it is nn.Linear's own product; casts and probes may stand around it."""
+    """Return whether it is nn.Linear's own product; casts and probes may stand around it."""
     hooked = layer._forward_hooks or layer._forward_pre_hooks
     product = getattr(peeled(layer.forward)[0], "__func__", None) is nn.Linear.forward
     return type(layer) is nn.Linear and product and type(layer.weight.data) is Tensor and not hooked

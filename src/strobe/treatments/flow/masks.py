@@ -49,6 +49,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         if self._flow is None or self._flow.policy is not subject.module:
             self._flow = flow_of(subject)
         flow, patches = self._flow, Patches()
+        patches.on_undo(self._built.forget)
 
         def stepping(denoise_step: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Tensor:
@@ -78,12 +79,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         patches.wrap(flow.model, "denoise_step", stepping)
         if flow.sampling.layers == "modules":  # others turn queries and keys by a function of their own
             patches.wrap(flow.expert.rotary_emb, "forward", turning)
-
-        def undo() -> None:
-            patches.undo()
-            self._built.clear()
-
-        return undo
+        return patches.undo
 
     def _step(
         self,

@@ -58,7 +58,7 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
         return patches.undo
 
     def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
+        """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)
         length = tokens.shape[1]
@@ -71,7 +71,7 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
 
 
 def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The cameras that at least one sample has; all of them where none has any."""
+    """Return the cameras that at least one sample has; all of them where none has any."""
     there = torch.stack([mask.any() for mask in masks]).tolist()
     if all(there) or not any(there):
         return images, masks

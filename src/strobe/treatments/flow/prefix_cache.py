@@ -50,7 +50,7 @@ class PrefixCache(DynamicCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """The suffix's keys and values behind the prefix's."""
+        """Return the suffix's keys and values behind the prefix's."""
         layer = self.layers[layer_idx]
         prefixes, suffixes = (layer.keys, layer.values), (key_states, value_states)
         if deriving():  # RTC's autograd: what is overwritten must not be part of a graph
@@ -106,6 +106,8 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         patches, crossed = Patches(), self._crossed
+        patches.on_undo(self._cache.forget)
+        patches.on_undo(crossed.forget)
         _once(flow.sampling.repeated(flow.model), patches, crossed)
         if flow.sampling.clone:
             patches.share(flow.module_of(flow.model), flow.sampling.clone, _without_clone)
@@ -121,22 +123,10 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
 
             return call
 
-        def beginning(chunk: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                crossed.clear()  # also where the prefix comes from a graph, and no Python of ours runs with it
-                return chunk(*args, **kwargs)
-
-            return call
-
         patches.wrap(flow.joint, "forward", around)
-        patches.wrap(flow.policy, flow.sampling.chunk, beginning)
-
-        def undo() -> None:
-            patches.undo()
-            self._cache.forget()
-            crossed.clear()
-
-        return undo
+        # Also where the prefix comes from a graph, and no Python of ours runs with it.
+        patches.bracket(flow.policy, flow.sampling.chunk, before=crossed.forget)
+        return patches.undo
 
 
 def _once(projections: Sequence[Any], patches: Patches, cached: EpochCache[int, Tensor]) -> None:

@@ -71,7 +71,7 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
 
 
 def _equal_arguments(arguments: Any, other: Any) -> bool:
-    """Whether two calls' arguments are the same, tensors by their values."""
+    """Return whether two calls' arguments are the same, tensors by their values."""
     (mine, form), (theirs, other_form) = tree_flatten(arguments), tree_flatten(other)
     return form == other_form and all(map(_same, mine, theirs))
 

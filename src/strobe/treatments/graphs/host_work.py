@@ -139,7 +139,7 @@ _epoch: object | None = None  # the warm-up or the capture that runs now
 
 
 def in_region() -> bool:
-    """Whether a region is being warmed up or captured: then nothing may be read from the device."""
+    """Return whether a region is being warmed up or captured: then nothing may be read from the device."""
     return _epoch is not None
 
 
@@ -159,6 +159,10 @@ class EpochCache[K, V](dict[K, V]):
             self.clear()
             self._made_in = _epoch
         return self
+
+    def forget(self) -> None:
+        """Drop all values."""
+        self.clear()
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -41,7 +41,7 @@ class Capture(Protocol):
     pools: list[Pool]
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raises UserError where it cannot be."""
+        """Raise UserError where it cannot be."""
         ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
@@ -75,7 +75,7 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], Any], given: Any, *settings: Hashable) -> Any:
-        """``call(given)``, from a graph. Raises UserError where it cannot be captured."""
+        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
         self.ran += 1
@@ -106,7 +106,7 @@ class Regions:
         return True
 
     def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, the whole sampling; raises UserError if no region was met in it."""
+        """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
 
         def sampling(*args: Any, **kwargs: Any) -> Any:
             before = self.ran
@@ -205,12 +205,13 @@ class Structure:
         self.key: Hashable = tuple(kinds)
 
     def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
-        """The structure with other tensors, of the same kinds; caches are new ones."""
+        """Return the structure with other tensors, of the same kinds; caches are new ones."""
         remaining = iter(tensors)
         return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
 
 
 def is_cache(value: Any) -> bool:
+    """Return whether ``value`` is a key-value cache of transformers: layers with keys, and no module."""
     layers = getattr(value, "layers", None)
     return (
         not isinstance(value, nn.Module)
@@ -220,6 +221,7 @@ def is_cache(value: Any) -> bool:
 
 
 def tensors_of(leaf: Any) -> list[Tensor]:
+    """Return the tensors in a leaf of a structure: itself, a cache's keys and values, or none."""
     if isinstance(leaf, Tensor):
         return [leaf]
     if not is_cache(leaf):

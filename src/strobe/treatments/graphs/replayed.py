@@ -90,7 +90,7 @@ class _Tape(TorchDispatchMode):
         return tensor.device.type == self._device
 
     def _as_recorded(self, value: Any) -> Any:
-        """``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
+        """Return ``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
         if not isinstance(value, Tensor):
             return value
         if not self._on_device(value):
@@ -107,7 +107,7 @@ class _Address:
         self._layout = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
     def tensor(self) -> Tensor:
-        """The tensor. Raises RuntimeError where its memory was freed."""
+        """Return the tensor. Raises RuntimeError where its memory was freed."""
         storage = self._storage()
         if storage is None:
             raise RuntimeError("a replay reads memory that was freed since the capture")

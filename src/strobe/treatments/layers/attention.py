@@ -129,6 +129,7 @@ class Masks:
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``mask``, boolean (true: look) or additive, as one of ``dtype`` to add to scores: finite, of any shape."""
     if mask.dtype is torch.bool:
         low = torch.finfo(dtype).min / 4
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, low)
@@ -146,17 +147,13 @@ def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
     if way.name not in ALL_ATTENTION_FUNCTIONS:
         ALL_ATTENTION_FUNCTIONS.register(way.name, partial(_transformers_attention, way))
     patches = Patches()
+    patches.on_undo(masks.forget)
     for place in places:
         if place.around is None:
             patches.put(place.owner, place.name, place.instead)
         else:
             patches.wrap(place.owner, place.name, place.around)
-
-    def undo() -> None:
-        patches.undo()
-        masks.forget()
-
-    return undo
+    return patches.undo
 
 
 class _Config:
@@ -242,7 +239,7 @@ def _made_eager(subject: Subject, path: str) -> bool:
 
 
 def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
-    """Whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
+    """Return whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
     generator = torch.Generator().manual_seed(0)
     groups = getattr(module, "num_key_value_groups", 1)
     query, key, value = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (2 * groups, 2, 2))

@@ -73,7 +73,7 @@ class PackedWeights(Switch, key="weights"):
         return patches.undo
 
     def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
-        """Whether ``owner`` runs packed now."""
+        """Return whether ``owner`` runs packed now."""
         place = self._place(owner)
         if not isinstance(owner, Group):
             call = place.call(owner.forward)
@@ -97,7 +97,7 @@ class PackedWeights(Switch, key="weights"):
 
 
 def _owners(module: nn.Module) -> list[nn.Linear | Group]:
-    """The linear layers of ``module``; in the place of those whose projections are fused, their group."""
+    """Return the linear layers of ``module``; in the place of those whose projections are fused, their group."""
     return list(dict.fromkeys(group_of(layer) or layer for layer in _layers(module)))
 
 
@@ -106,7 +106,7 @@ def _layers(module: nn.Module) -> list[nn.Linear]:
 
 
 def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
-    """Bytes of a packed copy of the weights in ``part``."""
+    """Return the bytes of a packed copy of the weights in ``part``."""
     weights = [layer.weight.data for layer in _layers(part)]
     plain = [[weight for weight in weights if type(weight) is Tensor and weight.dtype == dtype] for dtype in dtypes]
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
@@ -122,14 +122,14 @@ def packable(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 def require_packing(device: torch.device) -> None:
-    """Raises UserError where no products on ``device`` gain by packed weights."""
+    """Raise UserError where no products on ``device`` gain by packed weights."""
     _require_cpu(device, "weights=packed")
     if not packable(device):
         raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
-    """Raises UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
+    """Raise UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
     _require_cpu(device, what)
     if not _multiplies_bfloat16():
         raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
@@ -185,7 +185,7 @@ class _Place:
         self._call: Callable[[Tensor], Tensor] | None = None
 
     def fits(self) -> bool:
-        """Whether the owner's weights can be packed; the packed copy of others is let go."""
+        """Return whether the owner's weights can be packed; the packed copy of others is let go."""
         weights = [linear.weight for linear in self._linears]
         dtype = weights[0].dtype
         if any(type(weight.data) is not Tensor or weight.dtype != dtype for weight in weights):
@@ -199,7 +199,7 @@ class _Place:
         return sum(weight.numel() for weight in weights) >= SMALLEST
 
     def call(self, own: Call) -> Call | None:
-        """``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
+        """Return ``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
         if not self.fits():
             return None
         if own != self._before:  # bound methods are made anew each time they are asked for
@@ -209,7 +209,7 @@ class _Place:
         return self._call
 
     def times(self, input: Tensor) -> Tensor:
-        """The layer's or the group's result for ``input`` (..., in)."""
+        """Return the layer's or the group's result for ``input`` (..., in)."""
         if torch.is_grad_enabled() or input.dtype != self._dtype or torch.is_autocast_enabled("cpu"):
             return self._plain(input)
         if torch.compiler.is_dynamo_compiling():

@@ -76,17 +76,13 @@ class FusedProjections(Switch, key="projections"):
             raise UserError(
                 f"{subject.info.name}: its projections are quantised, hooked or of unequal dtypes, and stay apart"
             )
-
-        def undo() -> None:
-            patches.undo()
-            for group in fused:
-                group.forget()
-
-        return undo
+        for group in fused:
+            patches.on_undo(group.forget)
+        return patches.undo
 
 
 def group_of(linear: nn.Linear) -> Group | None:
-    """The group that computes ``linear`` now; None where it computes on its own."""
+    """Return the group that computes ``linear`` now; None where it computes on its own."""
     return getattr(vars(linear).get("forward"), "group", None)
 
 
@@ -148,7 +144,7 @@ class Group:
         self.given, self.shares, self.missed = None, [], 0
 
     def together(self, input: Tensor) -> Tensor:
-        """All projections of ``input``, side by side in the last dimension."""
+        """Return all projections of ``input``, side by side in the last dimension."""
         return self.times(input)
 
     def times(self, input: Tensor) -> Tensor:
@@ -170,7 +166,7 @@ class Group:
         return self._sources[0].dtype
 
     def _layers(self) -> Sequence[Layer] | None:
-        """The casts and probes around the projections, where they are alike; None where something else computes."""
+        """Return the casts and probes around the projections, if they are alike; None if something else computes."""
         layers_of_each: list[Sequence[Layer]] = []
         for child in self.linears:
             bottom, layers = peeled(child.forward)

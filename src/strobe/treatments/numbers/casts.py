@@ -26,7 +26,7 @@ STRICT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 
 
 def to_weights(inner: Call, weight: Tensor) -> Call:
-    """``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
+    """Return ``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         dtype = weight.dtype  # as it is now: treatments of several parts may be on
@@ -36,7 +36,7 @@ def to_weights(inner: Call, weight: Tensor) -> Call:
 
 
 def into_container(inner: Call, dtype: torch.dtype) -> Call:
-    """``inner`` of a module whose weights are its children's.
+    """Return ``inner`` of a module whose weights are its children's.
 
     What has one dimension stays: timesteps are turned into angles first, which needs their bits. A mask is kept clear
     of the dtype's least number, so that adding it to a score does not overflow.
@@ -62,7 +62,7 @@ class Border:
         self._entered = False
 
     def around(self, inner: Call) -> Call:
-        """``inner``: on the way in key-value caches are cast, on the way out all it returns."""
+        """Return ``inner``: on the way in key-value caches are cast, on the way out all it returns."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._entered:
@@ -79,7 +79,7 @@ class Border:
 
 
 def returning(inner: Call, dtype: torch.dtype) -> Call:
-    """``inner`` with every floating tensor that it returns cast to ``dtype``."""
+    """Return ``inner`` with every floating tensor that it returns cast to ``dtype``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return _leaving(inner(*args, **kwargs), dtype)
@@ -139,7 +139,7 @@ class SameNoise(Stepping):
         self._draws: dict[Hashable, bool] = {}  # what was called, and how → whether it drew noise in 16 bits
 
     def entry(self, inner: Call, name: str) -> Call:
-        """``inner``, a method by which the policy is called: inside it the mode is in force."""
+        """Return ``inner``, a method by which the policy is called: inside it the mode is in force."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             key = (name, len(args), *kwargs)
@@ -151,7 +151,7 @@ class SameNoise(Stepping):
         return call
 
     def within(self, inner: Call, module: Any) -> Call:
-        """``inner``, the forward pass of a module of the policy: without the mode where it was seen to draw nothing."""
+        """Return the forward pass ``inner`` of a module of the policy, without the mode if it was seen to draw nothing."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self._in_force():

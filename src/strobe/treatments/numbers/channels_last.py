@@ -111,7 +111,7 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
 
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    """The image parts, where they hold all of the convolutions."""
+    """Return the image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
     parts: list[str] = []
     for name, path in subject.family.seeing.items():

@@ -308,7 +308,7 @@ def _offered(
 
 
 def _fast(device: torch.device) -> tuple[str, ...]:
-    """The 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
+    """Return the 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
     if device.type == "cpu":
         checks = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
         return ("bf16",) if any(supported() for supported in checks if supported is not None) else ()

@@ -180,7 +180,7 @@ def _back(layers: Sequence[_Layer]) -> None:
 
 
 def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
-    """The layers to quantise, and those left as they are, in words."""
+    """Return the layers to quantise, and those left as they are, in words."""
     chosen: list[nn.Linear] = []
     borders: dict[str, None] = {}
     small = packed = outside = 0
@@ -205,13 +205,13 @@ def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
 
 
 def _share(part: nn.Module) -> float:
-    """How much of the part's weights can be quantised."""
+    """Return how much of the part's weights can be quantised."""
     linear = sum(module.weight.numel() for module in _chosen(part)[0])
     return linear / max(1, sum(weight.numel() for weight in part.parameters()))
 
 
 def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]:
-    """``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
+    """Return ``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
 
     The policy runs as it is, with the treatments below this one on. Layers that were not called are left out.
     """
@@ -240,7 +240,7 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
 
 
 def require_fp8(device: torch.device) -> None:
-    """Raises UserError where the device has no products of float8, which torchao wants 8.9 for (Ada, Hopper, later)."""
+    """Raise UserError where the device has no products of float8, which torchao wants 8.9 for (Ada, Hopper, later)."""
     if device.type != "cuda":
         raise UserError(f"fp8 needs CUDA and compute capability 8.9 or later; on {device.type} use int8")
     major, minor = torch.cuda.get_device_capability(device)
@@ -254,7 +254,7 @@ def _make(spec: Spec, kind: Literal["int8", "fp8"]) -> Quantised:
 
 
 def _candidates(subject: Subject, kind: Literal["int8", "fp8"]) -> list[Spec]:
-    """Each part that the time goes to, then all of it; fp8 where the device has it."""
+    """Return each part that the time goes to, then all of it; fp8 where the device has it."""
     try:
         if kind == "fp8":
             require_fp8(subject.device)
