@@ -17,7 +17,7 @@ MICRO_BATCHES = 4
 
 
 def lever(name: str, value: str = "") -> Treatment:
-    """Return the treatment ``name``, such as 'amp', with ``value``, such as 'bf16', or its default. Raises UserError."""
+    """Return the treatment ``name``, such as 'amp', with ``value``, such as 'bf16' or the default. Raises UserError."""
     words.known_lever(name)
     return make({name: True if value.lower() in ("", "true") else value})
 

@@ -261,7 +261,7 @@ class Variant:
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
 
     def stays(self) -> int:
-        """Return the bytes of freed memory that its treatments keep with the process: the most that one of them keeps."""
+        """Return the bytes of freed memory that its treatments keep with the process: the most of any of them."""
         return max((treatment.stays() for treatment in self.treatments), default=0)
 
     @property

@@ -175,7 +175,7 @@ class Call:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> Call:
-        """Return the call of ``part`` with these arguments. Raises UserError for one that is neither tensor nor constant."""
+        """Return the call of ``part`` with these arguments. Raises UserError unless all are tensors or constants."""
         (args, kwargs), caches = caches_flattened((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))
         _require_constants(leaves, part, "takes")

@@ -151,7 +151,7 @@ class SameNoise(Stepping):
         return call
 
     def within(self, inner: Call, module: Any) -> Call:
-        """Return the forward pass ``inner`` of a module of the policy, without the mode if it was seen to draw nothing."""
+        """Return the forward pass ``inner`` of a module, without the mode if it was seen to draw nothing."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or not self._in_force():
