@@ -1,4 +1,4 @@
-"""Play a policy in one of LeRobot's simulators: one episode from one seed, by lerobot-eval's own rollout, timed or not."""
+"""Play a policy in one of LeRobot's simulators, timed or not: an episode from a seed, by lerobot-eval's own rollout."""
 
 from __future__ import annotations
 

@@ -169,42 +169,26 @@ class Field:
 def find(where: str) -> Class:
     """Return the class at ``'package.module:Class'``. Raises Unreadable."""
     name, _, cls = where.partition(":")
-    found_class = class_of(module(name), ast.Name(cls))
-    if found_class is None:
+    if (declared := class_of(module(name), ast.Name(cls))) is None:
         raise Unreadable(f"no class {where}")
-    return found_class
+    return declared
 
 
 def class_of(within: Module, expression: ast.expr) -> Class | None:
     """Return the class that an expression names; None for a class of another package, or no class."""
-    if not isinstance(expression, ast.Name):
-        return None
-    definition = resolve(within, expression.id)
-    return (
-        Class(definition[0], definition[1])
-        if definition is not None and isinstance(definition[1], ast.ClassDef)
-        else None
-    )
+    owner, node = (isinstance(expression, ast.Name) and resolve(within, expression.id)) or (within, None)
+    return Class(owner, node) if isinstance(node, ast.ClassDef) else None
 
 
+@cache  # a file that changes gives other modules and so other classes
 def fields(of: Class) -> dict[str, Field]:
     """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises Unreadable."""
-    return _fields(*of.key, of.module.file.stat().st_mtime_ns, of)
-
-
-_known_fields: dict[tuple[str, str, int], dict[str, Field]] = {}
-
-
-def _fields(name: str, cls: str, changed: int, of: Class) -> dict[str, Field]:
-    key = (name, cls, changed)
-    if key not in _known_fields:
-        known: dict[str, Field] = {}
-        for base in reversed(bases(of)):
-            known |= fields(base)
-        if _is_dataclass(of):
-            known |= {item.name: item for item in _own(of)}
-        _known_fields[key] = known
-    return _known_fields[key]
+    known: dict[str, Field] = {}
+    for base in reversed(bases(of)):
+        known |= fields(base)
+    if any(last_name(getattr(node, "func", node)) == "dataclass" for node in of.node.decorator_list):
+        known |= {item.name: item for item in _own(of)}
+    return known
 
 
 def bases(of: Class) -> list[Class]:
@@ -230,14 +214,21 @@ def lineage(of: Class) -> Iterator[Class]:
 
 def is_choice(of: Class) -> bool:
     """Return whether draccus chooses among its subclasses by their `type`."""
-    named = (ast.unparse(base).rpartition(".")[2] for cls in lineage(of) for base in cls.node.bases)
-    return any(name in REGISTRIES for name in named)
+    return not _base_names(of).isdisjoint(REGISTRIES)
 
 
 def is_enum(of: Class) -> bool:
     """Return whether the class is an enumeration."""
-    named = (ast.unparse(base).rpartition(".")[2] for cls in lineage(of) for base in cls.node.bases)
-    return any(name in ("Enum", "StrEnum", "IntEnum") for name in named)
+    return not _base_names(of).isdisjoint(("Enum", "StrEnum", "IntEnum"))
+
+
+def _base_names(of: Class) -> set[str]:
+    return {last_name(base) for cls in lineage(of) for base in cls.node.bases}
+
+
+def last_name(expression: ast.AST) -> str:
+    """Return what comes after the last dot of an expression such as ``dataclasses.field``."""
+    return ast.unparse(expression).rpartition(".")[2]
 
 
 def _without_fields(within: Module, base: ast.expr) -> bool:
@@ -251,14 +242,6 @@ def _without_fields(within: Module, base: ast.expr) -> bool:
     return head.id in ("object", "str", "int", "float", "dict", "list", "tuple", "Exception", "ValueError")
 
 
-def _is_dataclass(of: Class) -> bool:
-    for decorator in of.node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if ast.unparse(called).rpartition(".")[2] == "dataclass":
-            return True
-    return False
-
-
 def _own(of: Class) -> Iterator[Field]:
     for node in of.node.body:
         if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
@@ -268,7 +251,7 @@ def _own(of: Class) -> Iterator[Field]:
         if name in ("ClassVar", "InitVar", "KW_ONLY"):
             continue
         default, init = node.value, True
-        if isinstance(default, ast.Call) and ast.unparse(default.func).rpartition(".")[2] == "field":
+        if isinstance(default, ast.Call) and last_name(default.func) == "field":
             init = not any(k.arg == "init" and ast.unparse(k.value) == "False" for k in default.keywords)
         yield Field(node.target.id, of.module, annotation, default, init)
 

@@ -1,4 +1,4 @@
-"""Vision towers by themselves: those of Qwen2-VL, Qwen2.5-VL and Qwen3-VL (transformers' ``models/qwen*_vl``), SigLIP 2's.
+"""Vision towers by themselves: of Qwen2-VL, Qwen2.5-VL, Qwen3-VL (transformers' ``models/qwen*_vl``) and SigLIP 2.
 
 Every block is a part at the first level. A frame of a clip is an image of its own, as it is for a policy.
 """
