@@ -21,7 +21,7 @@ from draccus.cfgparsing import parse_string
 from draccus.parsers.decoding import get_decoding_fn
 
 from strobe.lerobot.schema import registries
-from strobe.lerobot.schema.source import last_name, (
+from strobe.lerobot.schema.source import (
     Class,
     Field,
     Module,
@@ -31,6 +31,7 @@ from strobe.lerobot.schema.source import last_name, (
     find,
     is_choice,
     is_enum,
+    last_name,
     resolve,
 )
 
