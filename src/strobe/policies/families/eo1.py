@@ -16,7 +16,8 @@ import yaml
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Family, HubNeed, Tiny, loading, transformer
+from strobe.policies.families.common import loading, transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.timeline.probe import Probe
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"

@@ -14,7 +14,8 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views, loading, transformer
+from strobe.policies.families.common import loading, sizes, transformer
+from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary
 from strobe.timeline.probe import Probe
 
@@ -44,41 +45,23 @@ VOCABULARY = Vocabulary(
 )
 
 # InternVL3-1B (Zhu et al. 2025, arXiv:2504.10479), as its config on the Hub has it.
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, Any] = sizes(width=896, mlp=4864, layers=24, heads=14, kv_heads=2) | {
     "model_type": "qwen2",
     "vocab_size": 151674,
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
-_VISION: dict[str, Any] = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
+_VISION: dict[str, Any] = sizes(width=1024, mlp=4096, layers=24, heads=16) | {
     "attention_bias": True,
     "image_size": 448,
     "patch_size": 14,
 }
 _SIDE, _WIDTH = 56, 64  # of a tiny policy's images in pixels, which make 4 tokens, and of its tokens
-_TINY_TEXT = {
+_TINY_TEXT = sizes(width=_WIDTH, mlp=128, layers=3, heads=4, kv_heads=2) | {
     "vocab_size": TINY_VOCABULARY,
-    "hidden_size": _WIDTH,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
 }
-_TINY_VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+_TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
     "image_size": _SIDE,
 }
 

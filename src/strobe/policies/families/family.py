@@ -7,12 +7,10 @@ A type without a record is divided along its modules, and gets the treatments th
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
-from unittest import mock
 
 from strobe.timeline.probe import Hook, Probe, hooks_of
 
@@ -86,32 +84,6 @@ class HubNeed:
     def site(self) -> tuple[str, str]:
         """Module and attribute."""
         return self.module, self.attribute
-
-
-class _Loading:
-    """A class as it is, but with another ``from_pretrained``."""
-
-    def __init__(self, real: Any, from_pretrained: Callable[..., Any]) -> None:
-        self.real, self.from_pretrained = real, from_pretrained
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-
-@contextmanager
-def loading(instead: Mapping[str, Callable[..., Any]]) -> Iterator[None]:
-    """Have LeRobot make models from their configs while open, where it would read their weights from the Hub.
-
-    Args:
-        instead: ``'module:Class'``, as that module of LeRobot names the class → what runs for its ``from_pretrained``.
-    """
-    with ExitStack() as stack:
-        for place, from_pretrained in instead.items():
-            name, _, attribute = place.partition(":")
-            module = importlib.import_module(name)
-            stand_in = _Loading(getattr(module, attribute), from_pretrained)
-            stack.enter_context(mock.patch.object(module, attribute, stand_in))
-        yield
 
 
 @dataclass(frozen=True)
@@ -383,18 +355,3 @@ class Family:
 def blocks(path: str, name: str, level: int = 2) -> Probe:
     """Return a probe on each child of the container at ``path``, called '<name> <index>'."""
     return Probe.module(f"{path}.*", f"{name} {{}}", level=level)
-
-
-def transformer(path: str, name: str, *, attention: str = "self_attn", mlp: str = "mlp", level: int = 2) -> list[Probe]:
-    """Return the probes of a transformer's blocks at ``path``: each block, and inside of it attention and MLP.
-
-    Args:
-        name: of a block; 'layer' gives 'layer 0', 'layer 1' and so on.
-        attention, mlp: names of the two modules in a block.
-        level: of the blocks; their inside is one level below.
-    """
-    return [
-        blocks(path, name, level),
-        Probe.module(f"{path}.*.{attention}", "attention", level=level + 1),
-        Probe.module(f"{path}.*.{mlp}", "MLP", level=level + 1),
-    ]

@@ -13,7 +13,8 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import wan
-from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Words, blocks, loading
+from strobe.policies.families.common import loading
+from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
 from strobe.policies.families.flow_parts import PREFIX, STEP
 from strobe.timeline.probe import Probe
 

@@ -17,7 +17,8 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import qwen3
-from strobe.policies.families.family import Family, HubNeed, Tiny, blocks, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny, blocks
 from strobe.policies.families.flow_parts import STEP, VISION
 from strobe.timeline.probe import Probe
 

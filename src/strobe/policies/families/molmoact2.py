@@ -16,7 +16,8 @@ from unittest import mock
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Family, Tiny, blocks, loading, transformer
+from strobe.policies.families.common import loading, sizes, transformer
+from strobe.policies.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
 BACKBONE = "model.model"
@@ -46,13 +47,7 @@ _TOKENS = (
 )
 
 # The classes' own defaults are not the released model's.
-_TEXT: dict[str, Any] = {
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
+_TEXT: dict[str, Any] = sizes(width=2560, mlp=9728, layers=36, heads=32, kv_heads=8, head_dim=128) | {
     "vocab_size": 151936,
     "additional_vocab_size": 128,
     "qkv_bias": False,
@@ -63,22 +58,10 @@ _VIT: dict[str, Any] = {"num_hidden_layers": 27, "image_num_pos": 729, "image_de
 _ADAPTER: dict[str, Any] = {"intermediate_size": 9728, "text_hidden_size": 2560}
 _EXPERT: dict[str, Any] = {"num_layers": 36}
 _SIDE = 56  # of a tiny policy's images, which make 4 tokens
-_TINY_TEXT = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_TEXT = sizes(width=64, mlp=128, layers=3, heads=4, kv_heads=2, head_dim=16) | {
     "vocab_size": 1024,
 }
-_TINY_VIT = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_VIT = sizes(width=32, mlp=64, layers=4, heads=2, kv_heads=2, head_dim=16) | {
     "image_num_pos": 16,
     "image_default_input_size": (_SIDE, _SIDE),
 }

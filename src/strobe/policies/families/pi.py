@@ -14,7 +14,8 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.policies.families import flow_parts
-from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, Flow, HubNeed, Tiny
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 

@@ -15,7 +15,8 @@ import numpy as np
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, pi
-from strobe.policies.families.family import Family, HubNeed, Tiny, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.policies.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
 from strobe.policies.vocabulary import TOKENIZERS, tokenizer
 from strobe.timeline.probe import Probe

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from strobe.policies.families.family import transformer
+from strobe.policies.families.common import sizes, transformer
 from strobe.policies.families.flow_parts import VISION
 from strobe.policies.families.qwen import TEMPLATE
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
@@ -25,12 +25,7 @@ VOCABULARY = Vocabulary(
 _CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
     "text_config": {
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
+        **sizes(width=2048, mlp=6144, layers=28, heads=16, kv_heads=8, head_dim=128),
         "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-6,
         "rope_theta": 5000000,
@@ -51,13 +46,7 @@ _CONFIG: dict[str, Any] = {
         "temporal_patch_size": 2,
     },
 }
-_TINY_TEXT = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_TEXT = sizes(width=64, mlp=128, layers=4, heads=4, kv_heads=2, head_dim=16) | {
     "rope_scaling": {"mrope_interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"},
     "vocab_size": TINY_VOCABULARY + 128,  # room for the tokens that policies add
 }

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.policies.families.family import Backbone, Family, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Backbone, Family
 from strobe.timeline.probe import Hook, Probe
 
 # Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.policies.families.family import Backbone, Family, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Backbone, Family
 from strobe.timeline.probe import Hook, Probe
 
 # The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own

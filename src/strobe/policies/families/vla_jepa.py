@@ -16,7 +16,8 @@ from torch import nn
 from transformers import AutoConfig
 
 from strobe.policies.families import qwen3
-from strobe.policies.families.family import Family, HubNeed, Tiny, loading, transformer
+from strobe.policies.families.common import loading, transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.policies.families.flow_parts import STEP, VISION
 from strobe.timeline.probe import Probe
 

@@ -12,7 +12,8 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 
 from strobe.policies.families.answers import queued_chunk
-from strobe.policies.families.family import Arm, Family, Tiny, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Arm, Family, Tiny
 from strobe.timeline.probe import Probe
 
 HEAD = "vqbet.action_head"

@@ -13,7 +13,8 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Family, Rerun, Tiny, blocks, loading
+from strobe.policies.families.common import loading
+from strobe.policies.families.family import Family, Rerun, Tiny, blocks
 from strobe.timeline.probe import Probe
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"

@@ -15,7 +15,8 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from strobe.policies.families.family import Family, HubNeed, LastBlock, Tiny, blocks, transformer
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, HubNeed, LastBlock, Tiny, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
