@@ -115,7 +115,7 @@ def put_on(
 
     Args:
         check: run it and the untouched policy on several observations and hold the recipe's guard.
-        twin: keep the untouched policy beside it. What a comparison needs is then measured without ``check`` too.
+        twin: keep a copy of the untouched policy. What a comparison needs is then measured without ``check`` too.
         seconds: that the check takes, about; `SECONDS` where it is None.
 
     Raises:
@@ -215,7 +215,7 @@ def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
 
 
 def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
-    """Raise UserError where the copy, beside the treated policy, is not what the untouched policy was."""
+    """Raise UserError unless the copy acts as the untouched policy did."""
     agreement, _ = applied.compare(expected, own, "the copy")
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:

@@ -198,7 +198,7 @@ class Outermost:
             now = self._around
             return self.inner(*args, **kwargs) if now is None else now(*args, **kwargs)
 
-        # LeRobot asks the signature whether the policy takes what Real-Time Chunking hands over.
+        # LeRobot reads in the signature whether the policy takes what Real-Time Chunking hands over.
         predict_action_chunk.__signature__ = inspect.signature(getattr(type(policy), METHOD).__get__(policy))  # type: ignore[attr-defined]
         self._made = predict_action_chunk
         vars(policy)[METHOD] = predict_action_chunk

@@ -1,6 +1,6 @@
 """A recipe on trial: held against the untouched policy on the first observation that the program really gives.
 
-For programs that load a policy themselves and never asked for Strobe, such as LeRobot's commands with our plug-in.
+For programs that load a policy themselves and do not use Strobe, such as LeRobot's commands with our plug-in.
 Nothing that is wrong with a recipe may stop the robot: the policy then runs as it is, and one line of the log says why.
 """
 
@@ -61,7 +61,7 @@ def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: flo
 class Trial:
     """The treated policy until its first observation has been seen, and its first call with Real-Time Chunking.
 
-    On these the untouched policy is asked as well, with the same noise: the program waits for both. The generators are
+    On these the untouched policy runs as well, with the same noise: the program waits for both. The generators are
     left as if the untouched policy alone had been called.
 
     Args:

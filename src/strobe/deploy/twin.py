@@ -1,4 +1,4 @@
-"""The untouched policy beside the treated one: a copy of its modules whose weights lie in the same memory.
+"""The untouched policy, to compare the treated one with: a copy of its modules whose weights lie in the same memory.
 
 Treatments swap weights or methods on the policy's own objects, which the copy does not share; so it stays what the
 policy was when the copy was made, and costs next to no memory for as long as the policy's own weights are kept anyway.
@@ -132,8 +132,8 @@ def _drop_replaced_methods(module: nn.Module) -> None:
 
 # Noise of one's own: random numbers of this thread from generators that nothing else draws from.
 #
-# torch's generators belong to the whole process. A policy that is run beside another one would take numbers from it,
-# and the program's next action would be another.
+# torch's generators belong to the whole process. A policy that runs at the same time as another would take numbers from
+# it, and the program's next action would be another.
 
 # Operators that older versions of torch give no generator: what fills an empty tensor to the same bits.
 _FILLED = {"aten::randn_like": "normal_", "aten::rand_like": "uniform_"}

@@ -26,7 +26,7 @@ def _load(words: Words) -> Entry:
 ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
 
 
-# What `--variant` reads before it asks here.
+# What `--variant` reads before it looks here.
 _TAKEN = ("recipe", "rtc")
 
 

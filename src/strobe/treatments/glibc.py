@@ -1,6 +1,6 @@
 """The heap of glibc, switched while the process runs between its defaults and one that gives nothing back.
 
-glibc maps a large buffer for itself, and hands it back to the kernel when it is freed: the next one is fetched anew,
+glibc maps a large buffer for itself, and hands it back to the kernel when it is freed: the next one is fetched again,
 page by page. mallopt(3) turns that off, for the whole process and from then on. Three things make it a switch that can
 be compared with the defaults in one process, in alternation:
 

@@ -50,7 +50,7 @@ class _Shared:
         self._passing = passing
 
     def changed(self) -> None:
-        """Put the wrappers that there are now around the function; where there is none, it stands alone again."""
+        """Put the wrappers that there are now around the function; without any, restore the function."""
         now = vars(self.owner)[self.name]
         if self.around and (not self._there or now is self._own):
             self._own, self._there = now, True
@@ -144,7 +144,7 @@ class Patches:
 def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
     """Return a key for what ``call`` does: equal for closures of the same code over the same objects.
 
-    Treatments are put on anew for every call, and may make new closures each time. What was built of one closure
+    Treatments are put on for every call, and may make new closures each time. What was built of one closure
     (compiled, captured) serves for another with the same key. The key is made of addresses: it is valid only while
     the callable is kept alive.
     """

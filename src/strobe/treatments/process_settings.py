@@ -122,7 +122,7 @@ WORTHWHILE_FAULTS = 1000  # page faults in a chunk from which they are worth a t
 
 @dataclass
 class KeptMemory(Switch, key="memory"):
-    """glibc's heap, told to give nothing back: no page faults after the first calls, and more memory that stays."""
+    """glibc's heap gives nothing back: no page faults after the first calls, and more memory that stays."""
 
     _held: int = field(default=0, init=False, repr=False)  # bytes, free, at its last end
     phases = ANY_PHASE

@@ -15,7 +15,7 @@ from strobe.results.agreement import Effect
 from strobe.treatments.words import GRAPHS, LIVE, MODES, Spec, belongs, entry_of
 
 # Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
-# last: copies of the weights are made before its heap is told to keep what it has, and what is built need not know.
+# last: copies of the weights are made before its heap keeps what it has, and what is built does not depend on it.
 SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 

@@ -71,7 +71,7 @@ class Treatment(ABC):
         dtypes: torch's names of the dtypes that it computes in, and 'tf32' for that mode of float32; none where it
             keeps to the subject's own.
         arithmetic: fraction of the arithmetic units in use now that it keeps in use (threads=4 of 8: 0.5).
-        copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
+        copies_weights: whether it holds a copy of the weights in ``dtypes`` besides the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         changes_execution: whether another number of a chunk's actions is executed, so that chunks may differ in length.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
@@ -310,7 +310,7 @@ class Variant:
         """Raise UserError if a treatment is not for ``phase``, where it would measure nothing.
 
         Args:
-            flag: the flag that asked for ``phase``, for the message.
+            flag: the flag that chose ``phase``, for the message.
         """
         for treatment in self.treatments:
             if phase not in treatment.phases:

@@ -1,4 +1,4 @@
-"""Words that treatments are written in, apart from what they do, and the reading of them. It needs no torch."""
+"""The words that treatments are written in, and how they are read. Needs no torch."""
 
 from __future__ import annotations
 

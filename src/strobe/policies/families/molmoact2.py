@@ -216,7 +216,7 @@ FAMILY = Family(
     },
     steps="num_inference_steps",
     # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
-    # After 0.6.1 the language model is wrapped for LoRA where nothing else is said.
+    # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
     flags=(
         "--action_mode=continuous",
         "--inference_action_mode=continuous",

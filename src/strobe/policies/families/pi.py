@@ -44,7 +44,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 
 
 def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
-    """Both transformers' layers have a forward pass of their own only when they run apart."""
+    """Both transformers' layers have a forward pass of their own only when they run one after the other."""
     modeling = type(policy).__module__
     parts = [
         *flow_parts.sampling(JOINT),

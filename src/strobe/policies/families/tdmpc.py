@@ -1,7 +1,7 @@
 """TD-MPC (Hansen et al. 2022, with FOWM's changes; LeRobot's ``policies/tdmpc``): planning in a learnt latent space.
 
 A chunk is a plan: in each iteration of the cross-entropy method some hundred trajectories are drawn, rolled out and
-valued. Only the first action of a plan is executed, and the next plan starts from this one; here each plan starts anew.
+valued. Only the first action of a plan is executed, and the next plan starts from this one; here each starts afresh.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class OpenVINO:
 
     suffix = ".blob"
     _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
-    # As seen: beside the weights as the engine holds them, for each number of them. A kept engine has them in float32.
+    # Measured bytes for each weight, besides the weights that the engine holds. A cached engine has them in float32.
     _BESIDE, _KEPT = 0.8, 4.1
     _CALIBRATING = 16.0  # the model in float32 once more, and its statistics
 
@@ -176,7 +176,7 @@ class TensorRT:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         device = numbered(inputs[0].device)
         options = {"use_explicit_typing": True, "truncate_double": True, "min_block_size": 1, "device": device}
-        # Unless told otherwise, 2.11 takes every mask in attention for a causal one, drops it, and gives other results
+        # Without this option 2.11 takes every mask in attention for a causal one, drops it, and gives other results
         # (its lowering pass force_causal_efficient_attention). Older versions have neither the pass nor the option.
         if _takes(tensorrt.dynamo.compile, "attn_bias_is_causal"):
             options["attn_bias_is_causal"] = False

@@ -120,7 +120,7 @@ class PartInEngine(Treatment, key="engine"):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
             if not self._looked and _state(part) != self._weights:
-                return inner(*args, **kwargs)  # until it is put on anew
+                return inner(*args, **kwargs)  # until it is put on again
             self._looked = True
             if call.key not in self._built:
                 if self._cached or not self.grows or len(self._built) >= SHAPES:
@@ -147,7 +147,7 @@ class PartInEngine(Treatment, key="engine"):
         return name_of(precision)
 
     def _require(self, device: torch.device) -> None:
-        """Raise UserError where the engine cannot be had for ``device``."""
+        """Raise UserError if there is no such engine for ``device``."""
         self._engine.require(device)
 
     def _cached_file(self, file: Path, subject: Subject) -> Path:
@@ -188,7 +188,7 @@ class PartInEngine(Treatment, key="engine"):
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
 
     def _building(self, part: nn.Module) -> float:
-        """Return the bytes that building takes, beside a copy of the weights to export from."""
+        """Return the bytes that building takes, besides a copy of the weights to export from."""
         return self._engine.building(self.precision) * numbers(_floating(part))
 
     def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:

@@ -124,7 +124,7 @@ class Guidance:
         velocity = denoise(latent)
         clean = latent - time * velocity
         error = (previous - clean) * weights
-        if velocity is latent:  # the latent itself, which a gradient is asked for: the one case of another Jacobian
+        if velocity is latent:  # the latent itself, whose gradient is wanted: the only case of another Jacobian
             error = error - time * error
         strength = _strength(time, config.max_guidance_weight)
         guided = velocity - strength * error

@@ -2,7 +2,7 @@
 
 A denoising step attends to the prefix and to itself. LeRobot's pi0 and pi0.5 clone the whole cache in every step and
 join their own keys and values to it, layer by layer; SmolVLA joins and crops, and projects the prefix's keys and values
-anew in each cross-attention. The prefix is the same in all steps: here it is laid down once, with room behind it that
+again in each cross-attention. The prefix is the same in all steps: here it is laid down once, with room behind it that
 each step overwrites.
 """
 

@@ -1,9 +1,9 @@
-"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it asks for.
+"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it draws.
 
 LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
 step, masks from lists, ``zeros(…).to(device)``, ``torch.where`` with numbers). Each is a copy from the host, which a
 capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are kept
-while the region warms up, and reused when it is captured. Noise is drawn anew before each replay, by the same
+while the region warms up, and reused when it is captured. New noise is drawn before each replay, by the same
 calls in the same order, so that a seed means the same as without a graph.
 
 Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the

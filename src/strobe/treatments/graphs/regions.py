@@ -45,7 +45,7 @@ class Capture(Protocol):
         ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
-        """Warm up, record ``run``; what replays it, and what it returned, which every replay writes anew."""
+        """Warm up, record ``run``; what replays it, and what it returned, which every replay overwrites."""
         ...
 
 

@@ -2,7 +2,7 @@
 
 Eager attention writes the scores of all heads to memory, in float32 for the softmax; the fused kernels keep them on the
 chip. LeRobot makes pi0 and pi0.5 eager on every call, by a setting of the transformers' config, and SmolVLA by a method
-of its own; ACT asks torch for attention weights that it drops, which keeps torch off its fused kernel.
+of its own; ACT requests attention weights that it drops, which keeps torch off its fused kernel.
 
 Masks are what makes the exchange delicate. Rows whose keys are all masked belong to padding, and are the mean of all
 values in eager attention; a mask of -inf would make them NaN. So masks are added as a large finite number, which gives
@@ -188,7 +188,7 @@ def _transformers_attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend as transformers asks; query (B, H, L, D) → (B, L, H, D). What a way does not know is computed as before.
+    """Attend by transformers' interface: query (B, H, L, D) → (B, L, H, D). What a way does not know stays as it was.
 
     That is what only eager attention can do, and attention that is causal by a flag and not by its mask.
     """

@@ -1,4 +1,4 @@
-"""Weights packed: laid out once as the CPU's matrix kernels read them, and not anew in every call.
+"""Weights packed: laid out once as the CPU's matrix kernels read them, not in every call.
 
 A matrix product copies the weight as torch holds it into blocks of its own in every call: oneDNN that of 16 bits (AMX
 tiles, AVX-512), MKL that of float32. Inductor packs weights once where it freezes a graph; here it is done without
@@ -112,7 +112,7 @@ def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
 
 
-@cache  # asked for each layer, whenever the treatment is put on
+@cache  # called for each layer, whenever the treatment is put on
 def packable(device: torch.device) -> tuple[torch.dtype, ...]:
     """Return the dtypes whose products on ``device`` gain by packed weights."""
     if device.type != "cpu":
@@ -202,7 +202,7 @@ class _Place:
         """Return ``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
         if not self.fits():
             return None
-        if own != self._before:  # bound methods are made anew each time they are asked for
+        if own != self._before:  # each access makes a new bound method
             bottom, layers = peeled(own)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
             self._before, self._call = own, within(layers, self.times) if plain else None
@@ -231,7 +231,7 @@ class _Place:
         if rows != self._rows:
             shares = [linear(input, layer.weight, layer.bias) for layer in self._linears]
             return torch.cat(shares, -1) if len(shares) > 1 else shares[0]
-        # The weight itself is asked for its shape and dtype, and would be read only with other rows.
+        # Only the weight's shape and dtype are used here; it would be read only with other rows.
         return torch.ops.mkl._mkl_linear(input, self._packed, self._shape, self.owner.bias, rows)
 
     def _pack(self, rows: int) -> None:

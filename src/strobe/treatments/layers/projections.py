@@ -35,7 +35,7 @@ TOGETHER = (
     ("gate_proj", "up_proj"),
 )
 
-_MISSES = 2  # times in a row that nobody took the other shares, until a group is left apart
+_MISSES = 2  # times in a row that nobody took the other shares, until a group computes separately
 
 Call = Callable[[Tensor], Tensor]
 
@@ -46,7 +46,7 @@ class FusedProjections(Switch, key="projections"):
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
     up, which could not be brought back when the treatment is taken off. Where gradients are recorded the projections
-    run apart, since they have to reach the weights.
+    run separately, since they have to reach the weights.
     """
 
     _groups: list[Group] = field(default_factory=list, init=False, repr=False)
@@ -111,7 +111,7 @@ class Group:
         self.trained = False
         self.product: Call = self.together
         self.leader = -1  # the one that is called first
-        self.apart = False
+        self.separate = False
         self.missed = 0
         self.given: Tensor | None = None
         self.shares: list[Tensor | None] = []
@@ -119,7 +119,7 @@ class Group:
         self._key: Hashable = None
         self._spared = self._wanted = False
         self._before: list[Any] = []
-        self.own: list[Call] = []  # each one's, for when it computes apart
+        self.own: list[Call] = []  # each projection's, for when it computes separately
         self._calls: list[Call] = []
 
     def install(self, patches: Patches) -> bool:
@@ -204,7 +204,7 @@ class Group:
         def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
                 return self._fetched_share(index)
-            if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
+            if self.separate or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
                 return self.own[index](input)
             if self.leader < 0:
                 self.leader = index
@@ -213,7 +213,7 @@ class Group:
             if self.given is not None:
                 self.given, self.shares = None, []
                 self.missed += 1
-                self.apart = self.missed == _MISSES
+                self.separate = self.missed == _MISSES
                 return self.own[index](input)
             shares: list[Tensor | None] = list(self.product(input).split(self.sizes, dim=-1))
             share, shares[index] = shares[index], None

@@ -1,7 +1,7 @@
 """Rotary positions of V-JEPA 2's attention: their angles once, and all three axes rotated together.
 
 Attention in transformers' ``models/vjepa2`` turns queries and keys by the token's frame, row and column. In every layer
-and every call it computes sines and cosines anew, cuts each head's features into three pieces, and swaps neighbours by
+and every call it computes sines and cosines again, cuts each head's features into three pieces, and swaps neighbours by
 taking pairs apart and stacking them again. All of that is a linear map whose numbers never change: features times
 cosines, plus features with neighbours swapped times sines. The swap is a product with a constant matrix. OpenVINO is
 slow at cutting and stacking: with it ViT-L's encoder took 5,138 ms, without 4,546 (`benchmarks/ladders.py`, two

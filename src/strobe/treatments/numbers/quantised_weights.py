@@ -65,7 +65,7 @@ def quantised(weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tenso
     if kind is INT8:
         made: Any = Int8Tensor.from_hp(weight, granularity=PerRow())
     else:
-        # One scale for each row wants bfloat16 (torch._scaled_mm), and one for the inputs' rows beside it.
+        # One scale for each row wants bfloat16 (torch._scaled_mm), and one for each of the inputs' rows.
         by_row = inputs == "float" or (inputs == "dynamic" and weight.dtype is torch.bfloat16 and weight.is_cuda)
         made = Float8Tensor.from_hp(
             weight,
