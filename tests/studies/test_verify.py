@@ -19,7 +19,7 @@ from strobe.runs import store
 from strobe.runs.recipe_file import dump
 from strobe.sameness.check import YARDSTICKS
 from strobe.studies.verify import ALL, EXACT_ALONE, verify
-from strobe.treatments import catalogue, table
+from strobe.treatments import catalogue, known, table
 from strobe.treatments.recipe import guards_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
 
@@ -53,7 +53,7 @@ def reused(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
     monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
     words = table.Words("reused", "", "exact", STRUCTURE, "a planted fault")
-    monkeypatch.setattr(table, "TABLE", (*table.TABLE, words))
+    monkeypatch.setattr(known, "TABLE", (*known.TABLE, words))
 
 
 @pytest.fixture(scope="module")

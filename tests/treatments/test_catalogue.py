@@ -19,7 +19,7 @@ from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
 from strobe.studies.optimize.candidates import Choice, candidates
 from strobe.studies.variants import parse_variant
-from strobe.treatments import catalogue, table
+from strobe.treatments import catalogue, known, table
 from strobe.treatments.recipe import rungs_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
 
@@ -155,7 +155,7 @@ def test_what_another_package_brings_wrongly_costs_a_warning_each(installed):
 
 
 def test_the_words_of_the_table_are_those_of_the_entries() -> None:
-    assert [words.key for words in table.known_words()] == [entry.key for entry in catalogue.entries()]
+    assert [words.key for words in known.known_words()] == [entry.key for entry in catalogue.entries()]
     for words, entry in zip(table.TABLE, catalogue.ENTRIES, strict=True):
         names = ("key", "help", "effect", "rank", "only", "options", "untried")
         assert [getattr(words, name) for name in names] == [getattr(entry, name) for name in names]
@@ -167,9 +167,9 @@ def test_a_treatment_of_one_value_refuses_others_in_the_same_words() -> None:
     for words in single:
         made = catalogue.make({words.key: words.only})
         assert (made.key, made.effect, made.traits().value) == (words.key, words.effect, words.only)
-        table.check_words({words.key: words.only})
+        known.check_words({words.key: words.only})
         with pytest.raises(UserError) as refused:
             catalogue.make({words.key: "another"})
         with pytest.raises(UserError) as read:
-            table.check_words({words.key: "another"})
+            known.check_words({words.key: "another"})
         assert str(read.value) == str(refused.value)

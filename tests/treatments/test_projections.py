@@ -107,9 +107,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str) -> None:
         assert torch.allclose(together, chunk(subject, index=index), atol=1e-4)
     assert torch.equal(chunk(subject), plain)
     assert fingerprint(subject.module) == before
-    assert all(
-        not group.separate for group in fused._groups
-    )  # all share their input, cross-attention is not among them
+    assert all(not group.separate for group in fused._groups)  # all share their input; no cross-attention is there
 
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))

@@ -268,7 +268,7 @@ def check_recipe_file(flags: SubjectFlags, path: Path) -> None:
     """
     from strobe.results.recipe import require_kind
     from strobe.runs import recipe_file
-    from strobe.treatments.table import check_words
+    from strobe.treatments.known import check_words
 
     read = recipe_file.load(path)
     if flags.type is not None:

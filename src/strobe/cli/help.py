@@ -43,7 +43,7 @@ def model_help() -> str:
 
 def with_treatments(doc: str | None) -> str:
     """Return a command's docstring with all treatments: what each does, and what of it has run nowhere yet."""
-    from strobe.treatments.table import known_words
+    from strobe.treatments.known import known_words
 
     lines = [(doc or "").rstrip(), "", "Treatments (exact, rounding or lossy: the most they do to the actions):"]
     for entry in known_words():

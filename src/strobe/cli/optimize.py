@@ -159,7 +159,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 def _check_words(config: OptimizeConfig) -> None:
     """Check what needs no torch: keys of treatments, effects. Raises UserError."""
     from strobe.studies.variant_text import check_treatments
-    from strobe.treatments.table import known_words
+    from strobe.treatments.known import known_words
 
     for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
         for text in texts:

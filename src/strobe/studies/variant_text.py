@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import shapes
 from strobe.lerobot.schema.source import Unreadable, find
-from strobe.treatments import table, words
+from strobe.treatments import known, words
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
 
@@ -65,8 +65,8 @@ def check_words(text: str) -> VariantText:
 
 def check_treatments(text: str) -> None:
     """Check the keys of ``'key=value, key=value'``, and values of treatments that take one. Raises UserError."""
-    for spec in words.parse(text, table.known_words()):
-        table.check_words(spec)
+    for spec in words.parse(text, known.known_words()):
+        known.check_words(spec)
 
 
 def check_rtc(name: str, known: set[str] | tuple[str, ...]) -> None:

@@ -5,14 +5,12 @@ A treatment of another package is a line of its own in help: its entry is loaded
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.results.agreement import Effect
-from strobe.treatments.words import GRAPHS, LIVE, MODES, Spec, belongs, entry_of
+from strobe.treatments.words import GRAPHS, LIVE, MODES, Spec
 
 # Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
 # last: copies of the weights are made before its heap keeps what it has, and what is built does not depend on it.
@@ -176,29 +174,3 @@ TABLE: tuple[Words, ...] = (
 )
 # fmt: on
 WORDS = {words.key: words for words in TABLE}
-
-
-# The words of all treatments: Strobe's own from the table, those of other packages from their entries. A package's
-# entry is loaded for its words, with what it imports; without such a package nothing is.
-
-
-def known_words() -> tuple[Words, ...]:
-    """Return the words of all treatments, those of other packages last, in the order of `catalogue.entries`."""
-    if "strobe.treatments.catalogue" not in sys.modules and not entry_points(group="strobe.treatments"):
-        return TABLE
-    from strobe.treatments.catalogue import plug_in_entries
-
-    fields = ("key", "effect", "rank", "help", "only", "options", "untried")
-    return (*TABLE, *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()))
-
-
-def check_words(spec: Spec) -> None:
-    """Check the keys of a spec, and its value where its treatment takes one value. Raises UserError."""
-    if not spec:
-        return  # refused where it is made
-    first, *others = spec
-    entry = entry_of(first, known_words())
-    for key in others:
-        if not belongs(key, entry):
-            raise UserError(f"'{key}' is no option of '{first}': write it as a treatment of its own")
-    require_only(entry, spec)

@@ -113,7 +113,7 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
 
 
 def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> None:
-    # The layers are no modules of their own here: attention is a method of the whole, what follows is called separately.
+    # The layers are no modules of their own here: attention is a method of the whole, what follows is separate.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]
     rotate = flow.module_of(flow.joint).apply_rope
