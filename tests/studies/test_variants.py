@@ -23,7 +23,7 @@ from strobe.studies.compare.run import compare
 from strobe.studies.compare.settings import RequestedVariants, check, compose, parse_variant
 from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments import catalogue
-from strobe.treatments.training.step import OptimizerForm
+from strobe.treatments.training_step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
 
 
