@@ -13,9 +13,6 @@ from strobe.devices.memory import memory_of
 from strobe.devices.which import numbered
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting, allocator_of
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
 
 SECOND = torch.device("cuda:1")
@@ -84,8 +81,13 @@ def test_random_numbers_of_the_device_that_is_meant_are_put_back(made_up):
     assert set(random_state.states(torch.device("cuda"))) == {"cpu", "cuda:0"}
 
 
+@pytest.mark.long
 def test_a_training_step_may_use_what_torch_holds_for_later(made_up, monkeypatch):
     """An earlier policy's memory is torch's still, and the driver has none left: the step fits all the same."""
+    from strobe.policies.loading import load_subject
+    from strobe.policies.options import PolicyOptions
+    from strobe.policies.policy_subject import PolicySubject
+
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     monkeypatch.setattr(PolicySubject, "device", SECOND)
     card = made_up.cards[1]
