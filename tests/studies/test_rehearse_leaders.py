@@ -45,10 +45,10 @@ def pair(brand: str, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("brand", "arms"),
     [
-        ("so100", ["robot", "teleop"]),
+        pytest.param("so100", ["robot", "teleop"], marks=pytest.mark.matrix),
         ("so101", ["robot", "teleop"]),
         ("bi_so", ["left", "right", "teleop left", "teleop right"]),
-        pytest.param("koch", ["robot", "teleop"], marks=DYNAMIXEL),
+        pytest.param("koch", ["robot", "teleop"], marks=[DYNAMIXEL, pytest.mark.matrix]),
         pytest.param("omx", ["robot", "teleop"], marks=DYNAMIXEL),
     ],
 )
