@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 import pytest
-from report.conftest import Browse
 from support import example_runs as runs
+from support.browser import Browse
 from support.golden import ALL
 from support.matrix import matrix
 from support.shown import drawn, poisoned, root, without_policy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report.conftest import Browse
 from support.any_result import loaders
+from support.browser import Browse
 from support.example_loader import starved
 from support.examples import scaled
 from support.shown import drawn, printed, root

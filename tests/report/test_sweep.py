@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from report.conftest import Browse
 from support import example_sweeps as examples
 from support.any_result import sweeps
 from support.approved import approve_cases
+from support.browser import Browse
 from support.examples import scaled
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, without_policy
