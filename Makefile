@@ -27,8 +27,8 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --d
 # too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.
 CHECKED := tests/findings tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
 	tests/cli/test_flags.py tests/cli/test_showing.py tests/sweeps/test_grid.py tests/sweeps/test_scaling_best.py \
-	$(addprefix --ignore=tests/findings/test_findings_,backbone.py cameras.py motor_bus.py) \
-	--ignore=tests/measure/test_accounting.py
+	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/findings/test_findings_cameras.py \
+	--ignore=tests/findings/test_findings_motor_bus.py --ignore=tests/measure/test_accounting.py
 
 check: env ## what to run before each commit: style, types, floors, and the tests that need no policy
 	@linted=$$(mktemp); $(MAKE) --no-print-directory lint >$$linted 2>&1 & lint=$$!; \
