@@ -15,7 +15,7 @@ from lerobot.robots import RobotConfig
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from lerobot.utils.import_utils import register_third_party_plugins
 
-from strobe.emulator.rehearsal.arms import arms_of, cameras_of, with_ports
+from strobe.emulator.arms import arms_of, cameras_of, with_ports
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.lerobot.quiet import quiet

@@ -17,8 +17,8 @@ import numpy as np
 from strobe.datasets import finder
 from strobe.emulator import calibration as cal
 from strobe.emulator.arm import EmulatedArm
+from strobe.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.emulator.rehearsal import faults as f
-from strobe.emulator.rehearsal.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.errors import UserError, install, nearest
 from strobe.lerobot.flags import joined
 from strobe.loops.registry import ROLLOUT, loop_of
