@@ -18,7 +18,7 @@ from support.broken_datasets import copied, late
 
 from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
 from strobe.measure.sampling import SamplingBudget
 from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed

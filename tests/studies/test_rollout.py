@@ -33,7 +33,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.lerobot.flags import patched_arguments
 from strobe.loops import bench_calls, rollout
-from strobe.loops.rollout_config import rollout_config
+from strobe.loops.rollout import rollout_config
 from strobe.policies.standins import stand_ins
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches

@@ -87,7 +87,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.loops.train_config import patched_arguments
+    from strobe.lerobot.flags import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 

@@ -84,7 +84,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.loops.train_config import train_config
+    from strobe.loops.training import train_config
     from strobe.measure import machine
     from strobe.studies.dataloader import search as dataloader
     from strobe.studies.dataloader.needs import StepNeeds, device_of

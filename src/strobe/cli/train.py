@@ -56,7 +56,7 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
-        from strobe.loops.train_config import train_config
+        from strobe.loops.training import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return config, theirs

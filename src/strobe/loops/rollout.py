@@ -1,4 +1,4 @@
-"""The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
+"""The anatomy of ``lerobot-rollout``: its config, and LeRobot's own loop and inference engines with probes.
 
 What the loop calls becomes sections, what passes between its threads becomes other events (`strobe.loops.events`), all
 as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is given. Where one cannot be attached
@@ -8,22 +8,30 @@ the robot runs without.
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from lerobot.policies.rtc import ActionQueue
+from lerobot.rollout import RolloutConfig
 from lerobot.rollout.inference import rtc
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
+from lerobot.utils.import_utils import register_third_party_plugins
 
+from strobe.errors import UserError
 from strobe.lerobot import versions
 from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import buses_of, cameras_of
 from strobe.loops.event_log import LastError, Log, opener
 from strobe.loops.events import Row
+from strobe.loops.header import header_of
 from strobe.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -39,17 +47,13 @@ from strobe.loops.instrument import (
     given,
     sleeps,
 )
-from strobe.loops.robot_header import (
-    buses_of,
-    cameras_of,
-    header_of,
-    strategies,
-)
+from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import family_of
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
+COMMAND = "lerobot-rollout"
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
 MERGE = "merge into the queue"
@@ -354,3 +358,38 @@ def _got(
     if got:
         rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
     return [*rows, ("pick", end, got)] if picks else rows
+
+
+def strategies() -> Iterable[Any]:
+    """Return the modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
+    package = core.__name__.rpartition(".")[0]
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
+
+
+def rollout_config(argv: Sequence[str]) -> RolloutConfig:
+    """The config that ``lerobot-rollout`` makes of ``argv``; nothing is connected or loaded.
+
+    Raises:
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind or that LeRobot refuses, no
+            robot, no policy or one that is not there.
+    """
+    # Policies register themselves when they are imported; robots did, when LeRobot's script was.
+    lerobot_policies.known_types()
+    register_third_party_plugins()
+    arguments = joined(argv, COMMAND)
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+    if "help" in given:
+        raise UserError(f"`{COMMAND} --help` lists its flags; Strobe's own stand before the --")
+    if "config_path" not in given:
+        if "robot.type" not in given:
+            raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
+        if "policy.path" not in given:
+            raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
+        lerobot_policies.config_from_path(given["policy.path"], [])
+    with patched_arguments(arguments, COMMAND):
+        config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
+    if not 0 < config.fps < math.inf:
+        raise UserError(f"--fps={config.fps:g}: must be above 0")
+    if config.interpolation_multiplier < 1:
+        raise UserError(f"--interpolation_multiplier={config.interpolation_multiplier}: must be at least 1")
+    return config

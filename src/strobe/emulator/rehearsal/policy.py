@@ -20,8 +20,8 @@ from strobe.errors import UserError
 from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.lerobot.quiet import quiet
 from strobe.loops import rollout
-from strobe.loops.robot_header import MADE
-from strobe.loops.rollout_config import COMMAND
+from strobe.loops.header import MADE
+from strobe.loops.rollout import COMMAND
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.standins import stand_ins
 
