@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.sameness.visits import plan, told
+from strobe.sameness.visits import describe, plan
 
 
 @given(count=st.integers(1, 40), rtc=st.booleans(), passes=st.integers(1, 3))
@@ -32,7 +32,7 @@ def test_a_call_without_rtc_follows_each_call_with_it() -> None:
 
 
 def test_it_is_told_in_a_line() -> None:
-    assert told(plan(16, rtc=True)) == (
+    assert describe(plan(16, rtc=True)) == (
         "43 calls on 16 observations: 15 on returning to an earlier one, 4 with RTC, 4 with the treatments put on for "
         "the call alone"
     )

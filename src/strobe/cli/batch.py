@@ -144,7 +144,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
 
 def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
     """Return the table of the sizes tried, with the answer in sentences."""
-    from strobe.sweeps import answer as sweeps
+    from strobe.sweeps import table as sweeps
 
     sizes = sorted([*search.fitted, *search.failed])
     if not sizes:

@@ -132,8 +132,8 @@ def cameras_of(config: Any) -> dict[str, tuple[str, str, Any]]:
     """Return a robot's cameras by their names in an observation: their dict's flag, their name there, their config."""
     return {
         f"{before}{short}": (flag, short, camera)
-        for flag, before, told in _dicts(config)
-        for short, camera in told.items()
+        for flag, before, cameras in _dicts(config)
+        for short, camera in cameras.items()
     }
 
 
@@ -145,25 +145,25 @@ def with_ports(argv: list[str]) -> list[str]:
     """
     split = (argument.removeprefix("--").partition("=") for argument in argv)
     given = {name: value for name, _, value in split}
-    found = list(argv)
+    arguments = list(argv)
     for part in ("robot", "teleop"):
         kind = given.get(f"{part}.type", "so101_follower" if part == "robot" else "")
         if kind:
             _arm(part, kind)
         flags = [f"{part}.{side}_arm_config.port" for side in SIDES] if kind in PAIRS else [f"{part}.port"] * bool(kind)
-        found += [f"--{flag}=emulated" for flag in flags if flag not in given]
-    return found
+        arguments += [f"--{flag}=emulated" for flag in flags if flag not in given]
+    return arguments
 
 
 def _arm(part: str, name: str) -> Arm:
     """Return the arm of LeRobot's type ``name``, or each one of two."""
     known = FOLLOWERS if part == "robot" else LEADERS
-    one = PAIRS.get(name, name)
-    if one not in known:
+    single = PAIRS.get(name, name)
+    if single not in known:
         names = [*known, *(pair for pair, each in PAIRS.items() if each in known)]
         listed = f"{', '.join(names[:-1])} and {names[-1]}"
         raise UserError(f"--{part}.type={name}: a rehearsal can play {listed} only")
-    return known[one]
+    return known[single]
 
 
 def _dicts(config: Any) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

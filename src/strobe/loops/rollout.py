@@ -44,7 +44,7 @@ from strobe.loops.instrument import (
     SLEEP,
     Call,
     LoopWatch,
-    given,
+    argument_of,
     sleeps,
 )
 from strobe.policies import lerobot_policies
@@ -206,7 +206,7 @@ class RolloutWatch(LoopWatch):
         """
         append, engine, used = self.log.append, self._engine, self._call_watch
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
-        rows_of = _got if steps is None else steps.got
+        rows_of = _get_rows if steps is None else steps.get_rows
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -217,17 +217,17 @@ class RolloutWatch(LoopWatch):
                     append(("s", GET_ACTION, start, host_ns(), ident()))
                     raise
                 queue = engine._action_queue
-                held, number, left, at = None if queue is None else queue.queue, self._latest[1], 0, 0
+                held, number, depth, at = None if queue is None else queue.queue, self._latest[1], 0, 0
                 if held is not None and queue is not None:
                     if held is not self._latest[0]:
                         number += 1  # merged this moment
                     at = queue.last_index
-                    left = len(held) - at
+                    depth = len(held) - at
                     if at == 0 and action is not None:
                         number -= 1  # merged since: the action was the last one of the chunk before
                 end = host_ns()
                 values = action if action is None or action.is_cpu else action.tolist()
-                append((_got, start, end, ident(), values, left, number, at - 1, picks))
+                append((_get_rows, start, end, ident(), values, depth, number, at - 1, picks))
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
@@ -277,9 +277,9 @@ class RolloutWatch(LoopWatch):
             result = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            processed = given(args, kwargs, 1, "processed_actions")
-            delay = given(args, kwargs, 2, "real_delay")
-            index = given(args, kwargs, 3, "action_index_before_inference")
+            processed = argument_of(args, kwargs, 1, "processed_actions")
+            delay = argument_of(args, kwargs, 2, "real_delay")
+            index = argument_of(args, kwargs, 3, "action_index_before_inference")
             length, after = (0 if actions is None else len(actions) for actions in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
@@ -300,7 +300,7 @@ class RolloutWatch(LoopWatch):
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
+            append(("taken", host_ns(), id(argument_of(args, kwargs, 1, "values"))))
             self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
 
@@ -341,23 +341,23 @@ class Steps:
         self._processed[name] = start, end
         return [("s", name, start, end, thread)]
 
-    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
-        """Return the events of a call for an action, which returned ``action``; see `_got`."""
+    def get_rows(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
+        """Return the events of a call for an action, which returned ``action``; see `_get_rows`."""
         rows: list[Row] = []
         (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
         if start <= begun <= ready <= over:
             rows = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
-        return [*rows, *_got(start, end, thread, *action)]
+        return [*rows, *_get_rows(start, end, thread, *action)]
 
 
-def _got(
+def _get_rows(
     start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
 ) -> list[Row]:
-    got = int(action is not None)
-    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
-    if got:
+    returned = int(action is not None)
+    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, returned, depth, chunk, position)]
+    if returned:
         rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
-    return [*rows, ("pick", end, got)] if picks else rows
+    return [*rows, ("pick", end, returned)] if picks else rows
 
 
 def strategies() -> Iterable[Any]:

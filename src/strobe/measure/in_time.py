@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strobe.measure.intervals import Array, checked, inflation
+from strobe.measure.statistics import Array, checked, inflation
 from strobe.measure.verdicts import paired_verdict
 from strobe.results.in_time import InTime
 
@@ -28,7 +28,7 @@ def in_time(times: Sequence[float] | Array, within_ms: float, asked: float = ASK
     Each bound of the share is Clopper and Pearson's (Biometrika 26, 1934), and holds with confidence ``level``. Where
     neighbours resemble each other, chunks count for fewer (Korn and Graubard, "Confidence intervals for proportions
     with small expected number of positive counts estimated from survey data", Survey Methodology 24, 1998), by
-    `intervals.inflation`.
+    `statistics.inflation`.
 
     Args:
         times: milliseconds of chunks, in the order in which they were timed.
@@ -88,13 +88,13 @@ class InTimeLooks:
         """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
         values = samples[self.name]
         spent = _AT_FIRST if self._left == 1 else _LATER * self._left
-        found = in_time(values, self.within_ms, self.asked, self._level(spent))
+        judged = in_time(values, self.within_ms, self.asked, self._level(spent))
         self._left -= spent
         self._next = _GROWTH * len(values)
-        if found.outcome == "not judged":
+        if judged.outcome == "not judged":
             return ""
         self._stopped = spent
-        return f"{found.on_time} of {found.chunks} chunks were in time"
+        return f"{judged.on_time} of {judged.chunks} chunks were in time"
 
     def judged(self, times: Sequence[float] | Array) -> InTime:
         """Judge the run, which has ended: at the level of the look that ended it, else with all the error left."""

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strobe.measure.intervals import inflation
+from strobe.measure.statistics import inflation
 from strobe.results.data import Interval
 from strobe.results.dataloader import Rate
 
@@ -27,7 +27,7 @@ _WIDEST = math.log(1000)
 def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     """Samples per second over ``blocks_s``, the seconds that successive blocks of ``block_samples`` took.
 
-    The interval is Student's on the mean of the blocks, wider by what neighbours share (see `intervals.inflation`).
+    The interval is Student's on the mean of the blocks, wider by what neighbours share (see `statistics.inflation`).
     None for fewer than three blocks.
 
     Raises:

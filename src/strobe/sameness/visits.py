@@ -54,7 +54,7 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
     return visits
 
 
-def told(visits: Sequence[Visit]) -> str:
+def describe(visits: Sequence[Visit]) -> str:
     """Describe ``visits`` in a line."""
     observations = len({visit.observation for visit in visits})
     kinds = {

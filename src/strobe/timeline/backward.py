@@ -83,5 +83,5 @@ class Backward:
 
 
 def _in_graph(tree: Any) -> list[Tensor]:
-    found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
-    return list({id(tensor): tensor for tensor in found}.values())
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+    return list({id(tensor): tensor for tensor in tensors}.values())
