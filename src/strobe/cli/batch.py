@@ -59,6 +59,8 @@ DID_NOT = ("out of memory", "timed out")
 
 @dataclass
 class BatchConfig:
+    """Flags of `strobe batch`."""
+
     # The largest size to try.
     largest: int = field(default=1024, metadata=at_least(1))
     # Stop once the gap to a size that does not fit is below this fraction of the size that does.

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class DataloaderConfig(OutputFlags):
+    """Flags of `strobe dataloader`."""
+
     # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
     # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.

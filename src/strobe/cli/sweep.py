@@ -60,6 +60,8 @@ START_S = 15.0  # a cell's start, where none has shown it yet: imports, building
 
 @dataclass
 class SweepConfig:
+    """Flags of `strobe sweep`."""
+
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
     # The grid from a YAML file.

@@ -37,6 +37,8 @@ from strobe.lerobot.argument_names import check
 
 @dataclass
 class TrainConfig(OutputFlags):
+    """Flags of `strobe train`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.

@@ -44,6 +44,8 @@ REFUSED = {
 
 @dataclass
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
+    """Flags of `strobe verify`."""
+
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""

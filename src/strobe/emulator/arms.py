@@ -37,6 +37,7 @@ class Arm:
 
     @property
     def brand(self) -> Brand:
+        """The maker of its servos."""
         return brand_of(next(iter(self.models.values())))
 
 

@@ -76,6 +76,7 @@ class ArmState:
         return [id for id, servo in sorted(self.servos.items()) if servo.torque]
 
     def content(self) -> dict[str, Any]:
+        """Return the state as plain data, for `from_content`."""
         return asdict(self)
 
     @staticmethod
@@ -94,6 +95,8 @@ _Answer = tuple[int, Servo, int, bytes]  # id, servo, error, data: a new id coun
 
 
 class Delivery(NamedTuple):
+    """Bytes for the host, and the second of the monotonic clock at which it gets them."""
+
     due_s: float
     data: bytes
 

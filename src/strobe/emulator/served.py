@@ -56,6 +56,7 @@ class Terminal:
 
     @property
     def port(self) -> str:
+        """The path that a driver opens."""
         return str(self.link)
 
     def read(self) -> bytes:
@@ -154,6 +155,7 @@ class _End(BaseException):
 
 
 def main() -> int:
+    """Emulate the arm that stdin describes, until the end is requested. Return the exit code."""
     for name in _SIGNALS:
         signal.signal(name, _end)
     with contextlib.suppress(_End):

@@ -28,6 +28,7 @@ class Register:
     twos: bool = False
 
     def decode(self, data: bytes | bytearray) -> int:
+        """Return the number that the register's bytes hold."""
         raw = int.from_bytes(data, "little", signed=self.twos)
         if self.sign is None:
             return raw
@@ -215,6 +216,7 @@ class Servo:
 
     @property
     def id(self) -> int:
+        """The number by which the bus addresses it."""
         return self.get(self.model.id)
 
     @property

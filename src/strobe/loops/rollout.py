@@ -87,6 +87,7 @@ class RolloutWatch(LoopWatch):
 
     @property
     def signals(self) -> int:
+        """How many signals asked the run to end; 0 before LeRobot listens for them."""
         return 0 if self._signals is None else self._signals.counter
 
     def __enter__(self) -> Self:

@@ -44,6 +44,7 @@ class Account:
 
     @property
     def gflop(self) -> float:
+        """GFLOP of all dtypes together."""
         return sum(self.flop.values()) / 1e9
 
 

@@ -32,6 +32,7 @@ class Iteration:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the whole."""
         return self.whole.ms
 
 

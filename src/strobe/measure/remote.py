@@ -33,10 +33,12 @@ class Trip:
 
     @property
     def end_ns(self) -> int:
+        """Nanoseconds at which its last leg ends."""
         return self.legs[-1].end_ns
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the whole trip."""
         return (self.end_ns - self.start_ns) / 1e6
 
     def spans(self) -> list[tuple[Leg, int, int]]:

@@ -144,6 +144,7 @@ class BusRead:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the read."""
         return (self.end_ns - self.start_ns) / 1e6
 
 

@@ -65,6 +65,7 @@ class Call:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the call."""
         return (self.end_ns - self.start_ns) / 1e6
 
 

@@ -162,8 +162,8 @@ def _judge(
         what = "median" if share == 0.5 else f"p{100 * share:g}"
         winner.sentence += (
             f" Not judged: {_list([_open(candidate, fixed) for candidate in winner.unjudged])}. "
-            f"The {what} of {len(runs)} cells takes {fewest(len(runs), share)} samples of each, more where neighbours are alike; there are {have} "
-            "(--iterations)."
+            f"The {what} of {len(runs)} cells takes {fewest(len(runs), share)} samples of each, "
+            f"more where neighbours are alike; there are {have} (--iterations)."
         )
     if len(winner.unjudged) < len(others):
         rest = "" if held else " All others are slower." if not winner.unjudged else " The rest is slower."

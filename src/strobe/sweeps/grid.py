@@ -44,6 +44,7 @@ class Cell:
 
     @property
     def label(self) -> str:
+        """The cell's settings in words."""
         return label(self.settings) or "as it is"
 
 

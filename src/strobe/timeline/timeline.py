@@ -33,14 +33,17 @@ class Section:
 
     @property
     def depth(self) -> int:
+        """Sections around it; 0 for one at the top."""
         return len(self.path) - 1
 
     @property
     def host_ms(self) -> float:
+        """Milliseconds on the host."""
         return (self.end_ns - self.start_ns) / 1e6
 
     @property
     def device_ms(self) -> float | None:
+        """Milliseconds on the device; None where it was not timed there."""
         if self.device_start_ns is None or self.device_end_ns is None:
             return None
         return (self.device_end_ns - self.device_start_ns) / 1e6
