@@ -11,13 +11,13 @@ from strobe.sameness.visits import describe, plan
 @given(count=st.integers(1, 40), rtc=st.booleans(), passes=st.integers(1, 3))
 def test_every_observation_is_seen_and_all_but_the_last_are_returned_to(count: int, rtc: bool, passes: int) -> None:
     visits = plan(count, rtc=rtc, passes=passes)
-    plain = [visit.observation for visit in visits if not (visit.rtc or visit.apart)]
+    plain = [visit.observation for visit in visits if not (visit.rtc or visit.isolated)]
     assert set(plain) == set(range(count))
     for pair in range(count - 1):
         assert plain[2 * pair + 2] == pair, "A B A: an earlier observation comes after a newer one"
         assert plain[2 * pair + 1] == pair + 1
     assert any(visit.reset for visit in visits)
-    assert any(visit.apart for visit in visits)
+    assert any(visit.isolated for visit in visits)
     assert any(visit.rtc for visit in visits) == rtc
     assert all(0 <= visit.observation < count for visit in visits)
 

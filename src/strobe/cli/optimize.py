@@ -190,9 +190,9 @@ def _guards(config: OptimizeConfig) -> Guards:
 def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
     guards, count = _guards(config), config.eval.n_episodes
-    if guards.said is not None:
+    if guards.requested is not None:
         try:
-            guards.said.require_figures("features" if isinstance(flags, ModelFlags) else "actions")
+            guards.requested.require_figures("features" if isinstance(flags, ModelFlags) else "actions")
         except UserError as error:
             raise UserError(f"--guard={error}") from None
     if not count:

@@ -202,8 +202,8 @@ class RolloutWatch(LoopWatch):
     def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
         """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
 
-        LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
-        since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
+        LeRobot makes a new action each time and changes none, so the writing thread may read it. It may not read one on
+        a device, since it would wait for that in the middle of other work. A tick leaves out Strobe's own functions.
         """
         append, engine, used = self.log.append, self._engine, self._call_watch
         chunks, ident, own = [0], threading.get_ident, vars(policy).get

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from strobe.measure.in_time import ASKED, in_time
+from strobe.measure.in_time import REQUIRED, in_time
 from strobe.measure.statistics import Array, inflation
 from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
@@ -113,7 +113,7 @@ def why(attempt: Try) -> str:
 
 
 def asynchrony(
-    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), asked: float = ASKED
+    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), required: float = REQUIRED
 ) -> Asynchrony:
     """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
 
@@ -122,20 +122,20 @@ def asynchrony(
     the last action executed of it rests on an observation that is twice the delay old, less one tick.
 
     Args:
-        times: milliseconds of chunks: the delay is the least that ``asked`` of all chunks are shown to keep, or the one
-            that so many of these keep where they are too few to show it. Without them it is the median's.
+        times: milliseconds of chunks. The delay is the least that ``required`` of all chunks are shown to keep, or the
+            one that so many of these keep if they are too few to show it. Without them it is the median's.
     """
     tick_ms = 1e3 / control_hz
     delay = _ticks(latency.total_ms, tick_ms)
     judged: InTime | None = None
     if len(times):
-        seen = delay = max(delay, _ticks(float(np.quantile(times, asked, method="inverted_cdf")), tick_ms))
-        judged = in_time(times, delay * tick_ms, asked)
+        seen = delay = max(delay, _ticks(float(np.quantile(times, required, method="inverted_cdf")), tick_ms))
+        judged = in_time(times, delay * tick_ms, required)
         while judged.outcome != "reached" and delay * tick_ms < max(times):
             delay += 1
-            judged = in_time(times, delay * tick_ms, asked)
+            judged = in_time(times, delay * tick_ms, required)
         if judged.outcome != "reached":
-            delay, judged = seen, in_time(times, seen * tick_ms, asked)
+            delay, judged = seen, in_time(times, seen * tick_ms, required)
     return Asynchrony(
         steps=latency.steps,
         hz=1e3 / latency.total_ms,

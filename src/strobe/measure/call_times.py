@@ -50,7 +50,10 @@ def compare_places(
     paced: Sequence[ThreadUse] = (),
     period_ms: float | None = None,
 ) -> Bench | None:
-    """Calls on the robot beside those on the bench, back to back and at the robot's pace; None for too few on it."""
+    """Return the times of calls on the robot, and on the bench back to back and at the robot's pace.
+
+    None for fewer than `FEWEST` calls on the robot.
+    """
     if len(robot) < FEWEST:
         return None
     here = call_times("robot", robot)

@@ -194,11 +194,11 @@ class Guards:
     """The guard of each effect.
 
     Args:
-        said: the user's own limits; None for those that are usual.
+        requested: the user's own limits; None for those that are usual.
         of_features: whether the subject is a backbone, whose outputs are features and not actions.
     """
 
-    said: Guard | None = None
+    requested: Guard | None = None
     of_features: bool = False
 
     @classmethod
@@ -209,25 +209,25 @@ class Guards:
     def of(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""
         exact = strongest(effects) == "exact"
-        general = self.said if self.said is not None and self.said.limits else None
+        general = self.requested if self.requested is not None and self.requested.limits else None
         if exact:
             return Guard(general.limits if general else (), exact=True)
-        if self.said is not None and (self.said.on_actions or self.said.success_drop is not None):
-            return self.said
+        if self.requested is not None and (self.requested.on_actions or self.requested.success_drop is not None):
+            return self.requested
         return Guard.parse(OF_FEATURES if self.of_features else ROUNDING)
 
     @property
     def success_drop(self) -> float | None:
         """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
-        return self.said.success_drop if self.said is not None else None
+        return self.requested.success_drop if self.requested is not None else None
 
     def lost(self, episodes: PairedEpisodes) -> str:
         """Return why paired episodes refuse the candidate, in words; see `Guard.lost`."""
-        return (self.said or Guard(())).lost(episodes)
+        return (self.requested or Guard(())).lost(episodes)
 
     def __str__(self) -> str:
-        if self.said is not None:
-            return str(self.said)
+        if self.requested is not None:
+            return str(self.requested)
         return BY_EFFECT_OF_FEATURES if self.of_features else BY_EFFECT
 
 

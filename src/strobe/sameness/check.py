@@ -177,12 +177,12 @@ class Sameness:
             if progress is not None:
                 progress(len(after), len(visited))
 
-        staying = [visit for visit in visited if not visit.apart]
+        staying = [visit for visit in visited if not visit.isolated]
         put_on = Variant(variant.name) if on_already else variant
         with self._on(put_on):
             for visit in staying:
                 run(visit)
-        isolated = [visit for visit in visited if visit.apart]
+        isolated = [visit for visit in visited if visit.isolated]
         for visit in isolated:
             with self._on(put_on):
                 run(visit)

@@ -95,14 +95,14 @@ class Bench:
 
         One that is good enough ended the search, and is it. None where every candidate failed.
         """
-        if not found.left:
+        if not found.remaining:
             return None
         if found.good_enough:
-            return found.left[0]
-        best = self.training_rate(found.left[0])
+            return found.remaining[0]
+        best = self.training_rate(found.remaining[0])
         equal = [
             one
-            for one in found.left
+            for one in found.remaining
             if self.training_rate(one).value >= (1 - TIE) * best.value and self.training_rate(one).high >= best.low
         ]
         return min(equal, key=cost)
