@@ -97,7 +97,7 @@ def test_practically_equal_arms_are_not_told_apart_at_any_cost() -> None:
 
 
 def test_nothing_to_search_and_budgets_that_make_no_sense() -> None:
-    assert halve([], lambda arm, budget: exactly(1), first=1, last=1).left == []
+    assert halve([], lambda arm, budget: exactly(1), first=1, last=1).remaining == []
     for first, last in ((0, 1), (2, 1), (-1, 1)):
         with pytest.raises(ValueError, match="budgets"):
             halve(["a"], lambda arm, budget: exactly(1), first=first, last=last)

@@ -97,8 +97,8 @@ class HalvingRung[Arm]:
 class Halved[Arm]:
     """How the search went.
 
-    ``remaining``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them was
-    good enough, which ended the search; ``reason`` says in words why it ended.
+    ``remaining``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them
+    was good enough, which ended the search; ``reason`` says in words why it ended.
     """
 
     remaining: list[Arm] = field(default_factory=list)
