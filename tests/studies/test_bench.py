@@ -50,7 +50,7 @@ class Calls:
         self.on_call: Any = lambda number: None
         self._ended = clock.now
 
-    def again(self) -> ThreadUse:
+    def repeat_call(self) -> ThreadUse:
         self.made += 1
         self.on_call(self.made)
         colder = self.colder if self.clock.now - self._ended > 0.1 else 0

@@ -258,11 +258,11 @@ def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     (tmp_path / NAME).write_text("")
     with pytest.raises(UserError, match=r"line 1 is not a valid request \(episodes.jsonl\)$"):
         parse_latency(f"{tmp_path}")
-    other = tmp_path / "notes.txt"
-    other.write_text("no run\n")
-    with pytest.raises(UserError, match="--latency: ") as caught:
-        parse_latency(f"{other}")
-    assert str(caught.value).count(str(tmp_path)) == 1
+    for name in ("notes.txt", "killed.events"):
+        (tmp_path / name).write_text("no run\n")
+        with pytest.raises(UserError, match=r"^--latency") as caught:
+            parse_latency(f"{tmp_path / name}")
+        assert str(caught.value).count(str(tmp_path)) == 1
 
 
 def test_ticks_are_milliseconds_at_the_simulators_rate():

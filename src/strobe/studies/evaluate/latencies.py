@@ -115,7 +115,7 @@ def _recorded(text: str, run: Path) -> Latency:
     try:
         if episodes.name == episode_log.NAME and episodes.is_file():
             runs = dict(_of_episodes(episodes))
-        elif (folder / EVENTS).is_file() or folder.is_file():
+        elif (folder / EVENTS).is_file() or (folder.is_file() and folder.suffix in (".events", ".gz")):
             runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
         else:
             raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
