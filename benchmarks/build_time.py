@@ -36,7 +36,7 @@ def build(how: str) -> dict[str, float]:
     from strobe.policies.build import build_fast
 
     config = lerobot_policies.config_from_type("pi05", ["--device=cpu", "--dtype=bfloat16"])
-    lerobot_policies._fit(config, inputs.synthetic(config, count=1), {}, [])
+    lerobot_policies._fit_features(config, inputs.synthetic(config, count=1), {}, [])
     with quiet():
         start = time.perf_counter()
         policy = build_fast(lambda: PI05Policy(config)) if how == "fast" else PI05Policy(config)

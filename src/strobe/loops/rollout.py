@@ -25,8 +25,8 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
 from strobe.lerobot import versions
-from strobe.lerobot.action_queue import actions_left
 from strobe.lerobot.flags import joined, parsed, patched_arguments
+from strobe.lerobot.versions import actions_left
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.device_probes import buses_of, cameras_of
 from strobe.loops.event_log import LastError, Log, opener

@@ -22,7 +22,7 @@ from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
 
-from strobe.devices.memory import DeviceMemory, memory_of
+from strobe.devices.accelerators import DeviceMemory, memory_of
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.loops import loader_probes
