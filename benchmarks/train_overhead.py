@@ -151,7 +151,7 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.loops.train_config import patched_arguments
+    from strobe.lerobot.flags import patched_arguments
 
     with patched_arguments(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from strobe.emulator import calibration, faults
+from strobe.emulator import feetech as r
 from strobe.emulator.arm import ArmEnded, EmulatedArm
-from strobe.emulator.feetech import registers as r
-from strobe.emulator.feetech.packets import Feetech, Packet, Parser, build
+from strobe.emulator.feetech import Feetech, Packet, Parser, build
 from strobe.emulator.wire import Instruction
 from strobe.errors import UserError
 

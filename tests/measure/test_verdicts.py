@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from strobe.measure.intervals import centre
+from strobe.measure.statistics import centre
 from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
 
 pairs = st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.001, 1e6)), min_size=1, max_size=40)

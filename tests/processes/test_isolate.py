@@ -16,8 +16,7 @@ from support.hanging import starts_another
 
 from strobe.errors import UserError, install
 from strobe.processes import isolate
-from strobe.processes.isolate import FORKED, FRESH, Ended, Failed, Raised, TooLate, Worker
-from strobe.processes.pool import Pool
+from strobe.processes.isolate import FORKED, FRESH, Ended, Failed, Pool, Raised, TooLate, Worker
 
 TESTS = Path(__file__).parents[1]
 

@@ -18,9 +18,9 @@ from support.broken_datasets import copied, late
 
 from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
+from strobe.measure import memory
 from strobe.measure.sampling import SamplingBudget
-from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.machine import Machine
 from strobe.studies.dataloader import encodings, needs, process, search
@@ -133,7 +133,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
-    monkeypatch.setattr(shared_memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    monkeypatch.setattr(memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
         assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]

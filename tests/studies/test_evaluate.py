@@ -128,7 +128,7 @@ def test_a_file_that_is_none_of_ours_is_a_line(tmp_path):
     with pytest.raises(UserError, match="no evaluation to resume at"):
         EpisodeLog.resume(tmp_path, asked(plan()))
     (tmp_path / NAME).write_text('{"asked"')
-    with pytest.raises(UserError, match="has no complete first line"):
+    with pytest.raises(UserError, match="line 1 is not a valid request; run again without --resume"):
         EpisodeLog.resume(tmp_path, asked(plan()))
     (tmp_path / NAME).unlink()
     EpisodeLog.begin(tmp_path, asked(plan())).close()

@@ -250,8 +250,19 @@ def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     with pytest.raises(UserError, match="no episode has ended in it"):
         parse_latency(str(tmp_path))
     (tmp_path / NAME).write_text("{}\n")
-    with pytest.raises(UserError, match="line 1 is not a valid episode"):
-        parse_latency(f"{tmp_path / NAME}")
+    with pytest.raises(UserError) as caught:
+        parse_latency(f"0,{tmp_path / NAME}")
+    assert str(caught.value) == (
+        f"--latency={tmp_path / NAME}: it is no evaluation: line 1 is not a valid episode (episodes.jsonl)"
+    )
+    (tmp_path / NAME).write_text("")
+    with pytest.raises(UserError, match=r"line 1 is not a valid request \(episodes.jsonl\)$"):
+        parse_latency(f"{tmp_path}")
+    for name in ("notes.txt", "killed.events"):
+        (tmp_path / name).write_text("no run\n")
+        with pytest.raises(UserError, match=r"^--latency") as caught:
+            parse_latency(f"{tmp_path / name}")
+        assert str(caught.value).count(str(tmp_path)) == 1
 
 
 def test_ticks_are_milliseconds_at_the_simulators_rate():

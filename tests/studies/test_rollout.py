@@ -33,7 +33,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.lerobot.flags import patched_arguments
 from strobe.loops import bench_calls, rollout
-from strobe.loops.rollout_config import rollout_config
+from strobe.loops.rollout import rollout_config
 from strobe.policies.standins import stand_ins
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
@@ -151,13 +151,13 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
 
     monkeypatch.setattr(robot, "before", staticmethod(hold_the_interpreter))
     made_again: list[float] = []
-    again = bench_calls.CallWatch.again
+    again = bench_calls.CallWatch.repeat_call
 
     def noted(self):
         made_again.append(time.perf_counter())
         return again(self)
 
-    monkeypatch.setattr(bench_calls.CallWatch, "again", noted)
+    monkeypatch.setattr(bench_calls.CallWatch, "repeat_call", noted)
     given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=4")
     try:
         found = watch(given, tmp_path / "run.events")

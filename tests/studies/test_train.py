@@ -88,7 +88,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.loops.train_config import patched_arguments
+    from strobe.lerobot.flags import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 
@@ -377,10 +377,10 @@ def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
-    from strobe.processes import shared_memory
+    from strobe.measure import memory
 
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shared_memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
     with pytest.raises(UserError, match=r"2 workers × 4 batches of \S+ MiB need .+ of shared memory"):
         trained(dataset, tmp_path / "out")
 
@@ -388,7 +388,7 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.processes.shared_memory import batch_bytes
+    from strobe.measure.memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
     sample = whole[0]

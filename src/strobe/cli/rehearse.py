@@ -56,6 +56,8 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 @dataclass
 class RehearseConfig(OutputFlags):
+    """Flags of `strobe rehearse`."""
+
     # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
     frames: str | None = None
     # Episode of the dataset.

@@ -60,6 +60,8 @@ REFUSED = {
 
 @dataclass
 class RolloutConfig(OutputFlags):
+    """Flags of `strobe rollout`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.

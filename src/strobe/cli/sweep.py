@@ -48,8 +48,7 @@ from strobe.cli.runner import Command, Studied
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
-from strobe.sweeps.given import device_of, without_device
-from strobe.sweeps.grid import Cell, subject_of
+from strobe.sweeps.grid import Cell, device_of, subject_of, without_device
 
 if TYPE_CHECKING:
     from strobe.results.sweep import Sweep
@@ -61,6 +60,8 @@ START_S = 15.0  # a cell's start, where none has shown it yet: imports, building
 
 @dataclass
 class SweepConfig:
+    """Flags of `strobe sweep`."""
+
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
     # The grid from a YAML file.
@@ -111,7 +112,7 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
     if config.dry_run:
         dry_run(study, config, cells, invalid, root)
         return 0
-    from strobe.sweeps.answer import answer
+    from strobe.sweeps.table import answer
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))

@@ -37,6 +37,8 @@ from strobe.lerobot.argument_names import check
 
 @dataclass
 class TrainConfig(OutputFlags):
+    """Flags of `strobe train`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.
@@ -56,7 +58,7 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
-        from strobe.loops.train_config import train_config
+        from strobe.loops.training import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return config, theirs

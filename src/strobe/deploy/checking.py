@@ -189,7 +189,7 @@ def _time(subject: PolicySubject) -> float:
 
 def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
     """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
-    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.apart]
+    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.isolated]
     if chunk_s < SLOW:
         return visits
     guided = [at for at, visit in enumerate(visits) if visit.rtc][:1]

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from strobe.emulator import calibration as cal
 from strobe.emulator import faults as f
-from strobe.emulator.state import ArmState
+from strobe.emulator.bus import ArmState
 from strobe.errors import UserError
 
 _START_S = 30.0

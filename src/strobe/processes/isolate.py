@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Self
 from unittest import mock
 
@@ -244,3 +244,56 @@ def _obey(content: bytes, made: Any) -> tuple[Any, _Answer]:
     except BaseException as error:
         return made, _Answer.failed(error)
     return (value, _Answer(None)) if order.makes else (made, _Answer(value))
+
+
+class Pool(Closing):
+    """``count`` workers, started from nothing at once."""
+
+    def __init__(self, count: int) -> None:
+        self.workers: list[Worker] = []
+        self._busy: set[Worker] = set()
+        try:
+            for _ in range(count):
+                self.workers.append(Worker(FRESH))
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Let each make the object that is called by orders; what goes wrong there, `answer` raises."""
+        for worker in self.workers:
+            worker.make(call, *arguments)
+
+    @property
+    def free(self) -> int:
+        """The number of orders that can be given now."""
+        return len(self.workers) - len(self._busy)
+
+    def order(self, *arguments: Any) -> None:
+        """Let a free worker call what it made; the order waits there while the worker still makes it. Raises Ended."""
+        worker = min((free for free in self.workers if free not in self._busy), key=lambda free: len(free.unanswered))
+        self._busy.add(worker)
+        worker.order("__call__", *arguments)
+
+    def answer(self) -> Any:
+        """Wait for the answer to any order.
+
+        Raises:
+            UserError: a call raised it.
+            Failed: a call raised something else, or a process ended.
+        """
+        while True:
+            ready = wait([worker.connection for worker in self.workers])
+            for worker in self.workers:
+                if worker.connection in ready:
+                    makes, value = worker.receive()
+                    if not makes:
+                        self._busy.remove(worker)
+                        return value
+
+    def close(self) -> None:
+        """End all at once: what they do is lost."""
+        for worker in self.workers:
+            worker.close()
+        self.workers = []
+        self._busy.clear()

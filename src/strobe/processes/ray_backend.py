@@ -100,7 +100,7 @@ class Lost(NamedTuple):
     reasons: list[str]
 
     @property
-    def again(self) -> bool:
+    def may_retry(self) -> bool:
         """Whether the job is to be done again."""
         return len(self.reasons) < LOST_AT_MOST
 

@@ -8,10 +8,9 @@ from typing import Protocol
 
 from lerobot.configs.train import TrainPipelineConfig
 
-from strobe.measure import throughput
+from strobe.measure import memory, throughput
 from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
-from strobe.processes import shared_memory
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
 from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
@@ -57,7 +56,7 @@ class Bench:
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = shared_memory.shared_free()
+        free = memory.shared_free()
         for candidate in self.candidates:
             most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
             refused = _too_little_shared(most, free)
@@ -96,14 +95,14 @@ class Bench:
 
         One that is good enough ended the search, and is it. None where every candidate failed.
         """
-        if not found.left:
+        if not found.remaining:
             return None
         if found.good_enough:
-            return found.left[0]
-        best = self.training_rate(found.left[0])
+            return found.remaining[0]
+        best = self.training_rate(found.remaining[0])
         equal = [
             one
-            for one in found.left
+            for one in found.remaining
             if self.training_rate(one).value >= (1 - TIE) * best.value and self.training_rate(one).high >= best.low
         ]
         return min(equal, key=cost)
@@ -190,5 +189,5 @@ def _too_little_shared(most: int, free: int | None) -> str:
         return ""
     return (
         f"needs up to {most / 2**20:,.0f} MiB of shared memory (workers × prefetch × batch), and "
-        f"{shared_memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
+        f"{memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
     )

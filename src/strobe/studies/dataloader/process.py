@@ -28,9 +28,9 @@ import psutil
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
+from strobe.measure.memory import SHARED
 from strobe.processes.isolate import FORKED, FRESH, Ended, Raised, TooLate, Worker, start_server
 from strobe.processes.lifetime import Closing, end_with
-from strobe.processes.shared_memory import SHARED
 from strobe.results.dataloader import LoaderSettings
 
 PRELOADED = (__name__, "strobe.datasets.train_loader", "lerobot.scripts.lerobot_train")

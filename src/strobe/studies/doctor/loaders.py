@@ -8,8 +8,8 @@ from pathlib import Path
 
 from strobe.datasets.train_loader import VIDEO_BACKENDS
 from strobe.errors import UserError
+from strobe.measure.memory import SHARED, shared_free
 from strobe.processes import isolate
-from strobe.processes.shared_memory import SHARED, shared_free
 from strobe.results.doctor import SelfCheck
 from strobe.studies.doctor import supplies
 

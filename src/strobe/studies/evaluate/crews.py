@@ -18,9 +18,8 @@ from tqdm import tqdm
 
 import strobe
 from strobe.errors import UserError, in_a_line
-from strobe.processes.isolate import Ended, Raised
+from strobe.processes.isolate import Ended, Pool, Raised
 from strobe.processes.lifetime import Closing
-from strobe.processes.pool import Pool
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
 
@@ -151,7 +150,7 @@ class Players(Closing):
                 return line.model_copy(update={"beside": self._fleet.others_on(worker), "node": worker.node})
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
-                if not lost.again:
+                if not lost.may_retry:
                     times = f"{len(reasons)} nodes were lost under it"
                     raise UserError(f"'{name}' on {task}, seed {seed}: {times}; {reasons[-1]}")
                 self._again.append(key)
