@@ -53,7 +53,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
 from strobe.simulators.environments import choose_opengl
-from strobe.studies.episodes import CandidateFailed, Episodes
+from strobe.studies.episodes import CandidateError, Episodes
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of
 
@@ -326,7 +326,7 @@ def play(subject: PolicySubject, changes: list[Variant], rows: list[Row], task: 
             begun = time.perf_counter()
             try:
                 row.episodes, interrupted = episodes.against(change, Unwatched())
-            except CandidateFailed as error:
+            except CandidateError as error:
                 print(f"{change.name}: {error}", flush=True)
                 continue
             took = time.perf_counter() - begun

@@ -186,7 +186,7 @@ def main() -> None:
             seen, machine = isolate.run(
                 look, case, arguments.quick, 3 if arguments.quick else arguments.iterations, limit_s=limit_s
             )
-        except (UserError, isolate.Failed) as error:
+        except (UserError, isolate.IsolatedCallError) as error:
             console.print(f"{case.name}: {error}", markup=False)
             found[case.name] = {"failed": str(error), "holds": False}
             continue

@@ -1,3 +1,5 @@
+"""Verdicts on pairs of samples: how often they are wrong, what they detect, what they say."""
+
 import math
 import re
 

@@ -1,5 +1,7 @@
-"""A replay of made-up rollouts, all in virtual time: it is as what was recorded, foretells another setting, and tells
-the loop's faults from the policy's."""
+"""A replay of made-up rollouts, all in virtual time.
+
+It is as what was recorded, predicts another setting, and separates the loop's faults from the policy's.
+"""
 
 from __future__ import annotations
 

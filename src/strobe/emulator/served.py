@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from strobe.emulator import calibration, faults
 from strobe.emulator.brands import brand_of
-from strobe.emulator.bus import Bus, Delivery, PortGone, bus_of
+from strobe.emulator.bus import Bus, Delivery, UnpluggedError, bus_of
 from strobe.emulator.servo import swing
 from strobe.emulator.terminal import Terminal
 from strobe.emulator.wire import Packet
@@ -61,7 +61,7 @@ def serve(
                 heard = now
             elif bus.unfinished and now - heard >= _QUIET_S:
                 due += bus.quiet(now)
-        except PortGone:
+        except UnpluggedError:
             plugged = False
             due.clear()
             terminal.hang_up()

@@ -34,7 +34,7 @@ class Pool(Closing):
         return len(self.workers) - len(self._busy)
 
     def order(self, *arguments: Any) -> None:
-        """Let a free worker call what it made; the order waits there while the worker still makes it. Raises Ended."""
+        """Let a free worker call what it made; the order waits while it is still made. Raises ProcessEndedError."""
         worker = min((one for one in self.workers if one not in self._busy), key=lambda one: len(one.unanswered))
         self._busy.add(worker)
         worker.order("__call__", *arguments)
@@ -44,7 +44,7 @@ class Pool(Closing):
 
         Raises:
             UserError: a call raised it.
-            Failed: a call raised something else, or a process ended.
+            IsolatedCallError: a call raised something else, or a process ended.
         """
         while True:
             ready = wait([worker.connection for worker in self.workers])

@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import shapes
 from strobe.lerobot.schema.classes import find
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.treatments import known, words, written
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
@@ -59,7 +59,7 @@ def check_words(text: str) -> VariantText:
             check_rtc(pair.partition("=")[0].strip().removeprefix("rtc."), known)
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
-    except Unreadable:  # LeRobot's own class says it, later
+    except UnreadableSourceError:  # LeRobot's own class says it, later
         pass
     return found
 

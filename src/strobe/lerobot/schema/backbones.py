@@ -8,7 +8,7 @@ from functools import cache
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema.classes import Class, bases, find
-from strobe.lerobot.schema.source import Unreadable, module
+from strobe.lerobot.schema.source import UnreadableSourceError, module
 
 _AUTO = "transformers.models.auto"
 FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")  # of --model.*, beside its fields
@@ -16,13 +16,13 @@ FLAGS = ("path", "type", "size", "img_size", "num_frames", "dtype", "predictor")
 
 @cache
 def all_types() -> frozenset[str]:
-    """Return the types of all models. Raises Unreadable."""
+    """Return the types of all models. Raises UnreadableSourceError."""
     return frozenset(_table("configuration_auto", "CONFIG_MAPPING_NAMES"))
 
 
 @cache
 def vision_types() -> tuple[str, ...]:
-    """Return the types that transformers lists as taking images or video, sorted. Raises Unreadable."""
+    """Return the types that transformers lists as taking images or video, sorted. Raises UnreadableSourceError."""
     listed = {
         *_table("modeling_auto", "MODEL_FOR_IMAGE_MAPPING_NAMES"),
         *_table("modeling_auto", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
@@ -35,7 +35,7 @@ def check(kind: str, overrides: Sequence[str]) -> None:
 
     Raises:
         UserError: transformers lists no such type, or its config has no such field.
-        Unreadable: the source does not show them.
+        UnreadableSourceError: the source does not show them.
     """
     if kind not in all_types():
         raise UserError(f"no model type '{kind}': {nearest(kind, vision_types())}")
@@ -53,13 +53,13 @@ def check_names(names: Iterable[str], fields: Iterable[str]) -> None:
 
 
 def fields_of(kind: str) -> frozenset[str]:
-    """Return the fields of a type's config. Raises Unreadable, also if its vision tower has a config of its own."""
+    """Return the fields of a type's config. Raises UnreadableSourceError, also for a vision tower with its own."""
     modules = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
     folder = modules.get(kind, kind.replace("-", "_"))
     config = _table("configuration_auto", "CONFIG_MAPPING_NAMES")[kind]
     names = frozenset(_fields(find(f"transformers.models.{folder}.configuration_{folder}:{config}")))
     if "vision_config" in names:
-        raise Unreadable(f"the vision tower of {kind}")
+        raise UnreadableSourceError(f"the vision tower of {kind}")
     return names
 
 
@@ -76,11 +76,11 @@ def _fields(of: Class) -> set[str]:
 
 
 def _table(name: str, table: str) -> dict[str, str]:
-    """Return ``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises Unreadable."""
+    """Return ``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises UnreadableSourceError."""
     node = module(f"{_AUTO}.{name}").names.get(table)
     if not (isinstance(node, ast.Call) and len(node.args) == 1):
-        raise Unreadable(f"{table} is not written out")
+        raise UnreadableSourceError(f"{table} is not written out")
     try:
         return {str(row[0]): str(row[1]) for row in ast.literal_eval(node.args[0])}
     except (ValueError, TypeError, IndexError):
-        raise Unreadable(f"{table} is not written out") from None
+        raise UnreadableSourceError(f"{table} is not written out") from None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from strobe.lerobot.schema.source import Module, Unreadable, module, resolve
+from strobe.lerobot.schema.source import Module, UnreadableSourceError, module, resolve
 
 # Packages whose classes have no fields; a base from any other has to be imported to be known.
 _WITHOUT_FIELDS = ("abc", "draccus", "enum", "typing", "huggingface_hub", "collections")
@@ -43,11 +43,11 @@ class Field:
 
 
 def find(where: str) -> Class:
-    """Return the class at ``'package.module:Class'``. Raises Unreadable."""
+    """Return the class at ``'package.module:Class'``. Raises UnreadableSourceError."""
     name, _, cls = where.partition(":")
     found_class = class_of(module(name), ast.Name(cls))
     if found_class is None:
-        raise Unreadable(f"no class {where}")
+        raise UnreadableSourceError(f"no class {where}")
     return found_class
 
 
@@ -64,7 +64,7 @@ def class_of(within: Module, expression: ast.expr) -> Class | None:
 
 
 def fields(of: Class) -> dict[str, Field]:
-    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises Unreadable."""
+    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises UnreadableSourceError."""
     return _fields(*of.key, of.module.file.stat().st_mtime_ns, of)
 
 
@@ -84,7 +84,7 @@ def _fields(name: str, cls: str, changed: int, of: Class) -> dict[str, Field]:
 
 
 def bases(of: Class) -> list[Class]:
-    """Return the bases of LeRobot or a plug-in. Raises Unreadable for a base that cannot be read."""
+    """Return the bases of LeRobot or a plug-in. Raises UnreadableSourceError for a base that cannot be read."""
     classes = []
     for base in of.node.bases:
         if isinstance(base, ast.Subscript):  # Generic[T]
@@ -93,7 +93,7 @@ def bases(of: Class) -> list[Class]:
         if cls is not None:
             classes.append(cls)
         elif not _without_fields(of.module, base):
-            raise Unreadable(f"the base {ast.unparse(base)} of {of.name}")
+            raise UnreadableSourceError(f"the base {ast.unparse(base)} of {of.name}")
     return classes
 
 
@@ -155,10 +155,10 @@ def _parsed(text: str) -> ast.expr:
 
 
 def unquoted(annotation: ast.expr) -> ast.expr:
-    """Return an annotation; one that is written as a string, as the expression in it. Raises Unreadable."""
+    """Return an annotation; one that is written as a string, as the expression in it. Raises UnreadableSourceError."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return _parsed(annotation.value)
         except SyntaxError:
-            raise Unreadable(f"the annotation {annotation.value!r}") from None
+            raise UnreadableSourceError(f"the annotation {annotation.value!r}") from None
     return annotation

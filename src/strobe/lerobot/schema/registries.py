@@ -10,7 +10,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from strobe.lerobot.schema.classes import Class, class_of, find, lineage
-from strobe.lerobot.schema.source import Unreadable, file_of, module
+from strobe.lerobot.schema.source import UnreadableSourceError, file_of, module
 
 # LeRobot's own rule for the distributions that it imports (lerobot.utils.import_utils.register_third_party_plugins).
 PLUGINS = ("lerobot_robot_", "lerobot_camera_", "lerobot_teleoperator_", "lerobot_policy_", "lerobot_env_")
@@ -29,7 +29,7 @@ def choices(registry: str) -> dict[str, Class]:
         registry: `POLICY` or `ENVIRONMENT`.
 
     Raises:
-        Unreadable: the source of a plug-in does not show how it registers.
+        UnreadableSourceError: the source of a plug-in does not show how it registers.
     """
     base = find(registry)
     configs: dict[str, Class] = {}
@@ -77,7 +77,7 @@ def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
                 if registry is not None and any(cls.key == base.key for cls in lineage(registry)):
                     configs[called[1]] = Class(source_module, node)
         if not package.startswith("lerobot.") and shown < text.count(b".register_subclass"):
-            raise Unreadable(f"{source} registers in a way of its own")
+            raise UnreadableSourceError(f"{source} registers in a way of its own")
     return configs
 
 

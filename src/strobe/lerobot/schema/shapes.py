@@ -21,7 +21,7 @@ from draccus.parsers.decoding import get_decoding_fn
 
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.classes import Class, Field, class_of, fields, find, is_choice, is_enum
-from strobe.lerobot.schema.source import Module, Unreadable, resolve
+from strobe.lerobot.schema.source import Module, UnreadableSourceError, resolve
 
 _PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
 _REQUEST = "_strobe_request"  # attribute of a shape's object: what it was built from
@@ -39,7 +39,7 @@ UNREAD = Unread()
 
 
 def shape(of: Class) -> type:
-    """Return the shape of a config. Raises Unreadable."""
+    """Return the shape of a config. Raises UnreadableSourceError."""
     if of.key not in _SHAPES:
         parts = [
             (item.name, _type(item.module, item.annotation), _default(item))
@@ -51,7 +51,7 @@ def shape(of: Class) -> type:
 
 
 def options(of: Class) -> list[str]:
-    """Return the names that a config's flags may have, those of inner configs with their dots. Raises Unreadable.
+    """Return the names of a config's flags, those of inner configs with their dots. Raises UnreadableSourceError.
 
     A name that ends in ``.*`` stands for all names that begin so, where a `type` decides which there are.
     """
@@ -72,7 +72,7 @@ def chosen(where: str, kind: str | None) -> Class:
     """Return the config at ``where``, ``'module:Class'``; in a registry, the config of the type ``kind``.
 
     Raises:
-        Unreadable: the source does not show it.
+        UnreadableSourceError: the source does not show it.
         KeyError: there is no such type.
     """
     return registries.choices(where)[kind or ""] if where in registries.FOLDERS else find(where)
@@ -85,7 +85,7 @@ def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any
         path: prefix of the fields' names in messages, such as ``('dataset',)``.
 
     Raises:
-        Unreadable: the source does not show enough of it.
+        UnreadableSourceError: the source does not show enough of it.
         KeyError: there is no such type.
         Exception: draccus's own, for a missing value or one of the wrong kind.
     """
@@ -243,5 +243,5 @@ def _constant(within: Module, name: str) -> Any:
             if definition is not None and isinstance(definition[1], ast.expr)
             else UNREAD
         )
-    except (Unreadable, ValueError):
+    except (UnreadableSourceError, ValueError):
         return UNREAD

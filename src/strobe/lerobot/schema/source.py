@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 
-class Unreadable(Exception):
+class UnreadableSourceError(Exception):
     """The source does not show it in a form that is read here; only importing the module would."""
 
 
@@ -53,10 +53,10 @@ def file_of(name: str) -> Path | None:
 
 
 def module(name: str) -> Module:
-    """Read the module ``name``. Raises Unreadable if it has no source, or none that can be parsed."""
+    """Read the module ``name``. Raises UnreadableSourceError if it has no source, or none that can be parsed."""
     file = file_of(name)
     if file is None:
-        raise Unreadable(f"no source of {name}")
+        raise UnreadableSourceError(f"no source of {name}")
     return _read(name, file, file.stat().st_mtime_ns)
 
 
@@ -65,7 +65,7 @@ def _read(name: str, file: Path, _changed: int) -> Module:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise Unreadable(f"{file}: {error}") from None
+        raise UnreadableSourceError(f"{file}: {error}") from None
     source = Module(name, file)
     _add_names(tree.body, source)
     return source
@@ -107,7 +107,7 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
     Packages other than the module's own are searched only if they are LeRobot's.
 
     Raises:
-        Unreadable: an import that leads to nothing.
+        UnreadableSourceError: an import that leads to nothing.
     """
     seen = set()
     while (within.name, name) not in seen:
@@ -120,8 +120,8 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
         if not origin.startswith("lerobot") and origin.partition(".")[0] != within.name.partition(".")[0]:
             return None
         if not original:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         if file_of(f"{origin}.{original}") is not None and original not in module(origin).names:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         within, name = module(origin), original
-    raise Unreadable(f"{name} of {within.name} goes round in a circle")
+    raise UnreadableSourceError(f"{name} of {within.name} goes round in a circle")

@@ -21,7 +21,7 @@ from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording
-from strobe.treatments.graphs.host_work import Changed, Host
+from strobe.treatments.graphs.host_work import Host, RegionChangedError
 from strobe.treatments.graphs.structure import Structure
 from strobe.treatments.patch import patched
 
@@ -134,7 +134,7 @@ class Regions:
         try:
             with recording(_unseen), put_back(device):
                 replay, made = self._capture.record(warm, run, device)
-        except (RuntimeError, Changed) as error:
+        except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             text = in_a_line(error)

@@ -1,5 +1,7 @@
-"""The small flow policy: a context of the state, and Euler steps of a velocity over it. It wastes on purpose: the
-context is encoded anew in every step."""
+"""The small flow policy: a context of the state, and Euler steps of a velocity over it.
+
+It wastes on purpose: every step encodes the context again.
+"""
 
 from __future__ import annotations
 
