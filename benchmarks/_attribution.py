@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -29,8 +29,8 @@ AGREE, DISTURB = 0.05, 1.01
 class Operators:
     """Per part, milliseconds of one iteration: inside its operators, and from each call's first one to its last."""
 
-    inside: Counter[tuple[str, ...]]
-    extent: Counter[tuple[str, ...]]
+    inside: defaultdict[tuple[str, ...], float]
+    extent: defaultdict[tuple[str, ...], float]
 
 
 class Both:
@@ -50,7 +50,7 @@ class Both:
 
 def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[list[Component], Operators]:
     """One iteration: our components of it, and what torch.profiler saw of the operators in each part."""
-    seen = Operators(Counter(), Counter())
+    seen = Operators(defaultdict(float), defaultdict(float))
 
     def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
         if not event.is_user_annotation:

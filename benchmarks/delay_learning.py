@@ -111,7 +111,8 @@ class Trained:
 
     def engine(self, world: MetaWorld, meta: LeRobotDatasetMetadata, chunks: int) -> dict[str, Any]:
         """Run LeRobot's RTC engine on the environment; whether each chunk continues what was left of the last."""
-        calls, predict = [], self.policy.predict_action_chunk
+        calls: list[tuple[int, Any, Any]] = []
+        predict = self.policy.predict_action_chunk
 
         def recorded(batch: dict[str, Any], **options: Any) -> torch.Tensor:
             chunk = predict(batch, **options)
@@ -119,12 +120,14 @@ class Trained:
             return chunk
 
         self.policy.predict_action_chunk = recorded  # type: ignore[method-assign]
+        robot: Any = SimpleNamespace(robot_type="metaworld", action_features={})  # all that the engine asks of one
         engine = RTCInferenceEngine(
-            self.policy, self.before, self.after, SimpleNamespace(robot_type="metaworld", action_features={}),
+            self.policy, self.before, self.after, robot,
             RTCConfig(execution_horizon=CHUNK - EVERY), meta.features, world.description, meta.fps, "cpu",
             rtc_queue_threshold=EVERY,
         )  # fmt: skip
-        raw, ticks, end = world.reset(1000), 0, time.monotonic() + 60
+        raw: Any = world.reset(1000)
+        ticks, end = 0, time.monotonic() + 60
         engine.start()
         engine.reset()
         engine.notify_observation(seen_by_robot(world, raw))

@@ -48,7 +48,7 @@ def baseline(way: str) -> str:
     return f"sampled/{way.split('/')[1]}"
 
 
-def build(way: str, image: tuple[int, int], device: str, **options: float) -> ACTRelativeRTCPolicy:
+def build(way: str, image: tuple[int, int], device: str, **options: Any) -> ACTRelativeRTCPolicy:
     """The policy in training mode; the weights are the same for every way."""
     training, attention = way.split("/")
     config = ACTRelativeRTCConfig(
@@ -127,6 +127,7 @@ def peak_bytes(policy: ACTRelativeRTCPolicy, batch: dict[str, Tensor], device: s
         both()
         peak = torch.cuda.max_memory_allocated() - before
     policy.zero_grad()
+    assert peak is not None
     return peak
 
 

@@ -126,8 +126,10 @@ def cases(half: bool) -> tuple[Case, ...]:
             "smolvla",
             smolvla_compiled if half else smolvla_engines,
             bar=3.0,
-            more=({"all in OpenVINO": (smolvla_engines, None)} if half else {})
-            | {"with int8": (smolvla_in_openvino(int8(SMOLVLA_VISION)), None)},
+            more={
+                **({"all in OpenVINO": (smolvla_engines, None)} if half else {}),
+                "with int8": (smolvla_in_openvino(int8(SMOLVLA_VISION)), None),
+            },
             exported=SMOLVLA_VISION,
             compiled=half,  # on the machine that was slower in bfloat16, compiling took more than ten minutes
         ),

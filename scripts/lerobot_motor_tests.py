@@ -37,6 +37,7 @@ from lerobot.teleoperators.so_leader import SO101LeaderConfig
 from strobe.emulator import calibration, faults
 from strobe.emulator.arm import EmulatedArm
 from strobe.emulator.bus import Bus
+from strobe.emulator.calibration import Joint
 from strobe.emulator.dynamixel.packets import Dynamixel
 from strobe.emulator.dynamixel.x_series import X_SERIES
 from strobe.emulator.feetech.packets import Feetech
@@ -104,7 +105,7 @@ class EmulatedMotors:
         self.stubs: dict[str, Stub] = {}
         self._wanted: dict[Packet, Stub] = {}
         self._width = width
-        self._bus = Bus(wire, [Servo(model, id) for id, model in enumerate(models, start=1)])
+        self._bus = Bus(wire, [Servo(model, Joint(id)) for id, model in enumerate(models, start=1)])
         self._bus.on_packet = self._arrived
         self._terminal = Terminal()
         self._told, self._end = os.pipe()

@@ -51,8 +51,9 @@ class Time:
         return [round(mark) for mark in marks]
 
     def clocks(self) -> clock.Clocks:
+        device: Any = None if self._device is None else self
         return clock.Clocks(
-            device=None if self._device is None else self,
+            device=device,
             host=lambda: round(self._host(self.true_ns)),
             wall=lambda: round(self.true_ns),
             sleep=self.go_on,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from lerobot.envs.factory import make_env_config
@@ -163,7 +164,7 @@ class Scripted:
 
     def against(self, candidate: Variant, _):
         self.asked.append(candidate.name)
-        lost = self.ends[candidate.name]
+        lost: Any = self.ends[candidate.name]
         if isinstance(lost, Exception):
             raise lost
         if lost is None:

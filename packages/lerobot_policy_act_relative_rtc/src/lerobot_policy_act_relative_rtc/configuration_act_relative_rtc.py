@@ -93,7 +93,7 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.n_obs_steps != 1:
             raise ValueError(f"n_obs_steps must be 1, got {self.n_obs_steps}; the past enters as the state's change")
-        if self.n_action_steps > self.chunk_size:
+        if (self.n_action_steps or 0) > self.chunk_size:
             raise ValueError(f"n_action_steps={self.n_action_steps} is more than chunk_size={self.chunk_size}")
         if self.dim_model % 4 or self.dim_model % self.n_heads:
             raise ValueError(f"dim_model={self.dim_model} must be divisible by 4 and by n_heads={self.n_heads}")

@@ -30,8 +30,9 @@ class Velocity(nn.Module):
 
 
 class SmallFlowPolicy(PreTrainedPolicy):
-    config_class = SmallFlowConfig
-    name = "small_flow"
+    config_class = SmallFlowConfig  # type: ignore[assignment]  # LeRobot declares both as None
+    name = "small_flow"  # type: ignore[assignment]
+    config: SmallFlowConfig
 
     def __init__(self, config: Any, **_: Any) -> None:
         super().__init__(config)
