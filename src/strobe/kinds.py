@@ -86,7 +86,15 @@ class Kind[A: Answer]:
 KINDS: dict[type[Answer], Kind[Any]] = {
     BreakdownResult: Kind[BreakdownResult](
         breakdown,
-        (*cadence.RULES, *parts.RULES, *rtc.RULES, *backbone.RULES, *machine.RULES, *profiles.RULES, *trust.RULES),
+        (
+            *cadence.RULES,
+            *parts.RULES,
+            *rtc.RULES,
+            *backbone.RULES,
+            *machine.RULES,
+            *profiles.RULES,
+            *trust.RULES,
+        ),
         view.plausible,
     ),
     CompareResult: Kind[CompareResult](

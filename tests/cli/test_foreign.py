@@ -1,7 +1,7 @@
 """Somebody else's policy, with a record and a treatment of its own, through every command: one file each is enough.
 
-The package is tests/support/foreign; nothing in Strobe knows its names. Its parts take their time by a clock of the
-test's own.
+The policy is tests/support/foreign, and tests/support/foreign_records holds what Strobe gets of it. Nothing in Strobe
+knows their names. Its parts take their time by a clock of the test's own.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from strobe.results.answer import CompareResult
 from strobe.runs import store
 from strobe.treatments import catalogue
 
-FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
+SUPPORT = Path(__file__).parents[1] / "support"
 SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--skip_counting"]
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The package is installed. A later test in this process does not find it."""
-    monkeypatch.syspath_prepend(str(FOREIGN))
+    for folder in ("foreign", "foreign_records"):
+        monkeypatch.syspath_prepend(str(SUPPORT / folder))
     cached = (lerobot_policies._register_plugins, registry._offered, catalogue.plug_in_entries)
     for function in cached:
         function.cache_clear()

@@ -1,0 +1,93 @@
+"""CONTRIBUTING.md's recipes: its blocks are pasted into a copy of Strobe, and its commands run there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "CONTRIBUTING.md"
+BLOCK = re.compile(r"^```python file=(\S+?)(?: after=(\"[^\n]+\"|'[^\n]+'))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^    (strobe .+)$", re.MULTILINE)
+EXPECTED = re.compile(r"^> (.+)$", re.MULTILINE)
+
+
+@dataclass
+class Recipe:
+    """A section of the page: its blocks in their order, its commands, and what they print between them."""
+
+    title: str
+    text: str
+    blocks: list[tuple[str, str, str]] = field(init=False)
+    commands: list[str] = field(init=False)
+    expected: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.blocks = BLOCK.findall(self.text)
+        outside = BLOCK.sub("", self.text)
+        self.commands, self.expected = COMMAND.findall(outside), EXPECTED.findall(outside)
+
+
+def recipes() -> list[Recipe]:
+    _, *sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [Recipe(title, text) for title, _, text in (section.partition("\n") for section in sections)]
+
+
+def paste(recipe: Recipe, copy: Path) -> None:
+    """Write the recipe's new files, and put each of its lines after the line that the page names."""
+    for name, quoted, code in recipe.blocks:
+        file = copy / name
+        if not quoted:
+            assert not file.exists(), f"{name} is there already"
+            file.write_text(code, encoding="utf-8")
+            continue
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        place = lines.index(f"{quoted[1:-1]}\n")
+        file.write_text("".join([*lines[: place + 1], code, *lines[place + 1 :]]), encoding="utf-8")
+
+
+@pytest.mark.matrix
+def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
+    """One after another, as a reader would. Five processes load torch: the test takes over 5 s for that."""
+    shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    path = os.pathsep.join([str(tmp_path / "src"), str(ROOT / "tests" / "support" / "foreign")])
+    steps = recipes()
+    assert len(steps) == 4
+    for recipe in steps:
+        paste(recipe, tmp_path)
+        printed = ""
+        for command in recipe.commands:
+            words = [word for part in shlex.split(command)[1:] for word in glob(part, tmp_path)]
+            ran = subprocess.run(
+                [sys.executable, "-m", "strobe", *words],
+                cwd=tmp_path,
+                env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+            assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
+            printed += ran.stdout
+        assert recipe.blocks
+        assert recipe.expected
+        for expected in recipe.expected:
+            assert expected in printed, f"{recipe.title}: '{expected}' is not in\n{printed}"
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for check in (["check", "."], ["format", "--check", "."]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "ruff", *check], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def glob(word: str, folder: Path) -> list[str]:
+    """Return the paths that a shell in ``folder`` makes of ``word``."""
+    return [str(path.relative_to(folder)) for path in folder.glob(word)] if "*" in word else [word]
