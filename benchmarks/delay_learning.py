@@ -144,7 +144,9 @@ class Trained:
         del self.policy.predict_action_chunk
         kept = []
         for delay, left, chunk in calls:
-            length = 0 if left is None else min(delay, DELAYS - 1, len(left))
+            if left is None:
+                continue
+            length = min(delay, DELAYS - 1, len(left))
             if length:
                 kept.append(torch.equal(chunk[0, :length], left[:length]))
         exact = len(calls) >= chunks and len(kept) > 0 and all(kept) and not engine.failed

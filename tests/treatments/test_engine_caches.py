@@ -51,9 +51,10 @@ def test_a_cache_that_is_made_comes_out_whole() -> None:
     wanted = filled(2)
     results = played(Reads(), (torch.arange(4.0).reshape(1, 1, 2, 2),), {})
     assert not results.appended
-    made: Any = put_together(results, [])[1]
-    assert type(made) is DynamicCache
-    assert [layer.keys.tolist() for layer in made.layers] == [layer.keys.tolist() for layer in wanted.layers]
+    _, made = put_together(results, [])
+    assert isinstance(made, DynamicCache)
+    layers: Any = made.layers
+    assert [layer.keys.tolist() for layer in layers] == [layer.keys.tolist() for layer in wanted.layers]
     made.update(x, x, 1)
     assert made.get_seq_length(1) == 4, "it grows like any other"
 
