@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "scripts"))  # so that `reference` is found howeve
 import reference  # noqa: E402
 
 # What stands outside docs/ in the repository → its place on the site.
-OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"} | {
+OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"} | {
     str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("packages/*/README.md"))
 }
 _CODE = re.compile(r"<code>([^<]*)</code>")

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
-BLOCK = re.compile(r"^```python file=(\S+?)(?: after=(\"[^\n]+\"|'[^\n]+'))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^`(src/\S+)`, (?:new|after `([^\n]+)`):\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^    (strobe .+)$", re.MULTILINE)
 EXPECTED = re.compile(r"^> (.+)$", re.MULTILINE)
 
@@ -43,14 +43,14 @@ def recipes() -> list[Recipe]:
 
 def paste(recipe: Recipe, copy: Path) -> None:
     """Write the recipe's new files, and put each of its lines after the line that the page names."""
-    for name, quoted, code in recipe.blocks:
+    for name, after, code in recipe.blocks:
         file = copy / name
-        if not quoted:
+        if not after:
             assert not file.exists(), f"{name} is there already"
             file.write_text(code, encoding="utf-8")
             continue
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-        place = lines.index(f"{quoted[1:-1]}\n")
+        place = [line.strip() for line in lines].index(after)
         file.write_text("".join([*lines[: place + 1], code, *lines[place + 1 :]]), encoding="utf-8")
 
 

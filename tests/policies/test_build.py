@@ -11,8 +11,9 @@ from support.tiny_policies import KINDS
 from torch import nn
 
 from strobe.errors import UserError
-from strobe.policies import build, inputs, lerobot_policies, standins, tiny
+from strobe.policies import build, inputs, lerobot_policies, standins
 from strobe.policies.build import FastBuildError, build_fast
+from strobe.policies.families import registry
 from strobe.policies.families.registry import building
 
 
@@ -20,7 +21,7 @@ def both(kind: str, above: int, *overrides: str):
     config: Any = lerobot_policies.config_from_type(kind, ["--device=cpu", *overrides])
     if hasattr(config, "pretrained_backbone_weights"):
         config.pretrained_backbone_weights = None
-    tiny.shrink(config)
+    registry.shrink(config)
     lerobot_policies._fit_features(config, inputs.synthetic(config, tiny=True), {}, [])
     choice = get_policy_class(kind)
     with standins.stand_ins(kind, random_weights=True, tiny=True), building(config, True):

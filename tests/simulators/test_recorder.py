@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from strobe.errors import UserError
-from strobe.lerobot.thread_priority import kept_priority
+from strobe.lerobot.quiet import priority_restored
 from strobe.simulators import scripted_metaworld
 from strobe.simulators.recorder import Scripted, write
 from strobe.simulators.scripted_pusht import record_pusht
@@ -198,7 +198,7 @@ def test_an_encoder_that_makes_the_process_real_time_does_not_leave_it_so(monkey
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: now[0])
     monkeypatch.setattr(os, "sched_getparam", lambda _: now[1])
     monkeypatch.setattr(os, "sched_setscheduler", lambda _, *given: now.__setitem__(slice(None), given))
-    with kept_priority():
+    with priority_restored():
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
         assert now[0] == os.SCHED_FIFO
     assert now[0] == os.SCHED_OTHER

@@ -13,9 +13,8 @@ from lerobot.envs.factory import make_env_config
 from strobe.policies import inputs
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.simulators.camera_use import Looks
-from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.timed_simulator import TimedSimulator
+from strobe.simulators.seldom_rendered import Looks, SeldomRendered
+from strobe.simulators.simulator import TimedSimulator
 from strobe.timeline.probe import Attached
 
 TICKS = 24

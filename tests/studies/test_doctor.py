@@ -23,7 +23,7 @@ from strobe.runs import store
 from strobe.studies.doctor import clock, loaders, noise, steadiness, tools, treatments, versions
 from strobe.studies.doctor.doctor import Areas, doctor
 from strobe.studies.doctor.treatments import Attempt
-from strobe.treatments.graphs.host_work import Kept
+from strobe.treatments.graphs.host_work import EpochCache
 
 
 def outcomes(checks: Iterator[SelfCheck] | list[SelfCheck]) -> dict[str, str]:
@@ -313,7 +313,7 @@ CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop
 def test_a_treatment_that_is_wrong_in_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was there: what a warm-up left is found in the capture, so its work is missing in the graph."""
     assert not treatments.tried(CACHED_IN_A_GRAPH, "cpu").broken
-    monkeypatch.setattr(Kept, "now", lambda self: self)
+    monkeypatch.setattr(EpochCache, "now", lambda self: self)
     found = treatments.judged(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
     assert found.outcome == "fails"
     assert found.name == "prefix_cache=static + graph=loop, pi05 (played on the CPU)"

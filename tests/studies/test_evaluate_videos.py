@@ -61,7 +61,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
 
 
 def test_drawing_between_ticks_is_not_in_the_simulators_times():
-    from strobe.simulators.timed_simulator import RENDER, RESET, STEP, _Stopwatch
+    from strobe.simulators.simulator import RENDER, RESET, STEP, _Stopwatch
     from strobe.timeline.probe import Hook
 
     now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(torch.device("cpu"))

@@ -23,7 +23,7 @@ from strobe.studies.compare import compare
 from strobe.studies.measuring import Options, measure
 from strobe.studies.variants import Wanted, check, compose, parse_variant
 from strobe.treatments import catalogue
-from strobe.treatments.training.step import OptimizerForm
+from strobe.treatments.training_step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
 
 

@@ -21,8 +21,7 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     """A data set of two cameras and two joints at ``root``, as lerobot-record writes it. Returns ``root``."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.lerobot.quiet import muted_stderr, quiet
-    from strobe.lerobot.thread_priority import kept_priority
+    from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
 
     features: dict[str, Any] = {
         name: {"dtype": "video", "shape": (side, side, 3), "names": ["height", "width", "channels"]} for name in CAMERAS
@@ -30,7 +29,7 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     for name in ("observation.state", "action"):
         features[name] = {"dtype": "float32", "shape": (2,), "names": ["x", "y"]}
     random = np.random.default_rng(0)
-    with quiet(), muted_stderr(), kept_priority():
+    with quiet(), muted_stderr(), priority_restored():
         made = LeRobotDataset.create(f"local/{root.name}", FPS, features, root=root, use_videos=True)
         for _ in range(episodes):
             for frame in range(frames):

@@ -29,7 +29,8 @@ from strobe.studies.compare import agree, compare
 from strobe.studies.measuring import Options
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
-from strobe.treatments.engines import cache, engine
+from strobe.treatments.engines import engine
+from strobe.treatments.engines.backends import engines_folder
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
@@ -43,7 +44,7 @@ VISION = f"{JOINT}.paligemma.model.vision_tower"
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = os.environ.get("STROBE_CACHE")
     os.environ["STROBE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield cache.folder()
+    yield engines_folder()
     os.environ.pop("STROBE_CACHE")
     if before is not None:
         os.environ["STROBE_CACHE"] = before

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 from transformers.cache_utils import DynamicCache, StaticCache
 
-from strobe.treatments.engines.caches import Given, is_cache, played, put_together, taken_apart
+from strobe.treatments.engines.recorded import GivenCache, caches_flattened, caches_restored, is_cache, played
 
 
 class Reads(nn.Module):
@@ -31,14 +31,14 @@ def filled(length: int) -> Any:
 def test_a_given_cache_is_appended_to_and_given_back() -> None:
     plain, own, x = filled(3), filled(3), torch.ones(1, 1, 2, 2)
     wanted, _ = Reads()(x, plain)
-    (args, kwargs), caches = taken_apart(((x,), {"past": own}))
+    (args, kwargs), caches = caches_flattened(((x,), {"past": own}))
     assert caches == [own]
     assert all(isinstance(leaf, Tensor) for leaf in tree_flatten((args, kwargs))[0])
     results = played(Reads(), args, kwargs)
-    assert results.value[1] == Given(0)
+    assert results.value[1] == GivenCache(0)
     assert [[number for number, *_ in one.layers] for one in results.appended] == [[0]]
     assert [layer.keys.shape[-2] for layer in own.layers] == [3, 3], "nothing is appended before the results are there"
-    value, back = put_together(results, caches)
+    value, back = caches_restored(results, caches)
     assert back is own
     assert torch.equal(value, wanted)
     for ours, theirs in zip(own.layers, plain.layers, strict=True):
@@ -51,7 +51,7 @@ def test_a_cache_that_is_made_comes_out_whole() -> None:
     wanted = filled(2)
     results = played(Reads(), (torch.arange(4.0).reshape(1, 1, 2, 2),), {})
     assert not results.appended
-    _, made = put_together(results, [])
+    _, made = caches_restored(results, [])
     assert isinstance(made, DynamicCache)
     layers: Any = made.layers
     assert [layer.keys.tolist() for layer in layers] == [layer.keys.tolist() for layer in wanted.layers]

@@ -22,10 +22,9 @@ from strobe.policies.training_step import own_autocast
 from strobe.studies.compare import compare
 from strobe.studies.gradients import gradients
 from strobe.studies.measuring import Options
+from strobe.treatments.levers import LEVERS, lever, parse, worth_trying
 from strobe.treatments.numbers.channels_last import ChannelsLast
-from strobe.treatments.numbers.mixed_precision import MixedPrecision
-from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
-from strobe.treatments.training.step import Accumulate, OptimizerForm
+from strobe.treatments.training_step import Accumulate, MixedPrecision, OptimizerForm
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")

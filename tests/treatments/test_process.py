@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import torch
 
-from strobe.treatments.process.threads import Threads
+from strobe.treatments.process_settings import Threads
 
 # The layout of a heap is chance: beside other work, about one fresh process in six holds its memory in none of the ways
 # that the checks count. What is broken is so in each of them.

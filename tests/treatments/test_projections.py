@@ -107,7 +107,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str) -> None:
         assert torch.allclose(together, chunk(subject, index=index), atol=1e-4)
     assert torch.equal(chunk(subject), plain)
     assert fingerprint(subject.module) == before
-    assert all(not group.apart for group in fused._groups)  # all share their input, cross-attention is not among them
+    assert all(not group.separate for group in fused._groups)  # all share their input; no cross-attention is there
 
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))
@@ -168,7 +168,7 @@ def test_another_input_is_computed_apart_and_soon_everything_is() -> None:
         for given in (None, others, others, others, others, None):
             for ours, theirs in zip(attention(x, given), plain(x, given), strict=True):
                 assert torch.allclose(ours, theirs, rtol=1e-12)
-        assert fused._groups[0].apart
+        assert fused._groups[0].separate
         assert products(lambda: attention(x, others)) == 3
     undo()
 

@@ -62,7 +62,7 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
     live.stage("starting")
     import torch
 
-    from strobe.devices.which import check_device
+    from strobe.devices.accelerators import check_device
     from strobe.studies.doctor import devices
     from strobe.studies.doctor.doctor import AREAS, doctor
 

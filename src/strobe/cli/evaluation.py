@@ -173,7 +173,7 @@ class _Start:
 
 def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.policies.fingerprint import fingerprint
+    from strobe.policies.subject import fingerprint
     from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
     from strobe.studies.evaluate.crews import Workers
     from strobe.studies.evaluate.variants import parse_recipes, parse_steps
@@ -214,7 +214,7 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
 
 def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Request:
     """Return the settings that must match for --resume."""
-    from strobe.policies.fingerprint import fingerprint
+    from strobe.policies.subject import fingerprint
     from strobe.runs.episode_log import Request
 
     settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}

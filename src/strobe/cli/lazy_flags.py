@@ -33,8 +33,7 @@ from strobe.errors import UserError, in_a_line, nearest
 from strobe.findings.thresholds import refusal_of_former
 from strobe.lerobot.quiet import errors_alone
 from strobe.lerobot.schema import registries, shapes
-from strobe.lerobot.schema.classes import Class
-from strobe.lerobot.schema.source import UnreadableSourceError
+from strobe.lerobot.schema.source import Class, UnreadableSourceError
 
 
 class LazyConfig:

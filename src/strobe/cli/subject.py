@@ -14,8 +14,7 @@ from strobe.cli.lazy_flags import one_line, realise
 from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.cli.subject_flags import ModelFlags
-from strobe.policies.folders import check_dataset
-from strobe.policies.options import InputOptions
+from strobe.policies.options import InputOptions, check_dataset
 
 if TYPE_CHECKING:
     from strobe.policies.subject import Phase, Subject

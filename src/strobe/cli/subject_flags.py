@@ -16,12 +16,10 @@ from strobe.cli.live import importing
 from strobe.cli.parse import check_names, pairs, spelt
 from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema import backbones
-from strobe.lerobot.schema.registries import POLICY
+from strobe.lerobot.schema.registries import POLICY, check_backbone
 from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import UnreadableSourceError
-from strobe.policies.folders import check_checkpoint, type_of
-from strobe.policies.options import ModelOptions, PolicyOptions
+from strobe.policies.options import ModelOptions, PolicyOptions, check_checkpoint, type_of
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
 MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
@@ -202,7 +200,7 @@ def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
     if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
         return
     try:
-        backbones.check(kind, overrides)
+        check_backbone(kind, overrides)
     except UnreadableSourceError:  # transformers itself says it, later
         return
 

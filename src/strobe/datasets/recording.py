@@ -44,10 +44,12 @@ class Recording:
 
     @property
     def fps(self) -> float:
+        """Frames in a second."""
         return float(self.info["fps"])
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
+        """Name → shape, dtype and names of the dimensions, as ``meta/info.json`` has them."""
         return self.info["features"]
 
     @property

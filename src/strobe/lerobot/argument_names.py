@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
-from strobe.lerobot.schema.classes import find
-from strobe.lerobot.schema.source import UnreadableSourceError
+from strobe.lerobot.schema.source import UnreadableSourceError, find
 
 # Command whose flags are checked here → its config.
 CONFIGS = {

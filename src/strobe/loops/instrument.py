@@ -20,7 +20,7 @@ from typing import Any, Self
 from lerobot.processor.pipeline import DataProcessorPipeline
 
 from strobe.lerobot import versions
-from strobe.lerobot.thread_priority import scheduling
+from strobe.lerobot.quiet import scheduling
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.device_probes import BusProbe, CameraProbe, cpu_use
 from strobe.loops.event_log import Log

@@ -20,7 +20,7 @@ from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 
 from strobe.lerobot import versions
-from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.versions import actions_left
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.event_log import LastError, Log, opener
 from strobe.loops.events import Row

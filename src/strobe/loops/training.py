@@ -20,7 +20,7 @@ from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
 
-from strobe.devices.memory import DeviceMemory, memory_of
+from strobe.devices.accelerators import DeviceMemory, memory_of
 from strobe.loops import loader_probes
 from strobe.loops.instrument import Instrument
 from strobe.policies.families.registry import family_of

@@ -27,8 +27,8 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.errors import UserError
-from strobe.lerobot.action_queue import actions_left
 from strobe.lerobot.quiet import errors_alone
+from strobe.lerobot.versions import actions_left
 from strobe.loops.event_log import LastError
 from strobe.loops.virtual_rollout import (
     Beat,

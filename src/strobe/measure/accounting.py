@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from strobe.devices.memory import DeviceMemory, memory_of
+from strobe.devices.accelerators import DeviceMemory, memory_of
 from strobe.measure.flop import Operators, name_of, products
 from strobe.measure.traffic import Traffic, stand_in
 from strobe.results.measurement import MemorySource

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from strobe.devices.which import module_of
+from strobe.devices.accelerators import module_of
 from strobe.errors import DISTRIBUTION
 from strobe.results.machine import Machine
 

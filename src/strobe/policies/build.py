@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.devices.memory import memory_of
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored, memory_of
 from strobe.errors import UserError
 
 _FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
@@ -224,7 +223,7 @@ def build_fast(
         UserError: there is too little memory for the weights.
     """
     device = torch.device(device)
-    with put_back(device):
+    with generators_restored(device):
         torch.manual_seed(seed)
         putting_off = _PutOff(device, seed, above)
         with putting_off, warnings.catch_warnings():

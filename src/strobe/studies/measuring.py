@@ -43,7 +43,7 @@ from strobe.studies.rounds import (
 )
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached
-from strobe.treatments.numbers.tf32 import convolutions_in_tf32
+from strobe.treatments.process_settings import convolutions_in_tf32
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Variant
 

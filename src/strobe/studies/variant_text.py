@@ -7,9 +7,8 @@ from pathlib import Path
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import shapes
-from strobe.lerobot.schema.classes import find
-from strobe.lerobot.schema.source import UnreadableSourceError
-from strobe.treatments import known, words, written
+from strobe.lerobot.schema.source import UnreadableSourceError, find
+from strobe.treatments import known, words
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
 
@@ -66,7 +65,7 @@ def check_words(text: str) -> VariantText:
 
 def check_treatments(text: str) -> None:
     """Check the keys of ``'key=value, key=value'``, and values of treatments that take one. Raises UserError."""
-    for spec in written.parse(text, known.known_words()):
+    for spec in words.parse(text, known.known_words()):
         known.check_words(spec)
 
 

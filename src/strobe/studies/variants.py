@@ -17,10 +17,9 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from strobe.errors import UserError, in_a_line
 from strobe.policies.subject import Phase, Subject
 from strobe.studies.variant_text import check_levers, check_rtc, take_apart
-from strobe.treatments import catalogue
+from strobe.treatments import catalogue, levers
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 from strobe.treatments.recipe import RecipeTreatment, rungs_of, with_specs
-from strobe.treatments.training import levers
 from strobe.treatments.treatment import Spec, Treatment, Variant
 from strobe.treatments.words import AUTO, precisions
 

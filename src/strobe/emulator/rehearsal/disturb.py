@@ -16,7 +16,7 @@ from unittest import mock
 
 from strobe.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.emulator.rehearsal.faults import BusFault, Busy, SlowInference
-from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.versions import actions_left
 from strobe.loops import rollout
 from strobe.loops.registry import ROLLOUT
 from strobe.timeline.clock import host_ns

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from strobe.devices.memory import memory_of
+from strobe.devices.accelerators import memory_of
 from strobe.measure.machine import describe
 from strobe.measure.memory import available_bytes
 from strobe.results.doctor import SelfCheck

@@ -25,7 +25,7 @@ from strobe.studies.sameness import visits_of
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
-from strobe.treatments.training.levers import LEVERS, lever
+from strobe.treatments.levers import LEVERS, lever
 from strobe.treatments.treatment import CAPTURED, PROCESS, Entry, Spec, Treatment, Variant
 
 # The policies that treatments are tried on: each entry on the first that it has candidates for.

@@ -13,9 +13,9 @@ import torch
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.policies import lerobot_policies
-from strobe.policies.fingerprint import fingerprint
 from strobe.policies.inputs import Inputs
 from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import fingerprint
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.plan import Plan

@@ -28,8 +28,7 @@ from strobe.results.timing import EpisodeTiming
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played, outcomes_reported
-from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
+from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
 from strobe.studies.evaluate.variants import FIRST, Candidate

@@ -24,8 +24,7 @@ import strobe
 from strobe.errors import in_words
 from strobe.measure.guard import Guards
 from strobe.measure.sequential import MATTERS
-from strobe.policies.fingerprint import fingerprint
-from strobe.policies.subject import Subject
+from strobe.policies.subject import Subject, fingerprint
 from strobe.results.answer import OptimizeResult
 from strobe.results.data import Data, Finite
 from strobe.results.ladder import Rung, Try, TryOutcome

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import strobe
-from strobe.lerobot.thread_priority import REAL_TIME
+from strobe.lerobot.quiet import REAL_TIME
 from strobe.loops.course import CALL, TICK, Course
 from strobe.loops.event_log import opener
 from strobe.loops.events import Scheduled

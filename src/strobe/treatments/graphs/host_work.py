@@ -1,9 +1,9 @@
-"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it asks for.
+"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it draws.
 
 LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
 step, masks from lists, ``zeros(…).to(device)``, ``torch.where`` with numbers). Each is a copy from the host, which a
 capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are kept
-while the region warms up, and reused when it is captured. Noise is drawn anew before each replay, by the same
+while the region warms up, and reused when it is captured. New noise is drawn before each replay, by the same
 calls in the same order, so that a seed means the same as without a graph.
 
 Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the
@@ -109,11 +109,11 @@ class Host(Stepping):
             arrives = isinstance(made, Tensor) and made.device.type == self._device
             self._kept.sent.append((func, made.clone() if arrives and from_host else None))
             return made
-        known, kept = self._next(self._kept.sent, self._sent)
+        known, sent = self._next(self._kept.sent, self._sent)
         self._sent += 1
         if known is not func:
             raise RegionChangedError(f"it calls {func.__name__} where it called {known.__name__}")
-        return func(*args, **kwargs) if kept is None else kept.clone()  # the region may write into it
+        return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
     def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
         if not self._capturing:
@@ -129,21 +129,21 @@ class Host(Stepping):
         return draw.buffer.clone()
 
     @staticmethod
-    def _next(kept: list[Any], index: int) -> Any:
-        if index >= len(kept):
+    def _next(remembered: list[Any], index: int) -> Any:
+        if index >= len(remembered):
             raise RegionChangedError("it sends or draws more than before")
-        return kept[index]
+        return remembered[index]
 
 
 _epoch: object | None = None  # the warm-up or the capture that runs now
 
 
 def in_region() -> bool:
-    """Whether a region is being warmed up or captured: then nothing may be read from the device."""
+    """Return whether a region is being warmed up or captured: then nothing may be read from the device."""
     return _epoch is not None
 
 
-class Kept[K, V](dict[K, V]):
+class EpochCache[K, V](dict[K, V]):
     """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
     Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
@@ -159,6 +159,10 @@ class Kept[K, V](dict[K, V]):
             self.clear()
             self._made_in = _epoch
         return self
+
+    def forget(self) -> None:
+        """Drop all values."""
+        self.clear()
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,14 +183,14 @@ def aside(call: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def stepped_aside() -> Iterator[None]:
     """Inside, the modes of treatments are not in force, as far as no other is on top of them."""
-    left: list[Stepping] = []
+    modes: list[Stepping] = []
     while isinstance(mode := _get_current_function_mode(), Stepping):
         mode.__exit__(None, None, None)
-        left.append(mode)
+        modes.append(mode)
     try:
         yield
     finally:
-        for mode in reversed(left):
+        for mode in reversed(modes):
             mode.__enter__()
 
 

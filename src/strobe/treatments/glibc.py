@@ -1,6 +1,6 @@
 """The heap of glibc, switched while the process runs between its defaults and one that gives nothing back.
 
-glibc maps a large buffer for itself, and hands it back to the kernel when it is freed: the next one is fetched anew,
+glibc maps a large buffer for itself, and hands it back to the kernel when it is freed: the next one is fetched again,
 page by page. mallopt(3) turns that off, for the whole process and from then on. Three things make it a switch that can
 be compared with the defaults in one process, in alternation:
 
@@ -72,20 +72,20 @@ class Heap:
 
     def __init__(self) -> None:
         self.threshold = 0
-        self._wanted = 0
+        self._holders = 0
         self._plain_bytes = 0
         self._plugs: list[int] = []
 
     def keep(self, held: int = 0) -> None:
         """Give nothing back from now on, until `plain` was called as often. ``held``: bytes to have for a start."""
-        self._wanted += 1
-        if self._wanted > 1:
+        self._holders += 1
+        if self._holders > 1:
             return
         if not self.threshold:
-            found: list[int] = []
-            self.threshold = _threshold(found)
+            blocks: list[int] = []
+            self.threshold = _threshold(blocks)
             self._set_plain()
-            _free(found)  # freed now, so that they do not raise the threshold
+            _free(blocks)  # freed now, so that they do not raise the threshold
         self._plain_bytes = _give_back()
         own = _filled()
         self._set(M_MMAP_MAX, 0)
@@ -99,8 +99,8 @@ class Heap:
 
         Return the bytes that were held and free; 0 where others want it kept.
         """
-        self._wanted -= 1
-        if self._wanted:
+        self._holders -= 1
+        if self._holders:
             return 0
         self._set_plain()
         held = _give_back()
@@ -200,7 +200,7 @@ def _threshold(taken: list[int]) -> int:
 
 
 def _is_mapped(size: int, taken: list[int]) -> bool:
-    """Whether a buffer of ``size`` bytes is mapped for itself. Holes in the heap that are as large come first."""
+    """Return whether a buffer of ``size`` bytes is mapped for itself. Holes of that size in the heap come first."""
     while True:
         block, source = _allocated(size)
         taken.append(block)

@@ -17,20 +17,20 @@ MICRO_BATCHES = 4
 
 
 def lever(name: str, value: str = "") -> Treatment:
-    """The treatment ``name``, such as 'amp', with its value, such as 'bf16', or its default. Raises UserError."""
+    """Return the treatment ``name``, such as 'amp', with ``value``, such as 'bf16' or the default. Raises UserError."""
     words.known_lever(name)
     return make({name: True if value.lower() in ("", "true") else value})
 
 
 def parse(text: str) -> list[Variant]:
-    """``'amp=bf16,fused,amp=bf16+fused'``: a variant for each, named as it is written. Raises UserError."""
+    """Return the variants of ``'amp=bf16,fused,amp=bf16+fused'``, each named as it is written. Raises UserError."""
     return [
         Variant(written, tuple(lever(name, value) for name, value in pairs)) for written, pairs in words.levers(text)
     ]
 
 
 def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list[str]]:
-    """Each lever that applies to ``subject``, those for time all together, and why the others do not apply."""
+    """Return each lever that applies to ``subject``, those for time all together, and why the others do not apply."""
     variants, left_out = [], []
     for name in WORTH_TRYING:
         written = f"accumulate={MICRO_BATCHES}" if name == "accumulate" else name
@@ -45,8 +45,8 @@ def worth_trying(subject: Subject, batch_size: int) -> tuple[list[Variant], list
             continue
         variants.append(variant)
     # Compiling once more takes minutes on a CPU, where it buys least.
-    alone = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
-    together = [variant for variant in variants if not variant.name.startswith(alone)]
+    not_combined = ("accumulate",) if subject.device.type == "cuda" else ("accumulate", "compile")
+    together = [variant for variant in variants if not variant.name.startswith(not_combined)]
     if len(together) > 1:
         names = "+".join(variant.name for variant in together)
         # Treatments of its own: compiled code is made for the settings that it first meets.

@@ -1,4 +1,4 @@
-"""A training step computed otherwise: in micro-batches, or with another form of its optimizer."""
+"""A training step computed otherwise: in micro-batches, with another form of its optimizer, in mixed precision."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.treatments.switch import entry
@@ -45,7 +46,7 @@ class Accumulate(Treatment, key="accumulate"):
         return undo
 
 
-def _make(spec: Spec) -> Accumulate:
+def _make_accumulate(spec: Spec) -> Accumulate:
     value = str(spec["accumulate"])
     if not value.isdecimal():
         shown = "?" if spec["accumulate"] is True else value
@@ -53,7 +54,7 @@ def _make(spec: Spec) -> Accumulate:
     return Accumulate(int(value))
 
 
-ACCUMULATE = entry("accumulate", _make)
+ACCUMULATE = entry("accumulate", _make_accumulate)
 
 
 # The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight.
@@ -140,3 +141,82 @@ def _entry(form: str) -> Entry:
 
 
 FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
+
+
+# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train.
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTO = "auto"
+
+
+@dataclass
+class MixedPrecision(Treatment, key="amp"):
+    """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
+
+    dtype: str = AUTO
+    _used: str | None = field(default=None, init=False, repr=False)
+    _flag: str = field(default="", init=False, repr=False)
+    phases = FOR_TRAINING
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*DTYPES, AUTO):
+            raise UserError(f"amp={self.dtype}: {nearest(self.dtype, (*DTYPES, AUTO))}")
+        if self.dtype != AUTO:  # else the device decides, when it is put on
+            self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."),)
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self._used or self.dtype, lerobot_flag=self._flag)
+
+    def apply(self, subject: Subject) -> Undo:
+        owner = policy_of(subject)
+        if self._used is None:
+            device = owner.device.type
+            own = torch.get_autocast_dtype(device)
+            used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
+            _require_one_format(owner, used)
+            self._used = used
+            self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
+            self._flag = _flag(owner, DTYPES[used])
+        training = owner.training
+        before, training.autocast = training.autocast, DTYPES[self._used]
+
+        def undo() -> None:
+            training.autocast = before
+
+        return undo
+
+
+def _require_one_format(subject: PolicySubject, used: str) -> None:
+    """Raise UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
+
+    Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.
+    """
+    held = {parameter.dtype for parameter in subject.module.parameters()}
+    for name, dtype in DTYPES.items():
+        if name != used and dtype in held:
+            where = f"{subject.info.name} has weights in {name}"
+            raise UserError(f"amp={used}: {where}, and autocast joins no tensors of both: amp={name}")
+
+
+def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
+    """Return the flag or command with which ``lerobot-train`` does the same; '' where none does.
+
+    See `subjects.training.own_autocast`.
+    """
+    config: Any = subject.policy.config
+    device, name = subject.device.type, str(dtype).removeprefix("torch.")
+    if device == "cpu" and dtype is torch.float16:  # accelerate refuses it there
+        return ""
+    if hasattr(config, "dtype"):
+        return f"--policy.dtype={name}" if name == "bfloat16" else ""
+    if dtype is torch.get_autocast_dtype(device):
+        return "--policy.use_amp=true"
+    short = next(short for short, known in DTYPES.items() if known is dtype)
+    return f"accelerate launch --mixed_precision={short} $(which lerobot-train)"
+
+
+def _make_amp(spec: Spec) -> MixedPrecision:
+    return MixedPrecision(AUTO if spec["amp"] is True else str(spec["amp"]))
+
+
+AMP = entry("amp", _make_amp)

@@ -1,4 +1,4 @@
-"""Vision towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL (transformers' ``models/qwen*_vl``), each by itself.
+"""Vision towers by themselves: of Qwen2-VL, Qwen2.5-VL, Qwen3-VL (transformers' ``models/qwen*_vl``) and SigLIP 2.
 
 Every block is a part at the first level. A frame of a clip is an image of its own, as it is for a policy.
 """
@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.policies.families.family import Backbone, Family, blocks
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Backbone, Family
 from strobe.timeline.probe import Hook, Probe
 
 # Type → the class of its tower; then the published sizes, by the numbers of their configs on the Hub.
@@ -45,9 +46,7 @@ def probes(tower: Any) -> Sequence[Probe]:
     """Patches, blocks, and the merger that makes a token of four patches."""
     return [
         Probe.module("patch_embed", "patch embedding"),
-        blocks("blocks", "block", level=1),
-        Probe.module("blocks.*.attn", "attention", level=2),
-        Probe.module("blocks.*.mlp", "MLP", level=2),
+        *transformer("blocks", "block", attention="attn", level=1),
         Probe.module("merger", "merger"),
         Probe.module("deepstack_merger_list.*", "deep merger {}", optional=True),
         Probe.method("", "rot_pos_emb", "rotary positions"),
@@ -101,4 +100,51 @@ def _family(kind: str, usual: str) -> Family:
     )
 
 
-FAMILY = (_family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b"))
+# SigLIP 2's vision tower with a free aspect ratio, NaFlex (Tschannen et al. 2025, transformers' ``models/siglip2``).
+# Its variants with a fixed size are of transformers' type ``siglip_vision_model``.
+
+# The published sizes, by the numbers of their configs on the Hub: base is the config's default.
+_SIGLIP2_SIZES: dict[str, dict[str, Any]] = {
+    "tiny": {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128},
+    "base": {},
+    "so400m": {"hidden_size": 1152, "num_hidden_layers": 27, "num_attention_heads": 16, "intermediate_size": 4304},
+}
+
+
+def _siglip2_probes(model: Any) -> Sequence[Probe]:
+    """Patches, blocks, and the head that pools the tokens."""
+    root = "vision_model." if hasattr(model, "vision_model") else ""
+    return [
+        Probe.module(f"{root}embeddings", "patch embedding"),
+        *transformer(f"{root}encoder.layers", "block", level=1),
+        Probe.module(f"{root}post_layernorm", "final norm"),
+        Probe.module(f"{root}head", "pooling head", optional=True),
+    ]
+
+
+def _siglip2_preprocessing(model: Any) -> tuple[Any, list[Hook]]:
+    """Return its own image processor, frames (clips, frames, 3, height, width) → the model's arguments, and probes.
+
+    An image keeps its proportions and has as many patches as a square of ``img_size`` at most.
+    """
+    from transformers import Siglip2ImageProcessor
+
+    processor: Any = Siglip2ImageProcessor(patch_size=model.config.patch_size)
+    hooks = [Hook(processor, "resize", "resize"), Hook(processor, "rescale_and_normalize", "rescale and normalise")]
+    patches = (model.img_size // model.config.patch_size) ** 2
+
+    def prepare(frames: Tensor) -> dict[str, Tensor]:
+        return dict(processor(list(frames.flatten(0, 1)), max_num_patches=patches, return_tensors="pt"))
+
+    return prepare, hooks
+
+
+_SIGLIP2 = Family(
+    "siglip2",
+    ("siglip2_vision_model",),
+    _siglip2_probes,
+    costly=("encoder.layers",),
+    backbone=Backbone(sizes=_SIGLIP2_SIZES, usual="base", preprocessing=_siglip2_preprocessing),
+)
+
+FAMILY = (_family("qwen2_vl", "2b"), _family("qwen2_5_vl", "3b"), _family("qwen3_vl", "2b"), _SIGLIP2)
