@@ -61,6 +61,7 @@ def test_the_unit_does_not_matter(judge, samples, factor):
     assert judge(first * factor, second * factor).ratio == pytest.approx(judge(first, second).ratio)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
 @pytest.mark.parametrize("count", [20, 60])
 def test_the_same_thing_is_seldom_told_apart(noise, count):
@@ -71,6 +72,7 @@ def test_the_same_thing_is_seldom_told_apart(noise, count):
     assert claims <= 0.04 * 300
 
 
+@pytest.mark.long
 def test_drift_common_to_both_cancels():
     random = np.random.default_rng(1)
     claims = found = 0
@@ -102,6 +104,7 @@ def test_three_percent_is_found(noise):
     assert found >= 180
 
 
+@pytest.mark.long
 def test_interval_covers_the_true_ratio():
     random = np.random.default_rng(4)
     covered = 0

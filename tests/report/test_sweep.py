@@ -6,12 +6,12 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
-from report.conftest import Browse
+from hypothesis import HealthCheck, given, settings
 from support import example_sweeps as examples
 from support.any_result import sweeps
 from support.approved import approve_cases
-from support.health import EVERY_CHECK
+from support.browser import Browse
+from support.examples import scaled
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, without_policy
 
@@ -31,7 +31,7 @@ def column(table: Table, title: str) -> list[str | None]:
     return [row.cells[titles(table).index(title)] for row in table.rows]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=EVERY_CHECK)
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(answer=sweeps)
 def test_any_sweep_can_be_shown(answer: Sweep):
     assert printed(answer)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results
-from support.health import EVERY_CHECK
+from support.examples import scaled
 from support.shown import printed
 
 from strobe import kinds
@@ -20,7 +20,7 @@ from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=EVERY_CHECK)
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(answer=results)
 def test_any_result_can_be_shown(answer: Result):
     assert printed(answer)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.matrix import matrix
 
 from strobe.measure.guard import Guards
 from strobe.policies.loading import load_subject
@@ -83,7 +84,7 @@ def test_a_policy_without_words_keeps_its_prompt_and_its_cameras() -> None:
     assert all("observation.images.wrist" in one for one in checks.observations)
 
 
-@pytest.mark.parametrize("kind", ["act", "pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "act", "smolvla"], keep=2))
 def test_the_untouched_policy_is_the_same_as_itself_to_the_bit(kind: str) -> None:
     agreement = same(kind).check(Variant("as it is"), plan(4, rtc=same(kind).rtc))
     assert agreement.worst == 0

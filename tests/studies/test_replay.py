@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from support.made_up_rollout import MS, header, motion, rtc, sync
+from support.matrix import matrix
 
 from strobe.cli.main import main
 from strobe.kinds import advise, document
@@ -141,7 +142,7 @@ def test_a_reset_empties_the_queue_and_the_run_goes_on():
     assert all(sent[36:])
 
 
-@pytest.mark.parametrize(("recorded_at", "asked"), [(4, 9), (25, 4), (9, 25)])
+@pytest.mark.parametrize(("recorded_at", "asked"), matrix([(4, 9), (25, 4), (9, 25)]))
 def test_a_run_at_one_threshold_foretells_a_run_at_another(recorded_at, asked):
     found = run_of(varied(1), threshold=recorded_at)
     truth = run_of(varied(2), threshold=asked)

@@ -141,10 +141,10 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
     def hold_the_interpreter(tick: int) -> None:
         def spin() -> None:
             while not run_over.is_set():
-                until = time.perf_counter() + 0.02
+                until = time.perf_counter() + 0.04  # so long that nearly every call meets it, of however few
                 while time.perf_counter() < until:  # whoever gives the interpreter away gets it back 5 ms later
                     sum(range(1000))
-                time.sleep(0.04)
+                time.sleep(0.02)
 
         if tick == 1:
             threading.Thread(target=spin, daemon=True).start()
@@ -158,7 +158,7 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
         return again(self)
 
     monkeypatch.setattr(bench_calls.CallWatch, "again", noted)
-    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=2")
+    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=4")
     try:
         found = watch(given, tmp_path / "run.events")
     finally:

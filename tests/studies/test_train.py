@@ -22,6 +22,7 @@ import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from lerobot.policies.act.modeling_act import ACTPolicy
 from support.broken_datasets import late, number
+from support.matrix import matrix
 from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
@@ -337,7 +338,7 @@ def damaged(dataset, tmp_path):
     return Path(shutil.copytree(dataset, tmp_path / "damaged"))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", matrix([1, 0]))
 def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
     (video,) = damaged.glob("videos/*/*/*.mp4")
     video.write_bytes(video.read_bytes()[:3000])
@@ -347,7 +348,7 @@ def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
         trained(damaged, tmp_path / "out", workers=workers)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", matrix([1, 0]))
 def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []

@@ -117,7 +117,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance
 
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act"]))
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("dtype", matrix(["bf16", "fp16"]))
 def test_under_another_precision(kind: str, dtype: str) -> None:
     subject = tiny(kind)
     plain = chunk(subject)
