@@ -8,8 +8,8 @@ import pytest
 from support.scripts import load_script
 
 # What the list hides today. These numbers only go down: .venv/bin/python scripts/offenders.py --show
-MOST_FILES = 138
-MOST_OFFENCES = {"D101": 36, "D102": 230, "D103": 19, "D104": 5, "PLR0915": 1}
+MOST_FILES = 125
+MOST_OFFENCES = {"D101": 36, "D102": 215, "D103": 13, "D104": 5, "PLR0915": 1}
 
 offenders = load_script("offenders")
 

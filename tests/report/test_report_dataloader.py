@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from support.any_result import loaders
 from support.browser import Browse
 from support.example_loader import starved
@@ -17,7 +17,7 @@ from strobe.results.dataloader import Dataloader, Encoding, StartUp
 from strobe.runs import store
 
 
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=loaders)
 def test_any_search_can_be_shown_and_kept(answer: Dataloader, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert printed(answer)

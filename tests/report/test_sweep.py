@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from support import example_sweeps as examples
 from support.any_result import sweeps
 from support.approved import approve_cases
@@ -31,7 +31,7 @@ def column(table: Table, title: str) -> list[str | None]:
     return [row.cells[titles(table).index(title)] for row in table.rows]
 
 
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=sweeps)
 def test_any_sweep_can_be_shown(answer: Sweep):
     assert printed(answer)

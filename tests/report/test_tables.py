@@ -20,7 +20,7 @@ from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
 
 
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=results)
 def test_any_result_can_be_shown(answer: Result):
     assert printed(answer)
