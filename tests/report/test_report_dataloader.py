@@ -8,6 +8,7 @@ from support.any_result import loaders
 from support.browser import Browse
 from support.example_loader import starved
 from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.shown import drawn, printed, root
 
 from strobe import kinds

@@ -12,6 +12,7 @@ from support.any_result import sweeps
 from support.approved import approve_cases
 from support.browser import Browse
 from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, without_policy
 

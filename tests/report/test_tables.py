@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results
 from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.shown import printed
 
 from strobe import kinds

@@ -14,6 +14,7 @@ from support.any_result import results, sweeps
 from support.example_budget import missed
 from support.example_loader import starved
 from support.examples import scaled
+from support.health import EVERY_CHECK
 
 from strobe.errors import UserError
 from strobe.results.answer import Result
