@@ -64,7 +64,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         asked = ["breakdown", *FLAGS, f"--grid=seed={','.join(str(seed) for seed in range(count))}"]
-        sweep.refused(*sweep.read(asked)[::2])  # brings LeRobot in, once
+        study, _, cells = sweep.read(asked)
+        sweep.refused(study, cells)  # brings LeRobot in, once
         once = {"the driver's start": time.time() - psutil.Process().create_time()}
 
         start = time.perf_counter()

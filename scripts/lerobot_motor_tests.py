@@ -37,6 +37,7 @@ from lerobot.teleoperators.so_leader import SO101LeaderConfig
 from strobe.emulator import calibration, faults
 from strobe.emulator.arm import EmulatedArm
 from strobe.emulator.bus import Bus
+from strobe.emulator.calibration import Joint
 from strobe.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.emulator.feetech import STS3215, Feetech
 from strobe.emulator.served import Terminal, serve
@@ -100,7 +101,7 @@ class EmulatedMotors:
         self.stubs: dict[str, Stub] = {}
         self._wanted: dict[Packet, Stub] = {}
         self._width = width
-        self._bus = Bus(wire, [Servo(model, id) for id, model in enumerate(models, start=1)])
+        self._bus = Bus(wire, [Servo(model, Joint(id)) for id, model in enumerate(models, start=1)])
         self._bus.on_packet = self._arrived
         self._terminal = Terminal()
         self._told, self._end = os.pipe()

@@ -1,5 +1,7 @@
-"""Every answer that can be kept has its outline, its plots and its rules, and another package's rules know for whom
-they are."""
+"""Every answer that can be kept has its outline, its plots and its rules.
+
+Another package's rules name the answers that they are for.
+"""
 
 from __future__ import annotations
 

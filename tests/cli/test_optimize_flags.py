@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from support.refused import assert_refused
+from support.stored import stored
 
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
+from strobe.results.answer import OptimizeResult
 from strobe.results.machine import Ceiling
 from strobe.runs import store
 
@@ -57,7 +59,7 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     argv += ["--iterations=12", "--threads=1", f"--output_dir={tmp_path / 'runs'}"]
     assert main([*argv, f"--recipe_out={tmp_path / 'mine' / 'fast.yaml'}"]) == 0
     folder = only(tmp_path)
-    result = store.load(folder)
+    result = stored(OptimizeResult, folder)
     assert result.study == "optimize"
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "policy.num_steps=2"]
     assert result.ladder.guard == "cosine>=-1"
@@ -90,7 +92,7 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--only=guidance"]
     argv += ["--rtc.execution_horizon=10", "--target_hz=5000", "--time_limit=40", "--skip_counting", "--threads=1"]
     assert main([*argv, f"--output_dir={tmp_path}", "--iterations=8"]) == 0
-    result = store.load(only(tmp_path))
+    result = stored(OptimizeResult, only(tmp_path))
     (tried,) = {one.treatment: one for one in result.ladder.tries}.values()
     assert (tried.treatment, tried.part) == ("guidance=closed form", "RTC step")
     assert tried.agreement.largest_error == 0
@@ -113,7 +115,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     argv += ["--iterations=8", "--threads=1", "--skip_counting", f"--output_dir={tmp_path}"]
     assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3", "--full"]) == 0
     folder = only(tmp_path)
-    result = store.load(folder)
+    result = stored(OptimizeResult, folder)
     (judged,) = result.episodes
     assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")

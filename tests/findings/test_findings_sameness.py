@@ -16,7 +16,7 @@ from strobe.findings import sameness
 from strobe.findings.rules import run
 from strobe.kinds import advise
 from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, OptimizeResult, Result
+from strobe.results.answer import CompareResult, OptimizeResult
 from strobe.results.ladder import Try
 
 OURS = {
@@ -203,6 +203,6 @@ def test_a_precision_is_judged_by_spreads_where_there_are_some():
 @settings(
     max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-def test_no_rule_fails_on_any_agreement(made: Result):
+def test_no_rule_fails_on_any_agreement(made: Any):
     for finding in run(sameness.RULES, made):
         assert finding.rule != "rule-failed", finding.seen

@@ -1,3 +1,5 @@
+"""The rules as a whole: their order, their thresholds, those of other packages, and any valid result."""
+
 import math
 from importlib.metadata import EntryPoint
 from pathlib import Path

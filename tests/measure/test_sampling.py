@@ -1,3 +1,5 @@
+"""Rounds of samples: their order, their warm-up, and when they stop."""
+
 from collections.abc import Callable
 
 import numpy as np

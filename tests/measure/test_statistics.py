@@ -1,3 +1,5 @@
+"""Summaries, intervals, warm-up and drift, on numbers with known properties."""
+
 import numpy as np
 import pytest
 from hypothesis import given

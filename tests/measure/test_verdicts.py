@@ -1,5 +1,8 @@
+"""Verdicts on pairs of samples: how often they are wrong, what they detect, what they say."""
+
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,7 +117,7 @@ def test_interval_covers_the_true_ratio():
 def test_the_sentences():
     random = np.random.default_rng(5)
     first = random.normal(10, 0.1, 50)
-    names = {"baseline_name": "no rtc", "candidate_name": "rtc"}
+    names: dict[str, Any] = {"baseline_name": "no rtc", "candidate_name": "rtc"}
     slower = paired_verdict(first, first * random.normal(1.10, 0.02, 50), **names)
     assert slower.kind == "slower"
     assert slower.sentence.startswith("rtc is slower than no rtc by ")

@@ -1,5 +1,7 @@
-"""The bench beside the robot: the difference is given to its cause, and whatever happens on the bench, what the robot
-showed is kept. Causes are judged on made-up figures; of the real run only that they are there."""
+"""The bench beside the robot: the difference is given to its cause, and what the robot showed is kept.
+
+Causes are judged on made-up figures; of the real run only that they are there.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from strobe.studies.dataloader.chosen import changes, what_ifs
 from strobe.studies.dataloader.dataset import facts_of
 from strobe.studies.dataloader.encodings import ImageFormat
 from strobe.studies.dataloader.needs import StepNeeds
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.measuring import Silent
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.sample(0.01)
         assert halted(worker), "it waits without taking time"
         worker.kill()
-        with pytest.raises(LoaderFailed, match=r"worker.*(killed|exited)"):
+        with pytest.raises(LoaderError, match=r"worker.*(killed|exited)"):
             process.sample(5)
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.patience_s = 0.5
         process.worker_pids = []  # nobody wakes it
         worker.suspend()
-        with pytest.raises(LoaderFailed, match=r"hung: no batch for 0\.5 s"):
+        with pytest.raises(LoaderError, match=r"hung: no batch for 0\.5 s"):
             process.sample(0.1)
     assert ended(worker), "closing ends a halted worker"
 

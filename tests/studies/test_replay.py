@@ -1,5 +1,7 @@
-"""A replay of made-up rollouts, all in virtual time: it is as what was recorded, foretells another setting, and tells
-the loop's faults from the policy's."""
+"""A replay of made-up rollouts, all in virtual time.
+
+It is as what was recorded, predicts another setting, and separates the loop's faults from the policy's.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def varied(seed: int, median: float = 330.0, spread: float = 0.35):
 
 
 def run_of(latency_ms, *, threshold: int = 5, seconds: float = 25.0, **facts: Any) -> RecordedRun:
-    facts = header(threshold=threshold, **facts)
-    return recorded_run(facts, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
+    made = header(threshold=threshold, **facts)
+    return recorded_run(made, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
 
 
 def replay_of(found: RecordedRun, *, options: Options = FEW, **changes: Any) -> ReplayResult:

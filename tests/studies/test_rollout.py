@@ -1,6 +1,6 @@
-"""strobe rollout on LeRobot's own loop, with a robot without hardware: what it is told stays the same, whatever ends
-the run it is put to rest, and what was recorded is kept.
+"""strobe rollout on LeRobot's own loop, with a robot without hardware.
 
+What the robot is told stays the same, whatever ends the run it is put to rest, and what was recorded is kept.
 Only one of these looks at times: a planted pause of 0.7 s, judged against calls of a few hundredths.
 """
 

@@ -15,6 +15,7 @@ import time
 import types
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 import torch
@@ -139,7 +140,8 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     both = [next(c for c in step.components if c.path == [way, "backbone"]) for way in ("forward", "backward")]
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
-    assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
+    data: Any = torch.utils.data
+    assert "_worker_loop" in repr(data._utils.worker._worker_loop)
     assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
@@ -322,7 +324,7 @@ def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
     ],
 )
 def test_what_a_policy_does_wrong_is_told_as_everywhere(raised, said, dataset, tmp_path, monkeypatch):
-    plug_in = types.ModuleType("lerobot_policy_made_up")
+    plug_in: Any = types.ModuleType("lerobot_policy_made_up")
     exec("def forward(self, batch):\n    repo_id = 'some/weights'\n    raise error\n", vars(plug_in))
     plug_in.error = raised
     monkeypatch.setattr(ACTPolicy, "forward", plug_in.forward)
@@ -391,7 +393,7 @@ def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from strobe.measure.memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
-    sample = whole[0]
+    sample: Any = whole[0]
     held = sum(v.numel() * v.element_size() for v in sample.values() if isinstance(v, torch.Tensor))
     assert batch_bytes(whole, 1) == pytest.approx(held, rel=0.01)
 

@@ -22,10 +22,12 @@ CHECKS = Path(__file__).parents[1] / "support" / "process_checks.py"
 
 def test_memory_and_threads_are_switched_and_put_back_in_a_fresh_process():
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(CHECKS)]
+    done = None
     for _ in range(TRIES):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             break
+    assert done is not None
     assert done.returncode == 0, done.stdout[-4000:]
     assert "[100%]" in done.stdout
 

@@ -1,4 +1,4 @@
-"""strobe sweep: one study over a grid of settings, one table.
+r"""strobe sweep: one study over a grid of settings, one table.
 
 Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
 context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
@@ -9,7 +9,7 @@ A cell is saved when it ends. Interrupted or killed, the same command goes on wh
 the cells that fit.
 
 Examples:
-  strobe sweep breakdown --policy.type=act --phases='[training forward]' \\
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' \
       --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
   strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
   strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10

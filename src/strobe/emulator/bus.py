@@ -101,7 +101,7 @@ class Delivery(NamedTuple):
     data: bytes
 
 
-class PortGone(Exception):
+class UnpluggedError(Exception):
     """The adapter left the host."""
 
 
@@ -132,7 +132,7 @@ class Bus:
         self._last_due = 0.0
 
     def receive(self, data: bytes, now: float) -> list[Delivery]:
-        """Return answers to the requests that ``data`` completes. Raises PortGone if a fault unplugs the adapter."""
+        """Return answers to the requests that ``data`` completes. Raises UnpluggedError if a fault says so."""
         return [each for packet in self._parser.feed(data) for each in self._obey(packet, now)]
 
     def plant(self, fault: f.Fault) -> None:
@@ -183,7 +183,7 @@ class Bus:
         addressed = [id for id in ids if id in self.servos]
         met = self.faults.strike(request.kind, addressed)
         if any(isinstance(fault, f.Unplugged) for fault in met):
-            raise PortGone
+            raise UnpluggedError
         dead = {id for id in addressed for fault in met if isinstance(fault, f.Dead) and fault.touches(id)}
         alive = [id for id in addressed if id not in dead]
         for id in alive:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from strobe.emulator import calibration, faults
-from strobe.emulator.bus import Bus, Delivery, PortGone, brand_of, bus_of
+from strobe.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
 from strobe.emulator.servo import swing
 from strobe.emulator.wire import Packet
 from strobe.errors import UserError, in_words
@@ -136,7 +136,7 @@ def serve(
                 heard = now
             elif bus.unfinished and now - heard >= _QUIET_S:
                 due += bus.quiet(now)
-        except PortGone:
+        except UnpluggedError:
             plugged = False
             due.clear()
             terminal.hang_up()

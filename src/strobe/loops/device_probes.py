@@ -89,9 +89,9 @@ def _sampled(frame: Any) -> bytes:
 
 
 class BusProbe:
-    """Reports each `sync_read` of a bus to ``append``: its section, and the event bus, start, end, lost, damaged,
-    waiting, cpu, waited, arm.
+    """Reports each `sync_read` of a bus to ``append``: its section, and one event.
 
+    The event is: bus, start, end, lost, damaged, waiting, cpu, waited, arm.
     lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
     the port's input before the question, -1 where the port does not tell. cpu, waited: nanoseconds that the thread ran,
     and that it waited for a CPU, -1 unknown. arm: its name, where the robot has several; '' else.

@@ -289,8 +289,7 @@ def _pettitt_split(series: Array) -> int:
 
 
 def _modes(array: Array) -> str | None:
-    """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of
-    it."""
+    """Two groups of samples with a gap between: Otsu's threshold (1979) on the logarithms explains most of it."""
     times = np.sort(array)
     ordered = np.log(np.maximum(times, np.finfo(float).tiny))
     count = len(ordered)

@@ -38,17 +38,17 @@ EXECUTION = (
 )
 
 
-class CallFailed(UserError):
+class PolicyCallError(UserError):
     """A call of a check failed. Its message is one line that names the call."""
 
 
 @contextmanager
 def _naming_the_failure(what: str) -> Iterator[None]:
-    """Raises CallFailed, a line that begins with ``what``, for whatever fails inside."""
+    """Raises PolicyCallError, a line that begins with ``what``, for whatever fails inside."""
     try:
         yield
     except Exception as error:
-        raise CallFailed(f"{what}: {in_a_line(error, 200)}") from error
+        raise PolicyCallError(f"{what}: {in_a_line(error, 200)}") from error
 
 
 def affordable(seconds: float, chunk_s: float) -> int:
@@ -119,7 +119,7 @@ class Sameness:
         What it fails on is left out of all that follows, and is in `notes`.
 
         Raises:
-            CallFailed: it fails on every observation.
+            PolicyCallError: it fails on every observation.
         """
         wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
         missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
@@ -133,7 +133,9 @@ class Sameness:
                     if progress is not None:
                         progress(done, len(missing))
         if not any(not rtc for _, rtc in self._chunks):
-            raise CallFailed(f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}")
+            raise PolicyCallError(
+                f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}"
+            )
 
     def _plain(self, count: int) -> list[int]:
         """The first ``count`` observations that the untouched policy takes."""
@@ -156,7 +158,7 @@ class Sameness:
 
         Raises:
             UserError: a treatment does not apply.
-            CallFailed: a call fails that does not fail without the treatments, or gives a chunk of another shape.
+            PolicyCallError: a call fails that does not fail without the treatments, or gives a chunk of another shape.
         """
         self.prepare(visits)
         scale = self.scale
@@ -171,7 +173,9 @@ class Sameness:
             if variant.changes_execution:
                 (expected,), (chunk,) = in_common([expected], [chunk])
             if chunk.shape != expected.shape:
-                raise CallFailed(f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments")
+                raise PolicyCallError(
+                    f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments"
+                )
             before.append(expected)
             after.append(chunk)
             if progress is not None:
@@ -206,12 +210,12 @@ class Sameness:
             None for another noise draw of a policy that draws none, and where the policy fails: `notes` say so.
 
         Raises:
-            CallFailed: it fails on every observation.
+            PolicyCallError: it fails on every observation.
         """
         self.prepare([Visit(index) for index in range(self.count)], progress)
         try:
             return self._yardstick(name, count, progress)
-        except CallFailed as error:
+        except PolicyCallError as error:
             self._unmeasured.append(str(error))
             return None
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from strobe.emulator.arm import ArmEnded, EmulatedArm
+from strobe.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.emulator.rehearsal.faults import BusFault, Busy, SlowInference
 from strobe.lerobot.versions import actions_left
 from strobe.loops import rollout
@@ -185,7 +185,7 @@ def planting(arms: Mapping[str, EmulatedArm], faults: Sequence[BusFault]) -> Ite
 
     def later(seconds: float, arm: str, fault: Any) -> None:
         if not closed.wait(seconds):
-            with contextlib.suppress(ArmEnded):
+            with contextlib.suppress(ArmEndedError):
                 arms[arm].plant(fault)
 
     timed = [(each.when, each.arm, each.fault) for each in faults if isinstance(each.when, int | float)]
@@ -200,5 +200,5 @@ def planting(arms: Mapping[str, EmulatedArm], faults: Sequence[BusFault]) -> Ite
             thread.join()
         for each in faults:
             if each.when == "end":
-                with contextlib.suppress(ArmEnded):
+                with contextlib.suppress(ArmEndedError):
                     arms[each.arm].plant(each.fault)

@@ -13,7 +13,7 @@ from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
 from strobe.studies.dataloader.candidates import cost, label
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
@@ -114,7 +114,7 @@ class Bench:
             self.live.stage(f"{label(candidate)}, {budget_s:.3g} s")
         try:
             self.sample(candidate, max(0.0, budget_s - self.spent.get(candidate, 0.0)))
-        except LoaderFailed as error:
+        except LoaderError as error:
             row.status, row.reason = "failed", str(error)
             self.close(candidate)
             return None
@@ -125,7 +125,7 @@ class Bench:
         return self.training_rate(candidate)
 
     def alternate(self, one: LoaderSettings, other: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
-        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderFailed."""
+        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderError."""
         rates: dict[LoaderSettings, Rate] = {}
         pair = [one, other]
         for turn in range(TURNS):
@@ -137,7 +137,7 @@ class Bench:
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.
 
-        Returns the rate of these seconds alone. Raises LoaderFailed.
+        Returns the rate of these seconds alone. Raises LoaderError.
         """
         process, row = self._running(candidate), self.rows[candidate]
         seen = throughput.rate_of(*process.sample(seconds))

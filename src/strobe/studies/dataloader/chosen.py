@@ -10,7 +10,7 @@ from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.results.dataloader import LoaderRow, LoaderSettings, StartUp, WhatIf
 from strobe.studies.dataloader.bench import Bench, Stages
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
         row = WhatIf(name=change.name, note=change.note, status="done")
         try:
             row.rate, row.beside = bench.alternate(change.settings, chosen, seconds)
-        except LoaderFailed as error:
+        except LoaderError as error:
             row.status, row.reason = "failed", str(error)
         finally:
             bench.close(change.settings)
@@ -77,6 +77,6 @@ def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages)
                 row.first_batch_s, row.epoch_start_s = process.start_epochs(method)
                 memory = process.memory()
                 row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
-            except LoaderFailed as error:
+            except LoaderError as error:
                 row.status, row.reason = "failed", str(error)
             yield row

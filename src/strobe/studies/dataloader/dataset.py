@@ -11,7 +11,7 @@ from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.policies.dataset_frames import locate_dataset
 from strobe.results.dataloader import DatasetFacts, LoaderSettings
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 
 CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
 
@@ -21,7 +21,7 @@ def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[Dat
     try:
         with LoaderProcess(config, settings.model_copy(update={"num_workers": 0})) as process:
             facts = process.facts()
-    except LoaderFailed as error:
+    except LoaderError as error:
         raise UserError(why_not_read(config, str(error))) from None
     root = Path(facts.pop("root"))
     return DatasetFacts(name=config.dataset.repo_id, **facts), root

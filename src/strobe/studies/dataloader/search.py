@@ -25,7 +25,7 @@ from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, flags_of, started_by_fork
 from strobe.studies.dataloader.chosen import start_ups, what_ifs
 from strobe.studies.dataloader.dataset import facts_of, faults_of, fill_page_cache, why_not_read
-from strobe.studies.dataloader.process import LoaderFailed
+from strobe.studies.dataloader.process import LoaderError
 
 
 def study(
@@ -137,7 +137,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     own_rate, chosen_rate = bench.rows[bench.own].rate, bench.rate(chosen)
     if bench.own != chosen and bench.rows[bench.own].status not in ("refused", "failed"):
         live.stage("your loader and the chosen one in turn")
-        with contextlib.suppress(LoaderFailed):
+        with contextlib.suppress(LoaderError):
             own_rate, chosen_rate = bench.alternate(bench.own, chosen, options.last_s)
     bench.rows[chosen].chosen = True
     fed = math.isfinite(bench.needed) and chosen.num_workers > 0 and throughput.low(chosen_rate) >= bench.needed

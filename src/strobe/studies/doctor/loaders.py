@@ -33,7 +33,7 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
     asked = f"{supplies.BATCHES} batches of {supplies.BATCH_BYTES / 2**20:.0f} MiB from {supplies.WORKERS} workers"
     try:
         rate = run(supplies.batches)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         yield SelfCheck(
             area="loaders",
             name=name,
@@ -74,7 +74,7 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
     name = f"video decoder {backend}"
     try:
         ms = run(supplies.decoded, backend)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         return SelfCheck(
             area="loaders",
             name=name,

@@ -58,7 +58,7 @@ def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
             means="Observations and episodes of it cannot be had: --env.type names another, or --dataset a recording.",
             do=way,
         )
-    except isolate.Failed as error:
+    except isolate.IsolatedCallError as error:
         return _fails(kind, str(error))
     seen = f"starts and renders; {ms:.0f} ms a reset"
     return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})

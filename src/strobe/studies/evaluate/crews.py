@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 import strobe
 from strobe.errors import UserError, in_a_line
-from strobe.processes.isolate import Ended, Pool, Raised
+from strobe.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.processes.lifetime import Closing
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
@@ -75,9 +75,9 @@ class Workers(Closing):
             return call(*arguments)
         except UserError as error:
             raise UserError(in_a_line(error, 400)) from None
-        except Raised as error:
+        except CallRaisedError as error:
             raise UserError(in_a_line(f"{error.kind}: {error.text}", 400)) from None
-        except Ended as error:
+        except ProcessEndedError as error:
             processes = f"one of the {len(self.pool.workers)} processes that play episodes ended ({error.ending})"
             raise UserError(f"{processes}: where memory ran out, take a smaller --parallel") from None
 
