@@ -102,7 +102,7 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
 def test_a_backbone_climbs_too(clock, tmp_path):
     argv = ["optimize", "--model.type=vjepa2", "--model.size=tiny", "--target_hz=0.01", f"--output_dir={tmp_path}"]
     assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=100"]) == 0
-    result = store.load(only(tmp_path))
+    result = stored(OptimizeResult, only(tmp_path))
     assert result.ladder.met
     assert result.ladder.ended == "it meets the target as it is"
     assert "blocks" in result.ladder.rungs[0].parts
