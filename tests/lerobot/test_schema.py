@@ -16,7 +16,7 @@ from lerobot.envs.configs import EnvConfig
 
 from strobe.cli.lazy_flags import option_names
 from strobe.lerobot.schema import registries, shapes, source
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.policies import lerobot_policies
 
 FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
@@ -138,14 +138,14 @@ def test_a_registration_that_is_not_written_out_is_not_guessed(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lerobot_policy_odd\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableSourceError):
         registries.choices(registries.POLICY)
 
 
 def test_a_base_of_which_nothing_is_known_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd_config.py").write_text("from somewhere import Base\nclass Config(Base):\n    a: int = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(Unreadable, match="Base"):
+    with pytest.raises(UnreadableSourceError, match="Base"):
         source.fields(source.find("odd_config:Config"))
 
 
@@ -169,7 +169,7 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
     assert list(registries.vision_types()) == vision_backbones.known_kinds()
     read = 0
     for kind in registries.vision_types():
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(UnreadableSourceError):
             assert registries.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
             read += 1
     assert read >= 0.9 * len(registries.vision_types())
@@ -177,6 +177,6 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
 
 def test_an_import_that_goes_in_a_circle_ends() -> None:
     found = source.Module("odd", Path("odd.py"), {}, {"a": ("odd", "b"), "b": ("odd", "a")})
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableSourceError):
         source.resolve(found, "a")
     assert source.resolve(found, "c") is None

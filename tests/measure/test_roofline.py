@@ -31,6 +31,7 @@ def test_weights_and_inputs_count_once_a_call_and_what_stays_inside_not_at_all()
 
     def work():
         with section("three times"):
+            y = None
             for _ in range(3):
                 y = layer(x).relu_() * 2
         with section("twice called"):

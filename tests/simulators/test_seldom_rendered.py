@@ -59,6 +59,7 @@ def test_an_episode_ends_alike_with_the_images_that_are_looked_at(name):
 
 
 # Ten seconds: MetaWorld is the slowest of LeRobot's simulators to draw, and the one that this was made for.
+@pytest.mark.matrix
 def test_metaworld_ends_alike_too(monkeypatch):
     pytest.importorskip("metaworld")
     monkeypatch.setattr(inputs, "COUNT", 1)  # of observations that a policy is loaded with

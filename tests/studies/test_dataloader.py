@@ -18,9 +18,9 @@ from support.broken_datasets import copied, late
 
 from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
+from strobe.measure import memory
 from strobe.measure.sampling import SamplingBudget
-from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
 from strobe.results.subject import Machine
 from strobe.studies.dataloader import encodings, preparation, process
@@ -28,7 +28,7 @@ from strobe.studies.dataloader import run as search
 from strobe.studies.dataloader.bench import Bench
 from strobe.studies.dataloader.encodings import ImageFormat
 from strobe.studies.dataloader.preparation import StepNeeds, facts_of
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.dataloader.run import changes, what_ifs
 from strobe.studies.dataloader.settings import SearchOptions, candidates, started_by_fork
 from strobe.studies.shared.measuring import Silent
@@ -133,7 +133,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
-    monkeypatch.setattr(shared_memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    monkeypatch.setattr(memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
         assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.sample(0.01)
         assert halted(worker), "it waits without taking time"
         worker.kill()
-        with pytest.raises(LoaderFailed, match=r"worker.*(killed|exited)"):
+        with pytest.raises(LoaderError, match=r"worker.*(killed|exited)"):
             process.sample(5)
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.patience_s = 0.5
         process.worker_pids = []  # nobody wakes it
         worker.suspend()
-        with pytest.raises(LoaderFailed, match=r"hung: no batch for 0\.5 s"):
+        with pytest.raises(LoaderError, match=r"hung: no batch for 0\.5 s"):
             process.sample(0.1)
     assert ended(worker), "closing ends a halted worker"
 

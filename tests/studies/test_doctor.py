@@ -51,8 +51,9 @@ class Time:
         return [round(mark) for mark in marks]
 
     def clocks(self) -> clock.Clocks:
+        device: Any = None if self._device is None else self
         return clock.Clocks(
-            device=None if self._device is None else self,
+            device=device,
             host=lambda: round(self._host(self.true_ns)),
             wall=lambda: round(self.true_ns),
             sleep=self.go_on,
@@ -261,7 +262,7 @@ def test_an_extra_that_is_not_installed_comes_with_its_command() -> None:
 
 
 def dies(*_: Any) -> Any:
-    raise isolate.Failed("RuntimeError: DataLoader worker is killed by signal: Bus error")
+    raise isolate.IsolatedCallError("RuntimeError: DataLoader worker is killed by signal: Bus error")
 
 
 def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -> None:
@@ -286,7 +287,7 @@ def test_tools_that_are_missing_come_with_their_command() -> None:
             return 3.0
         if kind == "libero":
             raise UserError("the environment 'libero' is not installed: pip install 'lerobot[libero]'")
-        raise isolate.Failed("its process died (signal SIGSEGV)")
+        raise isolate.IsolatedCallError("its process died (signal SIGSEGV)")
 
     found = {check.name: check for check in tools.examine_tools(run, lambda _: None)}
     assert found["simulator pusht"].outcome == "holds"

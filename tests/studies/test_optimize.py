@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.required import required
 from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.errors import UserError
@@ -162,7 +163,7 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb)
     recipe = recipe_of(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}, {"tidy": True}]
-    assert recipe.ms < recipe.baseline_ms
+    assert required(recipe.ms) < required(recipe.baseline_ms)
     assert [rung.name for rung in recipe.rungs] == ["skip=true", "tidy=true"]
     assert recipe.agreement.cosine == pytest.approx(1)
 
@@ -448,10 +449,10 @@ def test_a_guard_that_is_none_is_one_line(text):
 def test_a_guard_says_which_limit_is_overstepped():
     guard = Guard.parse("cosine >= 0.999, largest-error<=0.01,mean_error<=0.005")
     assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
-    fine = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
+    fine: dict[str, Any] = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
     assert guard.judge(Agreement(**fine)).outcome == "held"
-    assert guard.judge(Agreement(**fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
-    assert guard.judge(Agreement(**fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
+    assert guard.judge(Agreement.model_validate(fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
+    assert guard.judge(Agreement.model_validate(fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
 
 
 def test_no_figure_vouches_for_numbers_that_are_not_finite():

@@ -1,5 +1,7 @@
-"""Calls at a robot's pace, on a clock of the tests' own: they begin at their deadlines, and a price that a gap has is
-found with its ratio."""
+"""Calls at a robot's pace, on a clock of the tests' own.
+
+They begin at their deadlines, and the price of a gap is measured with its ratio.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,10 @@ class Policy:
 
 
 class Colder(Sleeper):
-    """A sleeper that is called every five ticks on a robot. After an idle time its first part takes ``after_ms``, until
-    it has worked for 0.1 s: clocks need time to rise."""
+    """A sleeper that is called every five ticks on a robot.
+
+    After an idle time its first part takes ``after_ms``, until it has worked for 0.1 s: clocks need time to rise.
+    """
 
     def __init__(self, clock: Clock, after_ms: float = 8.0) -> None:
         super().__init__(clock)

@@ -1,5 +1,7 @@
-"""A real rollout with a tiny policy, kept with its observations, and replayed: the policy is asked what LeRobot's
-engine would ask it, on what the robot saw."""
+"""A real rollout with a tiny policy, kept with its observations, and replayed.
+
+The policy is asked what LeRobot's engine would ask it, on what the robot saw.
+"""
 
 from __future__ import annotations
 

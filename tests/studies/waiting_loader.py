@@ -3,7 +3,7 @@
 import sys
 
 from strobe.datasets.train_loader import settings_of
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.settings import started_by_fork
 

@@ -46,7 +46,7 @@ def copied(root: Path, to: Path) -> Path:
     return Path(shutil.copytree(root, to))
 
 
-def table(root: Path, folder: str, change: Callable[[dict[str, list[Any]]], None]) -> None:
+def table(root: Path, folder: str, change: Callable[[dict[str, list[Any]]], object]) -> None:
     """Rewrite the one parquet file below ``root/folder``; ``change`` is given its columns as lists."""
     (file,) = (root / folder).rglob("*.parquet")
     before = parquet.read_table(file)
@@ -80,8 +80,9 @@ def shortened(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
 
 def rewritten(file: Path, *, frames: int | None = None, rate: int = FPS, size: int | None = None) -> None:
     """Encode a video anew, of as many frames, at another rate, or with sides of ``size`` pixels."""
+    pictures: list[Any] = []
     with av.open(str(file)) as given:
-        pictures = [frame.to_ndarray(format="rgb24") for frame in given.decode(video=0)][:frames]
+        pictures += [frame.to_ndarray(format="rgb24") for frame in given.decode(video=0)][:frames]
     with av.open(str(file), "w") as out:
         stream: Any = out.add_stream("mpeg4", rate=rate)
         stream.height, stream.width = (size, size) if size else pictures[0].shape[:2]

@@ -146,7 +146,8 @@ def test_a_recipe_with_kept_memory_and_threads_loads(tmp_path):
     path = tmp_path / "act"
     tiny_checkpoint("act", path)
     recipe = tmp_path / "recipe.yaml"
-    dump(Recipe(policy="act", treatments=[KEPT, {"threads": 1}], size="tiny"), recipe)
+    treatments: list[Any] = [KEPT, {"threads": 1}]
+    dump(Recipe(policy="act", treatments=treatments, size="tiny"), recipe)
     before, wanted = torch.get_num_threads(), glibc.HEAP._holders
     loaded = strobe.load_policy(path, recipe, device="cpu", check=False)
     assert glibc.HEAP._holders == wanted + 1

@@ -226,12 +226,12 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
 
 def test_two_tables_of_words_give_the_same_rows_without_being_joined(monkeypatch):
     owner = tiny("molmoact2")
-    table = owner.policy.get_submodule(owner.family.word_tables)
+    table: Any = owner.policy.get_submodule(owner.family.word_tables)
     count, further = table.embedding.shape[0], table.new_embedding.shape[0]
     words = torch.tensor([[0, count - 1, count, count + further - 1]])
     wanted, wanted_rows = treated(owner), table(words)
     with torch.no_grad():
-        undo = Variant("it", [catalogue.make(TABLES)]).apply(owner)
+        undo = Variant("it", (catalogue.make(TABLES),)).apply(owner)
         joined = torch.cat
         sizes: list[int] = []
         monkeypatch.setattr(

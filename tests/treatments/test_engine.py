@@ -63,7 +63,8 @@ class Tower(nn.Module):
         hidden = self.norm(first) * scale
         if mask is not None:
             hidden = torch.where(mask, hidden, torch.zeros_like(hidden))
-        return BaseModelOutput(last_hidden_state=hidden, hidden_states=(first, hidden))
+        made: Any = {"last_hidden_state": hidden, "hidden_states": (first, hidden)}
+        return BaseModelOutput(**made)
 
 
 class Seeing(nn.Module):
@@ -197,7 +198,7 @@ def test_a_built_engine_is_taken_from_the_cache_unless_the_weights_are_others(ow
     assert torch.equal(run(subject, second), wanted)
     assert (first.traits().from_cache, second.traits().from_cache) == (False, True)
     with torch.no_grad():
-        subject.module.get_submodule("vision.project").weight.mul_(-1)
+        subject.module.get_parameter("vision.project.weight").mul_(-1)
     for treatment in (second, third := PartInEngine("openvino", "vision")):
         assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
     assert third.traits().from_cache is True  # what the second one built

@@ -16,14 +16,14 @@ class Reads(nn.Module):
     """Appends to the first layer of the cache that it is given, and only reads the second."""
 
     def forward(self, x: Tensor, past: DynamicCache | None = None) -> tuple[Tensor, Any]:
-        made = DynamicCache() if past is None else past
+        made: Any = DynamicCache() if past is None else past
         keys, values = made.update(x, 2 * x, 0)
         if past is None:
             made.update(3 * x, 4 * x, 1)
         return keys.sum() + values.sum() + made.layers[1].keys.sum(), made
 
 
-def filled(length: int) -> DynamicCache:
+def filled(length: int) -> Any:
     x = torch.arange(2.0 * length).reshape(1, 1, length, 2)
     return Reads()(x)[1]
 
@@ -53,7 +53,8 @@ def test_a_cache_that_is_made_comes_out_whole() -> None:
     assert not results.appended
     _, made = caches_restored(results, [])
     assert isinstance(made, DynamicCache)
-    assert [layer.keys.tolist() for layer in made.layers] == [layer.keys.tolist() for layer in wanted.layers]
+    layers: Any = made.layers
+    assert [layer.keys.tolist() for layer in layers] == [layer.keys.tolist() for layer in wanted.layers]
     made.update(x, x, 1)
     assert made.get_seq_length(1) == 4, "it grows like any other"
 

@@ -83,7 +83,7 @@ def test_a_step_leaves_the_weights_where_they_were(kind: str):
 
 
 @pytest.mark.parametrize("kind", matrix(POLICIES))
-@pytest.mark.parametrize("form", ["fused", "foreach"])
+@pytest.mark.parametrize("form", matrix(["fused", "foreach"]))
 def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str):
     owner = subject(kind)
     optimizer = owner.training.optimizer

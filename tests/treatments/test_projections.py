@@ -131,11 +131,11 @@ def test_with_attention_in_both_orders_and_in_bf16(kind: str) -> None:
 
 
 def test_v_jepa_2_and_new_weights() -> None:
-    config = VJEPA2Config(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, crop_size=32, frames_per_clip=4,
-        pred_hidden_size=24, pred_num_hidden_layers=1, pred_num_attention_heads=2, pred_num_mask_tokens=2,
-    )  # fmt: skip
-    model = VJEPA2Model(config).double().eval()
+    fields: dict[str, Any] = {
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "crop_size": 32, "frames_per_clip": 4,
+        "pred_hidden_size": 24, "pred_num_hidden_layers": 1, "pred_num_attention_heads": 2, "pred_num_mask_tokens": 2,
+    }  # fmt: skip
+    model: Any = VJEPA2Model(VJEPA2Config(**fields)).double().eval()
     subject: Any = Bare(model)
     fused = FusedProjections()
     clip = torch.randn(1, 4, 3, 32, 32, dtype=torch.float64)

@@ -24,7 +24,7 @@ from strobe.processes.lifetime import end_first, end_with
 from strobe.results.sweep import Status
 from strobe.runs import store
 from strobe.sweeps.execute import NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
-from strobe.sweeps.given import on_the_one_device
+from strobe.sweeps.grid import on_the_one_device
 
 # Imported by a cell once its flags are read, whatever its study and its policy.
 NEEDED = (

@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class CompareConfig(RunConfig):
+    """Flags of `strobe compare`."""
+
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class DataloaderConfig(OutputFlags):
+    """Flags of `strobe dataloader`."""
+
     # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
     # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.
@@ -84,7 +86,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.loops.train_config import train_config
+    from strobe.loops.training import train_config
     from strobe.measure import machine
     from strobe.studies.dataloader import run as dataloader
     from strobe.studies.dataloader.preparation import StepNeeds, device_of

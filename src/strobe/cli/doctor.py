@@ -36,6 +36,8 @@ from strobe.errors import UserError, nearest
 
 @dataclass
 class DoctorConfig:
+    """Flags of `strobe doctor`."""
+
     # What to examine it for: cpu, cuda, cuda:1, xpu, mps (default: the accelerator that is there, else the CPU).
     device: str | None = None
     # Areas to look at, separated by commas (default: all).

@@ -86,6 +86,8 @@ from strobe.policies.options import PolicyOptions
 
 @dataclass
 class JudgeConfig(OutputFlags):
+    """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
+
     # lerobot-eval's eval_info.json, or folders of its runs, separated by commas; the first is judged against.
     results: str = ""
     # All runs had the same --seed and --env, so that episode i of each task began alike in all: judge in pairs.

@@ -28,6 +28,8 @@ else:
 
 @dataclass
 class EvaluateConfig(OutputFlags, RealtimeFlags):
+    """Flags of `strobe evaluate` where it plays episodes."""
+
     # Where episodes are played: --env.type=pusht, metaworld, aloha …, --env.task=TASK, and other fields of it.
     env: EnvConfig | None = None
     # Numbers of denoising steps to try beside the policy's own, separated by commas: 10,5,2.

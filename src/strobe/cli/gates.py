@@ -25,6 +25,8 @@ def _not_a_percentage(text: str) -> str:
 
 @dataclass
 class GateFlags:
+    """The exit code on a regression."""
+
     # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
     fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
     # With --fail-on-regression: exit with 0 where the samples cannot tell, too.

@@ -34,6 +34,8 @@ from strobe.studies.history import history
 
 @dataclass
 class HistoryConfig(PageFlags, GateFlags):
+    """Arguments and flags of `strobe history`."""
+
     # A folder of runs; with --git, a run under git.
     folder: Path | None = field(default=None, metadata=positional("FOLDER"))
     # The run's result.json as it was at each commit.

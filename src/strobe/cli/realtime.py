@@ -23,6 +23,8 @@ else:
 
 @dataclass
 class InferenceFlags:
+    """LeRobot's inference engines, and the settings of rtc."""
+
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
     # Chunking), which calls beside the loop.
     type: str = "sync"
@@ -34,6 +36,8 @@ class InferenceFlags:
 
 @dataclass
 class RealtimeFlags:
+    """Episodes that are true to time."""
+
     # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
     realtime: bool = False
     # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,

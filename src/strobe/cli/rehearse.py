@@ -1,4 +1,4 @@
-"""strobe rehearse: what would happen on the robot, tried without it?
+r"""strobe rehearse: what would happen on the robot, tried without it?
 
 Runs `lerobot-rollout` as it is, with the arguments that the robot gets, and watches it as `strobe rollout` does. All
 is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, Koch or OMX arm, or of two SO arms, are
@@ -25,7 +25,7 @@ No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny
 
 Examples:
   strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
-  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \\
+  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
       --policy.path=FOLDER --task="pick up the cube" --duration=10
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
@@ -56,6 +56,8 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 @dataclass
 class RehearseConfig(OutputFlags):
+    """Flags of `strobe rehearse`."""
+
     # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
     frames: str | None = None
     # Episode of the dataset.

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReplayConfig(OutputFlags):
+    """Arguments and flags of `strobe replay`."""
+
     # The folder of a `strobe rollout`.
     rollout: Path | None = field(default=None, metadata=positional("RUN"))
     # Latencies of the calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.

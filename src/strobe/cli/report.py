@@ -39,6 +39,8 @@ from strobe.runs import store
 
 @dataclass
 class ReportConfig:
+    """Arguments and flags of `strobe report`."""
+
     # A run folder, its result.json, or a folder of runs.
     run: Path | None = field(default=None, metadata=positional("RUN"))
     # Print or write only this; a rollout also as a recording (rrd, mcap).

@@ -18,7 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
 from strobe.lerobot.schema.registries import POLICY, check_backbone
 from strobe.lerobot.schema.shapes import build, nested
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.policies.options import ModelOptions, PolicyOptions, check_checkpoint, type_of
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
@@ -157,7 +157,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
     check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
     try:
         build(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
-    except (Unreadable, KeyError):  # only the config itself knows
+    except (UnreadableSourceError, KeyError):  # only the config itself knows
         return
     except Exception as error:
         raise UserError(f"--policy.type={kind} cannot be read as a policy's config: {first_line(error)}") from None
@@ -201,7 +201,7 @@ def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
         return
     try:
         check_backbone(kind, overrides)
-    except Unreadable:  # transformers itself says it, later
+    except UnreadableSourceError:  # transformers itself says it, later
         return
 
 

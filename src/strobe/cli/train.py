@@ -1,4 +1,4 @@
-"""strobe train: what do the steps of a training wait for?
+r"""strobe train: what do the steps of a training wait for?
 
 Runs `lerobot-train` as it is, with the arguments after --, and times what each step consists of: waiting for data,
 transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
@@ -10,7 +10,7 @@ steps stall, and how many hours the planned training will take, by part. A run t
 keeps what was recorded.
 
 Examples:
-  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \\
+  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \
       --steps=100 --save_freq=1000
   strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …
   strobe train --python_profile=cprofile -- …                 also training_profile.prof, and the top functions
@@ -37,6 +37,8 @@ from strobe.lerobot.argument_names import check
 
 @dataclass
 class TrainConfig(OutputFlags):
+    """Flags of `strobe train`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.
@@ -56,7 +58,7 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
-        from strobe.loops.train_config import train_config
+        from strobe.loops.training import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return config, theirs

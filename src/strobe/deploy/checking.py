@@ -20,7 +20,7 @@ from strobe.policies.families.registry import predict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
+from strobe.sameness.check import FEWEST, PolicyCallError, Sameness, affordable
 from strobe.sameness.visits import Visit, plan
 from strobe.treatments import recipe as recipes
 from strobe.treatments.treated import Treated
@@ -189,7 +189,7 @@ def _time(subject: PolicySubject) -> float:
 
 def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
     """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
-    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.apart]
+    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.isolated]
     if chunk_s < SLOW:
         return visits
     guided = [at for at, visit in enumerate(visits) if visit.rtc][:1]
@@ -199,7 +199,7 @@ def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
 def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agreement:
     try:
         return same.check(variant, visits, on_already=True)
-    except CallFailed as error:
+    except PolicyCallError as error:
         raise UserError(f"{variant.name}: {error}") from error
 
 

@@ -370,6 +370,6 @@ def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
     return made
 
 
-def given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+def argument_of(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
     """Return an argument, however it was passed; None where it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

@@ -17,7 +17,7 @@ from strobe.errors import UserError, nearest
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.schema.registries import check_backbone_fields
 from strobe.policies import checkpoints
-from strobe.policies.build import CannotBuildFast, build_fast
+from strobe.policies.build import FastBuildError, build_fast
 from strobe.policies.families.family import Backbone
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
@@ -256,7 +256,7 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
 
     try:
         return build_fast(make, device, seed, known=True)
-    except CannotBuildFast as error:
+    except FastBuildError as error:
         notes.append(f"built the usual, slower way: {error}")
         with generators_restored(torch.device(device)):
             torch.manual_seed(seed)

@@ -38,7 +38,7 @@ _OVERWRITE = {
 }
 
 
-class CannotBuildFast(Exception):
+class FastBuildError(Exception):
     """A tensor has no values after the build: the constructor must be run the usual way."""
 
 
@@ -219,7 +219,7 @@ def build_fast(
         known: nothing else holds tensors that ``make`` makes; else they are searched for, which takes half a second.
 
     Raises:
-        CannotBuildFast: a tensor has no values after the build.
+        FastBuildError: a tensor has no values after the build.
         UserError: there is too little memory for the weights.
     """
     device = torch.device(device)
@@ -239,7 +239,7 @@ def build_fast(
     if not empty and not known:
         empty = _held_elsewhere(putting_off)
     if empty:
-        raise CannotBuildFast(f"{empty} tensors of {type(module).__name__} got no values")
+        raise FastBuildError(f"{empty} tensors of {type(module).__name__} got no values")
     return module.to(device)
 
 

@@ -28,7 +28,7 @@ from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
-from strobe.policies.build import CannotBuildFast, build_fast
+from strobe.policies.build import FastBuildError, build_fast
 from strobe.policies.families.registry import building, registered, shrink, unregistered_modules
 from strobe.policies.inputs import Inputs
 from strobe.policies.standins import stand_ins
@@ -215,7 +215,7 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
             make, config.device or "cpu", seed, outside=unregistered_modules, known=family is not None
         )
         return built
-    except CannotBuildFast as error:
+    except FastBuildError as error:
         notes.append(f"built the usual, slower way: {error}")
         with generators_restored(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)

@@ -227,7 +227,7 @@ def layout_of_rows(height: int, titles: Sequence[str], gap: float) -> dict[str, 
 
 
 def row_name(row: int) -> str:
-    """Return what Plotly calls the y-axis of a ``row`` from the top: 'y', 'y2' …"""
+    """Return what Plotly calls the y-axis of a ``row`` from the top: 'y', 'y2' and so on."""
     return f"y{row + 1 if row else ''}"
 
 

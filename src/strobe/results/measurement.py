@@ -132,7 +132,7 @@ class Memory(Data):
 
 
 class Blocks(Data):
-    """The like blocks of one part, taken together: its children 'block 0', 'block 1' …"""
+    """The like blocks of one part, taken together: its children 'block 0', 'block 1' and so on."""
 
     path: list[str] = Field(description="of the part that they are in")
     names: list[str]

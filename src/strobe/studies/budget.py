@@ -11,7 +11,7 @@ from statistics import median
 import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
-from strobe.measure.in_time import ASKED, in_time
+from strobe.measure.in_time import REQUIRED, in_time
 from strobe.results.answer import OptimizeResult, Result
 from strobe.results.budget import Budget, Latency
 from strobe.results.ladder import Try
@@ -43,7 +43,7 @@ class Timed:
     times: Sequence[float] = ()
 
 
-def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = ASKED) -> Budget:
+def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = REQUIRED) -> Budget:
     """The budget of what is kept in ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
 
     Args:

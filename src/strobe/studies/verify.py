@@ -13,7 +13,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
+from strobe.sameness.check import FEWEST, YARDSTICKS, PolicyCallError, Progress, Sameness
 from strobe.sameness.visits import Visit
 from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
 from strobe.studies.shared.machine_state import begin_result
@@ -102,7 +102,7 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
 
     try:
         same.prepare([Visit(0), Visit(1)], note_end)
-    except CallFailed:
+    except PolicyCallError:
         return None  # reported once all observations have been tried
     return ended[1] - ended[0]
 
@@ -130,7 +130,7 @@ def _check(
     variant = Variant(label, treatments)
     try:
         check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
-    except CallFailed as error:
+    except PolicyCallError as error:
         check.broken = str(error)
         return check
     judged = guard.judge(check.agreement, reordered)

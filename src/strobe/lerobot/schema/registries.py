@@ -11,7 +11,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from strobe.errors import UserError, nearest
-from strobe.lerobot.schema.source import Class, Unreadable, bases, class_of, file_of, find, lineage, module
+from strobe.lerobot.schema.source import Class, UnreadableSourceError, bases, class_of, file_of, find, lineage, module
 
 # LeRobot's own rule for the distributions that it imports (lerobot.utils.import_utils.register_third_party_plugins).
 PLUGINS = ("lerobot_robot_", "lerobot_camera_", "lerobot_teleoperator_", "lerobot_policy_", "lerobot_env_")
@@ -30,7 +30,7 @@ def choices(registry: str) -> dict[str, Class]:
         registry: `POLICY` or `ENVIRONMENT`.
 
     Raises:
-        Unreadable: the source of a plug-in does not show how it registers.
+        UnreadableSourceError: the source of a plug-in does not show how it registers.
     """
     base = find(registry)
     configs: dict[str, Class] = {}
@@ -78,7 +78,7 @@ def _registered(package: str, file: Path, base: Class) -> dict[str, Class]:
                 if registry is not None and any(cls.key == base.key for cls in lineage(registry)):
                     configs[called[1]] = Class(source_module, node)
         if not package.startswith("lerobot.") and shown < text.count(b".register_subclass"):
-            raise Unreadable(f"{source} registers in a way of its own")
+            raise UnreadableSourceError(f"{source} registers in a way of its own")
     return configs
 
 
@@ -111,13 +111,13 @@ BACKBONE_FLAGS = (
 
 @cache
 def all_types() -> frozenset[str]:
-    """Return the types of all models. Raises Unreadable."""
+    """Return the types of all models. Raises UnreadableSourceError."""
     return frozenset(_table("configuration_auto", "CONFIG_MAPPING_NAMES"))
 
 
 @cache
 def vision_types() -> tuple[str, ...]:
-    """Return the types that transformers lists as taking images or video, sorted. Raises Unreadable."""
+    """Return the types that transformers lists as taking images or video, sorted. Raises UnreadableSourceError."""
     listed = {
         *_table("modeling_auto", "MODEL_FOR_IMAGE_MAPPING_NAMES"),
         *_table("modeling_auto", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING_NAMES"),
@@ -130,7 +130,7 @@ def check_backbone(kind: str, overrides: Sequence[str]) -> None:
 
     Raises:
         UserError: transformers lists no such type, or its config has no such field.
-        Unreadable: the source does not show them.
+        UnreadableSourceError: the source does not show them.
     """
     if kind not in all_types():
         raise UserError(f"no model type '{kind}': {nearest(kind, vision_types())}")
@@ -148,13 +148,13 @@ def check_backbone_fields(names: Iterable[str], fields: Iterable[str]) -> None:
 
 
 def fields_of(kind: str) -> frozenset[str]:
-    """Return the fields of a type's config. Raises Unreadable, also if its vision tower has a config of its own."""
+    """Return the fields of a type's config. Raises UnreadableSourceError, also for a vision tower with its own."""
     modules = _table("configuration_auto", "SPECIAL_MODEL_TYPE_TO_MODULE_NAME")
     folder = modules.get(kind, kind.replace("-", "_"))
     config = _table("configuration_auto", "CONFIG_MAPPING_NAMES")[kind]
     names = frozenset(_fields(find(f"transformers.models.{folder}.configuration_{folder}:{config}")))
     if "vision_config" in names:
-        raise Unreadable(f"the vision tower of {kind}")
+        raise UnreadableSourceError(f"the vision tower of {kind}")
     return names
 
 
@@ -171,11 +171,11 @@ def _fields(of: Class) -> set[str]:
 
 
 def _table(name: str, table: str) -> dict[str, str]:
-    """Return ``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises Unreadable."""
+    """Return ``TABLE = OrderedDict([(key, value), …])`` as a dictionary. Raises UnreadableSourceError."""
     node = module(f"{_AUTO}.{name}").names.get(table)
     if not (isinstance(node, ast.Call) and len(node.args) == 1):
-        raise Unreadable(f"{table} is not written out")
+        raise UnreadableSourceError(f"{table} is not written out")
     try:
         return {str(row[0]): str(row[1]) for row in ast.literal_eval(node.args[0])}
     except (ValueError, TypeError, IndexError):
-        raise Unreadable(f"{table} is not written out") from None
+        raise UnreadableSourceError(f"{table} is not written out") from None

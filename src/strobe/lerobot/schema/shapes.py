@@ -25,7 +25,7 @@ from strobe.lerobot.schema.source import (
     Class,
     Field,
     Module,
-    Unreadable,
+    UnreadableSourceError,
     class_of,
     fields,
     find,
@@ -51,14 +51,14 @@ UNREAD = Unread()
 
 @cache
 def shape(of: Class) -> type:
-    """Return the shape of a config. Raises Unreadable."""
+    """Return the shape of a config. Raises UnreadableSourceError."""
     items = [item for item in fields(of).values() if item.init]
     parts = [(item.name, _type(item.module, item.annotation), _default(item)) for item in items]
     return dataclasses.make_dataclass(of.name, parts, kw_only=True, module=of.module.name)
 
 
 def options(of: Class) -> list[str]:
-    """Return the names that a config's flags may have, those of inner configs with their dots. Raises Unreadable.
+    """Return the names of a config's flags, those of inner configs with their dots. Raises UnreadableSourceError.
 
     A name that ends in ``.*`` stands for all names that begin so, where a `type` decides which there are.
     """
@@ -79,7 +79,7 @@ def chosen(where: str, kind: str | None) -> Class:
     """Return the config at ``where``, ``'module:Class'``; in a registry, the config of the type ``kind``.
 
     Raises:
-        Unreadable: the source does not show it.
+        UnreadableSourceError: the source does not show it.
         KeyError: there is no such type.
     """
     return registries.choices(where)[kind or ""] if where in registries.FOLDERS else find(where)
@@ -92,7 +92,7 @@ def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any
         path: prefix of the fields' names in messages, such as ``('dataset',)``.
 
     Raises:
-        Unreadable: the source does not show enough of it.
+        UnreadableSourceError: the source does not show enough of it.
         KeyError: there is no such type.
         Exception: draccus's own, for a missing value or one of the wrong kind.
     """
@@ -241,5 +241,5 @@ def _constant(within: Module, name: str) -> Any:
     try:
         _, node = resolve(within, name) or (within, None)
         return ast.literal_eval(node) if isinstance(node, ast.expr) else UNREAD
-    except (Unreadable, ValueError):
+    except (UnreadableSourceError, ValueError):
         return UNREAD

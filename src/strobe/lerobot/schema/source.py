@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 
-class Unreadable(Exception):
+class UnreadableSourceError(Exception):
     """The source does not show it in a form that is read here; only importing the module would."""
 
 
@@ -56,10 +56,10 @@ def file_of(name: str) -> Path | None:
 
 
 def module(name: str) -> Module:
-    """Read the module ``name``. Raises Unreadable if it has no source, or none that can be parsed."""
+    """Read the module ``name``. Raises UnreadableSourceError if it has no source, or none that can be parsed."""
     file = file_of(name)
     if file is None:
-        raise Unreadable(f"no source of {name}")
+        raise UnreadableSourceError(f"no source of {name}")
     return _read(name, file, file.stat().st_mtime_ns)
 
 
@@ -68,7 +68,7 @@ def _read(name: str, file: Path, _changed: int) -> Module:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise Unreadable(f"{file}: {error}") from None
+        raise UnreadableSourceError(f"{file}: {error}") from None
     source = Module(name, file)
     _add_names(tree.body, source)
     return source
@@ -110,7 +110,7 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
     Packages other than the module's own are searched only if they are LeRobot's.
 
     Raises:
-        Unreadable: an import that leads to nothing.
+        UnreadableSourceError: an import that leads to nothing.
     """
     seen = set()
     while (within.name, name) not in seen:
@@ -123,11 +123,11 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
         if not origin.startswith("lerobot") and origin.partition(".")[0] != within.name.partition(".")[0]:
             return None
         if not original:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         if file_of(f"{origin}.{original}") is not None and original not in module(origin).names:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         within, name = module(origin), original
-    raise Unreadable(f"{name} of {within.name} goes round in a circle")
+    raise UnreadableSourceError(f"{name} of {within.name} goes round in a circle")
 
 
 # Classes as their source declares them.
@@ -167,10 +167,10 @@ class Field:
 
 
 def find(where: str) -> Class:
-    """Return the class at ``'package.module:Class'``. Raises Unreadable."""
+    """Return the class at ``'package.module:Class'``. Raises UnreadableSourceError."""
     name, _, cls = where.partition(":")
     if (declared := class_of(module(name), ast.Name(cls))) is None:
-        raise Unreadable(f"no class {where}")
+        raise UnreadableSourceError(f"no class {where}")
     return declared
 
 
@@ -182,7 +182,7 @@ def class_of(within: Module, expression: ast.expr) -> Class | None:
 
 @cache  # a file that changes gives other modules and so other classes
 def fields(of: Class) -> dict[str, Field]:
-    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises Unreadable."""
+    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises UnreadableSourceError."""
     known: dict[str, Field] = {}
     for base in reversed(bases(of)):
         known |= fields(base)
@@ -192,7 +192,7 @@ def fields(of: Class) -> dict[str, Field]:
 
 
 def bases(of: Class) -> list[Class]:
-    """Return the bases of LeRobot or a plug-in. Raises Unreadable for a base that cannot be read."""
+    """Return the bases of LeRobot or a plug-in. Raises UnreadableSourceError for a base that cannot be read."""
     classes = []
     for base in of.node.bases:
         if isinstance(base, ast.Subscript):  # Generic[T]
@@ -201,7 +201,7 @@ def bases(of: Class) -> list[Class]:
         if cls is not None:
             classes.append(cls)
         elif not _without_fields(of.module, base):
-            raise Unreadable(f"the base {ast.unparse(base)} of {of.name}")
+            raise UnreadableSourceError(f"the base {ast.unparse(base)} of {of.name}")
     return classes
 
 
@@ -262,10 +262,10 @@ def _parsed(text: str) -> ast.expr:
 
 
 def unquoted(annotation: ast.expr) -> ast.expr:
-    """Return an annotation; one that is written as a string, as the expression in it. Raises Unreadable."""
+    """Return an annotation; one that is written as a string, as the expression in it. Raises UnreadableSourceError."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         try:
             return _parsed(annotation.value)
         except SyntaxError:
-            raise Unreadable(f"the annotation {annotation.value!r}") from None
+            raise UnreadableSourceError(f"the annotation {annotation.value!r}") from None
     return annotation

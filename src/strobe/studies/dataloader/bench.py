@@ -8,12 +8,11 @@ from typing import Protocol
 
 from lerobot.configs.train import TrainPipelineConfig
 
-from strobe.measure import throughput
+from strobe.measure import memory, throughput
 from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
-from strobe.processes import shared_memory
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.dataloader.settings import cost, label
 
 TIE = 0.03
@@ -57,7 +56,7 @@ class Bench:
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = shared_memory.shared_free()
+        free = memory.shared_free()
         for candidate in self.candidates:
             most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
             refused = _too_little_shared(most, free)
@@ -98,14 +97,14 @@ class Bench:
 
         One that is good enough ended the search, and is it. None where every candidate failed.
         """
-        if not halved.left:
+        if not halved.remaining:
             return None
         if halved.good_enough:
-            return halved.left[0]
-        best = self.training_rate(halved.left[0])
+            return halved.remaining[0]
+        best = self.training_rate(halved.remaining[0])
         equal = [
             candidate
-            for candidate in halved.left
+            for candidate in halved.remaining
             if self.training_rate(candidate).value >= (1 - TIE) * best.value
             and self.training_rate(candidate).high >= best.low
         ]
@@ -118,7 +117,7 @@ class Bench:
             self.live.stage(f"{label(candidate)}, {budget_s:.3g} s")
         try:
             self.sample(candidate, max(0.0, budget_s - self.spent.get(candidate, 0.0)))
-        except LoaderFailed as error:
+        except LoaderError as error:
             row.status, row.reason = "failed", str(error)
             self.close(candidate)
             return None
@@ -129,7 +128,7 @@ class Bench:
         return self.training_rate(candidate)
 
     def alternate(self, first: LoaderSettings, second: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
-        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderFailed."""
+        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderError."""
         rates: dict[LoaderSettings, Rate] = {}
         pair = [first, second]
         for turn in range(TURNS):
@@ -141,7 +140,7 @@ class Bench:
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.
 
-        Returns the rate in these seconds. Raises LoaderFailed.
+        Returns the rate in these seconds. Raises LoaderError.
         """
         process, row = self._running(candidate), self.rows[candidate]
         seen = throughput.rate_of(*process.sample(seconds))
@@ -193,5 +192,5 @@ def _too_little_shared(most: int, free: int | None) -> str:
         return ""
     return (
         f"needs up to {most / 2**20:,.0f} MiB of shared memory (workers × prefetch × batch), and "
-        f"{shared_memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
+        f"{memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
     )

@@ -24,7 +24,7 @@ from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
 from strobe.studies.dataloader.preparation import why_not_read
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 
 TURNS = 2  # samplings of each encoding, in turn with the others
 
@@ -107,7 +107,7 @@ def _sample(row: Encoding, config: TrainPipelineConfig, chosen: LoaderSettings, 
         with LoaderProcess(config, chosen) as process:
             process.start()
             seen: Rate = throughput.rate_of(*process.sample(seconds))
-    except LoaderFailed as error:
+    except LoaderError as error:
         row.status, row.reason = "failed", str(error)
         return
     same = row.rate is None or row.rate.block_samples == seen.block_samples

@@ -15,7 +15,7 @@ from strobe.measure.memory import available_bytes
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.policies.dataset_frames import locate_dataset
 from strobe.results.dataloader import DatasetFacts, LoaderSettings, StepNeed
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.shared.measuring import Reporter
 
 BUDGET = SamplingBudget(seconds=20.0, min_iterations=5, precision=0.03)
@@ -89,7 +89,7 @@ def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[Dat
     try:
         with LoaderProcess(config, settings.model_copy(update={"num_workers": 0})) as process:
             facts = process.facts()
-    except LoaderFailed as error:
+    except LoaderError as error:
         raise UserError(why_not_read(config, str(error))) from None
     root = Path(facts.pop("root"))
     return DatasetFacts(name=config.dataset.repo_id, **facts), root

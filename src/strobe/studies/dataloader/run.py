@@ -35,7 +35,7 @@ from strobe.results.dataloader import (
 from strobe.studies.dataloader import process
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.dataloader.settings import SearchOptions, candidates, cores_here, flags_of, started_by_fork
 
 
@@ -148,7 +148,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     own_rate, chosen_rate = bench.rows[bench.own].rate, bench.rate(chosen)
     if bench.own != chosen and bench.rows[bench.own].status not in ("refused", "failed"):
         live.stage("your loader and the chosen one in turn")
-        with contextlib.suppress(LoaderFailed):
+        with contextlib.suppress(LoaderError):
             own_rate, chosen_rate = bench.alternate(bench.own, chosen, options.last_s)
     bench.rows[chosen].chosen = True
     fed = math.isfinite(bench.needed) and chosen.num_workers > 0 and throughput.low(chosen_rate) >= bench.needed
@@ -209,7 +209,7 @@ def what_ifs(bench: Bench, chosen: LoaderSettings, seconds: float, transforms: b
         row = WhatIf(name=change.name, note=change.note, status="done")
         try:
             row.rate, row.beside = bench.alternate(change.settings, chosen, seconds)
-        except LoaderFailed as error:
+        except LoaderError as error:
             row.status, row.reason = "failed", str(error)
         finally:
             bench.close(change.settings)
@@ -233,6 +233,6 @@ def start_ups(config: TrainPipelineConfig, chosen: LoaderSettings, live: Stages)
                 row.first_batch_s, row.epoch_start_s = process.start_epochs(method)
                 memory = process.memory()
                 row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
-            except LoaderFailed as error:
+            except LoaderError as error:
                 row.status, row.reason = "failed", str(error)
             yield row

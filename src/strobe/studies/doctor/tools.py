@@ -10,8 +10,8 @@ from pathlib import Path
 
 from strobe.datasets.train_loader import VIDEO_BACKENDS
 from strobe.errors import UserError
+from strobe.measure.memory import SHARED, shared_free
 from strobe.processes import isolate
-from strobe.processes.shared_memory import SHARED, shared_free
 from strobe.results.doctor import SelfCheck
 from strobe.simulators import environments
 from strobe.simulators.environments import NO_OPENGL
@@ -37,7 +37,7 @@ def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
     batches = f"{trials.BATCHES} batches of {trials.BATCH_BYTES / 2**20:.0f} MiB from {trials.WORKERS} workers"
     try:
         rate = run(trials.batches)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         yield SelfCheck(
             area="loaders",
             name=name,
@@ -78,7 +78,7 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
     name = f"video decoder {backend}"
     try:
         ms = run(trials.decoded, backend)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         return SelfCheck(
             area="loaders",
             name=name,
@@ -145,7 +145,7 @@ def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
             means="Observations and episodes of it cannot be had: --env.type names another, or --dataset a recording.",
             do=way,
         )
-    except isolate.Failed as error:
+    except isolate.IsolatedCallError as error:
         return _fails(kind, str(error))
     seen = f"starts and renders; {ms:.0f} ms a reset"
     return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})

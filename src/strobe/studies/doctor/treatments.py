@@ -19,7 +19,7 @@ from strobe.processes import isolate
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.doctor import SelfCheck
-from strobe.sameness.check import CallFailed, Sameness, guidance_of
+from strobe.sameness.check import PolicyCallError, Sameness, guidance_of
 from strobe.studies.shared.action_check import visits_of
 from strobe.studies.shared.gradients import gradients
 from strobe.treatments import catalogue
@@ -96,7 +96,7 @@ def examine(device: str, run: isolate.Runner = isolate.run, done: Done | None = 
     """Try everything that there is to try on ``device``, a process after the other."""
     try:
         attempts = run(planned, device)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         yield SelfCheck(
             area="treatments",
             name="tiny policies",
@@ -119,7 +119,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
         attempted: Tried = run(tried, attempt, device)
     except UserError as error:
         return SelfCheck(area="treatments", name=name, outcome="not here", seen=str(error))
-    except isolate.Failed as error:
+    except isolate.IsolatedCallError as error:
         return SelfCheck(
             area="treatments",
             name=name,
@@ -193,7 +193,7 @@ def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     same = Sameness(subject, base, OBSERVATIONS)
     try:
         agreement = same.check(variant, visits_of(same, variant))
-    except CallFailed as error:
+    except PolicyCallError as error:
         return Tried(str(error), "a call fails", effect)
     captured = sum(capture.recorded for capture in captures) if captures else None
     reordered = same.yardstick("reordered sums", 2) if effect == "exact" else None

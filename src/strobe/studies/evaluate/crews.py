@@ -18,9 +18,8 @@ from tqdm import tqdm
 
 import strobe
 from strobe.errors import UserError, in_a_line
-from strobe.processes.isolate import Ended, Raised
+from strobe.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.processes.lifetime import Closing
-from strobe.processes.pool import Pool
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
 
@@ -76,9 +75,9 @@ class Workers(Closing):
             return call(*arguments)
         except UserError as error:
             raise UserError(in_a_line(error, 400)) from None
-        except Raised as error:
+        except CallRaisedError as error:
             raise UserError(in_a_line(f"{error.kind}: {error.text}", 400)) from None
-        except Ended as error:
+        except ProcessEndedError as error:
             processes = f"one of the {len(self.pool.workers)} processes that play episodes ended ({error.ending})"
             raise UserError(f"{processes}: where memory ran out, take a smaller --parallel") from None
 
@@ -151,7 +150,7 @@ class Players(Closing):
                 return line.model_copy(update={"beside": self._fleet.others_on(worker), "node": worker.node})
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
-                if not lost.again:
+                if not lost.may_retry:
                     times = f"{len(reasons)} nodes were lost under it"
                     raise UserError(f"'{name}' on {task}, seed {seed}: {times}; {reasons[-1]}")
                 self._again.append(key)

@@ -132,7 +132,7 @@ def parse_each(text: str) -> int | None:
 
 
 def threads_of(requested: int | None, processes: int, resumed: Path | None) -> int | None:
-    """torch's threads where an episode is played; None: as torch chooses.
+    """Return torch's threads where an episode is played; None: as torch chooses.
 
     Sums may differ in their last bits with the number of threads, so a resumed run keeps its own.
 

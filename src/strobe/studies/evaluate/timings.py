@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.errors import UserError
+from strobe.errors import UserError, in_words
 from strobe.measure.rollout import drawn, quantiles
 from strobe.results.evaluate import Engine, Timing
 from strobe.runs import episode_log
@@ -208,28 +208,33 @@ def _recorded(text: str, run: Path) -> Latency:
     """Return the calls of a rollout or of an evaluation. Raises UserError."""
     from strobe.loops.recorded_run import load
 
-    flag = f"--latency={text}"
     if not run.exists():
-        raise UserError(f"{flag}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
+        raise UserError(f"--latency={text}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
     folder = run.parent if run.name == "result.json" else run
     episodes = folder / episode_log.NAME if folder.is_dir() else folder
     try:
         if episodes.name == episode_log.NAME and episodes.is_file():
             runs = dict(_of_episodes(episodes))
-        elif (folder / EVENTS).is_file() or folder.is_file():
+        elif (folder / EVENTS).is_file() or (folder.is_file() and folder.suffix in (".events", ".gz")):
             runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
         else:
             raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
     except UserError as error:
-        raise UserError(f"{flag}: {run}: {error}") from None
-    except (ValueError, KeyError, OSError, IndexError) as error:
-        raise UserError(f"{flag}: {run} cannot be read: {type(error).__name__}") from None
+        flag = "--latency" if str(folder) in str(error) else f"--latency={run}"  # the path once
+        raise UserError(f"{flag}: {error}") from None
+    except OSError as error:
+        raise UserError(f"--latency={run}: it cannot be read: {in_words(error)}") from None
+    except (ValueError, KeyError, IndexError) as error:
+        raise UserError(f"--latency={run}: it cannot be read: {type(error).__name__}") from None
     return Latency(str(run), runs=runs)
 
 
 def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
     """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
-    options, episodes, _ = episode_log.read(path)
+    try:
+        options, episodes, _ = episode_log.parse(path.read_bytes())
+    except UserError as error:
+        raise UserError(f"it is no evaluation: {error} ({path.name})") from None
     runs: dict[str, Sequence[int]] = {}
     for name in options.variants:
         calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]

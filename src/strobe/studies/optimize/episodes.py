@@ -29,7 +29,7 @@ class Watching(Protocol):
         """Print a line that stays."""
 
 
-class CandidateFailed(Exception):
+class CandidateError(Exception):
     """An episode failed with the candidate, and not with the baseline."""
 
 
@@ -81,7 +81,7 @@ class Episodes:
         that were played by then count.
 
         Raises:
-            CandidateFailed: an episode fails with the candidate.
+            CandidateError: an episode fails with the candidate.
             UserError: one fails with the baseline, or the simulator does not start alike from the same seed.
         """
         # A second simulator: one may go through a list of starts, and the candidate must get the same ones.
@@ -133,7 +133,7 @@ class Episodes:
             after = self._with(candidate, lambda: other.play(task, seed))
         except Exception as error:  # whatever a treatment raises must not cost the ladder
             words = in_a_line(error, 300)
-            raise CandidateFailed(
+            raise CandidateError(
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error
         if before.start != after.start:

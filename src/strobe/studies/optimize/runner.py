@@ -210,7 +210,7 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         The comparison, None for a backbone or where none is requested, and the yardsticks.
 
     Raises:
-        CallFailed: the untouched policy fails on one of the observations.
+        PolicyCallError: the untouched policy fails on one of the observations.
     """
     subject, reporter = runs.subject, runs.reporter
     if not runs.options.checked:
@@ -275,7 +275,7 @@ class ActionGuard:
         """Run ``variant`` on a few observations; on more where the guard does not hold, so that this is no chance.
 
         Raises:
-            CallFailed: a call fails on an observation that the untouched policy takes.
+            PolicyCallError: a call fails on an observation that the untouched policy takes.
         """
         outputs, seconds = Outputs([variant.name]), []
         for index in range(min(settings.GUARDED_OBSERVATIONS, len(self.reference))):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.measure.guard import Guards
-from strobe.measure.in_time import ASKED
+from strobe.measure.in_time import REQUIRED
 from strobe.studies.optimize.candidates import Choice
 from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.treatments.treatment import Spec
@@ -69,7 +69,7 @@ class Aim:
     """
 
     target_hz: float = 20.0
-    in_time: float = ASKED
+    in_time: float = REQUIRED
     guards: Guards = field(default_factory=Guards)
     choice: Choice = field(default_factory=Choice)
     start: tuple[Spec, ...] = ()

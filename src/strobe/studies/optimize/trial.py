@@ -17,7 +17,7 @@ from strobe.measure.sequential import MATTERS, Glance
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
-from strobe.sameness.check import CallFailed
+from strobe.sameness.check import PolicyCallError
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import Candidate, candidate_of, together
 from strobe.studies.optimize.climb import Climb, Trial
@@ -247,9 +247,9 @@ def begins_with_glance(chunk_s: float) -> bool:
 
 def failure(error: Exception) -> tuple[TryOutcome, str]:
     """Return the outcome of a try that raised ``error``, with its reason."""
-    if isinstance(error, UserError) and not isinstance(error, CallFailed):
+    if isinstance(error, UserError) and not isinstance(error, PolicyCallError):
         return "does not apply", str(error)
-    if isinstance(error, CallFailed):
+    if isinstance(error, PolicyCallError):
         return "failed", str(error)
     return "failed", f"{type(error).__name__}: {in_a_line(error, 200)}"
 

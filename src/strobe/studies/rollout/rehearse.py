@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from strobe.emulator.arm import ArmEnded
+from strobe.emulator.arm import ArmEndedError
 from strobe.emulator.rehearsal.disturb import disturbed
 from strobe.emulator.rehearsal.policy import with_policy
 from strobe.emulator.rehearsal.stage import RehearsalOptions, RehearsalPlan, RehearsalStage, plan, staged
@@ -70,7 +70,7 @@ def describe(made: RehearsalPlan, stage: RehearsalStage, options: RehearsalOptio
         joints = {joint.id: joint_name for joint_name, joint in made.arms[name].calibration.items()}
         try:
             state = arm.state()
-        except ArmEnded as error:
+        except ArmEndedError as error:
             rehearsal.ended = str(error)
             continue
         rehearsal.arms[name] = [

@@ -12,7 +12,7 @@ from strobe.measure.sampling import Progress
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
-from strobe.sameness.check import YARDSTICKS, CallFailed, Sameness, affordable
+from strobe.sameness.check import YARDSTICKS, PolicyCallError, Sameness, affordable
 from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import Visit, plan
 from strobe.studies.shared.measuring import Reporter
@@ -60,7 +60,7 @@ def check_actions(
             reporter.stage(f"the same actions? {variant.name}")
             try:
                 check.agreements[variant.name] = same.check(variant, visits_of(same, variant), CheckProgress(reporter))
-            except CallFailed as error:
+            except PolicyCallError as error:
                 check.failed[variant.name] = str(error)
         check.notes += same.notes
     except UserError as error:  # of the untouched policy: what was timed must not be lost for it

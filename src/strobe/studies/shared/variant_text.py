@@ -7,7 +7,7 @@ from pathlib import Path
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import shapes
-from strobe.lerobot.schema.source import Unreadable, find
+from strobe.lerobot.schema.source import UnreadableSourceError, find
 from strobe.treatments import known, words
 
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
@@ -58,7 +58,7 @@ def check_words(text: str) -> VariantText:
             check_rtc(pair.partition("=")[0].strip().removeprefix("rtc."), known)
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None
-    except Unreadable:  # LeRobot's own class says it, later
+    except UnreadableSourceError:  # LeRobot's own class says it, later
         pass
     return parts
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from strobe.datasets import finder
 from strobe.errors import UserError
+from strobe.lerobot.flags import patched_arguments
 from strobe.lerobot.refusals import of_others, ran_out, refused
 from strobe.loops import training as loop
-from strobe.loops.train_config import patched_arguments
-from strobe.measure.memory import kernel_use, peak_process
-from strobe.processes.shared_memory import require_shared_memory
+from strobe.measure.memory import kernel_use, peak_process, require_shared_memory
 from strobe.results.answer import TrainResult
 from strobe.studies.train.answer import STEP, answer_of
 from strobe.studies.train.summary import record_of, worker_facts

@@ -321,8 +321,10 @@ def engine_file(
     precision: str,
     device: torch.device,
 ) -> Path:
-    """Return the file of the engine ``name`` for these weights, shapes, versions and ``device``, in ``precision``; it
-    need not exist."""
+    """Return the file of the engine ``name``, whether it exists or not.
+
+    It depends on weights, shapes, versions, ``device`` and ``precision``.
+    """
     digest = hashlib.blake2b(digest_size=16)
     keys = [name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
     keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]

@@ -127,7 +127,7 @@ class PartInEngine(Treatment, key="engine"):
                     return inner(*args, **kwargs)
                 self._build(subject, part, inner, [call])
             built = self._built[call.key]
-            with _sections(names):
+            with _NestedSections(names):
                 return caches_restored(built.run(call.tensors), call.caches)
 
         return replaced_method(part, "forward", forward)
@@ -326,7 +326,7 @@ def _unobserved(device: torch.device) -> Iterator[None]:
         yield
 
 
-class _sections:
+class _NestedSections:
     """Sections of all ``names``, one in the other: the probes on the part are hidden by the engine's forward."""
 
     def __init__(self, names: Sequence[str]) -> None:

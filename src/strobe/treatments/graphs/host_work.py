@@ -26,7 +26,7 @@ _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
 _DRAWING_LIKE = {torch.randn_like, torch.rand_like}
 
 
-class Changed(RuntimeError):
+class RegionChangedError(RuntimeError):
     """A region did other things when it was captured than when it warmed up."""
 
 
@@ -67,11 +67,11 @@ class Host(Stepping):
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Copy nothing from the host and draw nothing. Raises Changed where the run differs from the one kept."""
+        """Copy nothing from the host and draw nothing. Raises RegionChangedError for a run that differs."""
         with self._in_force(capturing=True):
             yield
         if (self._sent, self._drawn) != (len(self._kept.sent), len(self._kept.draws)):
-            raise Changed("it sends or draws less than before")
+            raise RegionChangedError("it sends or draws less than before")
 
     def draw(self) -> None:
         """Draw new noise, as the region would have drawn it now."""
@@ -112,7 +112,7 @@ class Host(Stepping):
         known, sent = self._next(self._kept.sent, self._sent)
         self._sent += 1
         if known is not func:
-            raise Changed(f"it calls {func.__name__} where it called {known.__name__}")
+            raise RegionChangedError(f"it calls {func.__name__} where it called {known.__name__}")
         return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
     def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
@@ -131,7 +131,7 @@ class Host(Stepping):
     @staticmethod
     def _next(remembered: list[Any], index: int) -> Any:
         if index >= len(remembered):
-            raise Changed("it sends or draws more than before")
+            raise RegionChangedError("it sends or draws more than before")
         return remembered[index]
 
 
@@ -166,8 +166,10 @@ class EpochCache[K, V](dict[K, V]):
 
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Hide ``call``, a compiled region, from the modes in force: it makes its numbers on the device by itself, and a
-    mode in force would be traced into it."""
+    """Hide ``call``, a compiled region, from the modes in force.
+
+    It makes its numbers on the device by itself, and a mode in force would be traced into it.
+    """
 
     def stepped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(_get_current_function_mode(), Stepping):

@@ -23,7 +23,7 @@ from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording
-from strobe.treatments.graphs.host_work import Changed, Host
+from strobe.treatments.graphs.host_work import Host, RegionChangedError
 from strobe.treatments.patch import identity, patched
 
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
@@ -135,7 +135,7 @@ class Regions:
         try:
             with recording(_unseen), generators_restored(device):
                 replay, made = self._capture.record(warm, run, device)
-        except (RuntimeError, Changed) as error:
+        except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             text = in_a_line(error)
