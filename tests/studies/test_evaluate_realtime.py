@@ -19,7 +19,7 @@ from strobe.kinds import document
 from strobe.policies import loading
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report.evaluate import plots
-from strobe.results.evaluate import EpisodeTiming
+from strobe.results.evaluate import Engine, EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.simulator import Simulator
@@ -31,7 +31,7 @@ ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT
 
 
-def timing(latency, engine="sync", **more):
+def timing(latency, engine: Engine = "sync", **more):
     return RequestedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
 
 
