@@ -1,4 +1,4 @@
-"""strobe rehearse: what would happen on the robot, tried without it?
+r"""strobe rehearse: what would happen on the robot, tried without it?
 
 Runs `lerobot-rollout` as it is, with the arguments that the robot gets, and watches it as `strobe rollout` does. All
 is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, Koch or OMX arm, or of two SO arms, are
@@ -25,7 +25,7 @@ No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny
 
 Examples:
   strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
-  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \\
+  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
       --policy.path=FOLDER --task="pick up the cube" --duration=10
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
@@ -49,13 +49,15 @@ from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, stud
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import observations_folder
+from strobe.runs.rollout_files import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 
 @dataclass
 class RehearseConfig(OutputFlags):
+    """Flags of `strobe rehearse`."""
+
     # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
     frames: str | None = None
     # Episode of the dataset.
@@ -116,7 +118,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
         from strobe.emulator.rehearsal.stage import RehearsalOptions
-        from strobe.studies.rollout.rehearsed import rehearse
+        from strobe.studies.rollout.rehearse import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
     events = events_file(config.output_dir)

@@ -14,7 +14,7 @@ from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live
 from strobe.cli.runner import Studied
 from strobe.errors import UserError
-from strobe.results.recorded import leave
+from strobe.runs.rollout_files import leave
 
 
 def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[str]]:
