@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from _preflight_data import HAND, SIZE, TOP
 
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
@@ -20,12 +22,15 @@ KINDS: dict[str, list[str]] = {
         "--n_encoder_layers=2", "--n_decoder_layers=1", "--latent_dim=8", "--n_vae_encoder_layers=1",
         "--pretrained_backbone_weights=null", "--kl_weight=1",
     ],
+    "act of images": [],  # as ACT, without the state: nearly all that PushT's pusher does follows from its place
     "diffusion": [
         "--horizon=16", "--n_action_steps=8", "--n_obs_steps=2", "--down_dims=[32,64]", "--crop_shape=null",
         "--spatial_softmax_num_keypoints=16", "--diffusion_step_embed_dim=32", "--num_train_timesteps=50",
         "--num_inference_steps=10", "--noise_scheduler_type=DDIM", "--pretrained_backbone_weights=null",
     ],
 }  # fmt: skip
+CAMERAS = {name: {"type": "VISUAL", "shape": [3, SIZE, SIZE]} for name in (TOP, HAND)}
+KINDS["act of images"] = [*KINDS["act"], f"--input_features={json.dumps(CAMERAS)}"]
 
 
 def train(kind: str, root: Path, folder: Path, seconds: float, *, batch: int = 16, seed: int = 0) -> dict[str, Any]:
@@ -64,7 +69,7 @@ def save_random(kind: str, root: Path, folder: Path, seed: int) -> Path:
 
 def _built(kind: str, root: Path, seed: int) -> PolicySubject:
     data = SimpleNamespace(root=root, repo_id=f"local/{root.name}", episodes=None, video_backend=None)
-    options = PolicyOptions(type=kind, overrides=["--device=cpu", *KINDS[kind]])
+    options = PolicyOptions(type=kind.split()[0], overrides=["--device=cpu", *KINDS[kind]])
     return load_subject(options, InputOptions(dataset=data), seed=seed)
 
 

@@ -45,7 +45,7 @@ class RecordedActions:
         """Whether a state, taken as an action, would hold the robot still."""
         if self.states is None or self.states.shape[1] != self.actions.shape[1]:
             return False
-        return not (self.names and self.state_names) or _alike(self.names, self.state_names)
+        return not (self.names and self.state_names) or _same_names(self.names, self.state_names)
 
     def around(self, values: Array, frame: int, first: int, last: int) -> Array:
         """Return those of ``values``, actions or states, from tick ``first`` of a frame to before ``last``.
@@ -119,12 +119,12 @@ def in_turn(episodes: NDArray[np.int64], most: int) -> list[int]:
 
 
 def _spread_out(count: int) -> Sequence[float]:
-    """Return the first numbers of van der Corput's sequence: 1/2, 1/4, 3/4, 1/8 …"""
+    """Return the first numbers of van der Corput's sequence: 1/2, 1/4, 3/4, 1/8, and so on."""
     return [
         sum(int(bit) / 2**place for place, bit in enumerate(reversed(f"{number:b}"), 1))
         for number in range(1, count + 1)
     ]
 
 
-def _alike(names: Sequence[str], others: Sequence[str]) -> bool:
+def _same_names(names: Sequence[str], others: Sequence[str]) -> bool:
     return [name.lower() for name in names] == [name.lower() for name in others]

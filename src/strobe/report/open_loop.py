@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from strobe.report import charts, units
 from strobe.report.charts import MUTED, OTHER, Plot, Trace
@@ -149,7 +150,7 @@ def _along(loop: OpenLoop) -> Plot:
 def _strip(strip: Strip, loop: OpenLoop) -> Plot:
     data: list[Trace] = []
     for row, recorded in enumerate(strip.recorded):
-        on = {"yaxis": charts.row_name(row), "hoverinfo": "skip"}
+        on: dict[str, Any] = {"yaxis": charts.row_name(row), "hoverinfo": "skip"}
         first = row == 0
         data.append(charts.line("recorded", strip.ticks, recorded, OTHER, showlegend=first, **on))
         x: list[float | str | None] = []

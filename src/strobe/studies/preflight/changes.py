@@ -128,7 +128,7 @@ def _images(wiring: SubjectWiring) -> Found:
     def flipped(image: torch.Tensor) -> torch.Tensor:
         return image.flip(-3) if image.shape[-3] == 3 else image
 
-    for kind, key, change, name, mend in (
+    ways: tuple[tuple[HypothesisKind, str, Callable[[torch.Tensor], torch.Tensor], str, str], ...] = (
         ("channels", "red and blue swapped", flipped, "the images' channels are in the other order (RGB and BGR)",
          "Let the camera give RGB (color_mode: rgb in the robot's camera), or convert the data set's images."),
         ("image-range", "images × 255", lambda image: image * 255, "the policy takes images of 0 to 255, not of 0 to 1",
@@ -136,7 +136,8 @@ def _images(wiring: SubjectWiring) -> Found:
          "training's."),
         ("image-range", "images / 255", lambda image: image / 255, "the images come 255 times too bright",
          "Divide images by 255 once only: the data set's are 0 to 1 already."),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for kind, key, change, name, mend in ways:
         yield Observed(key, each(change), names), Change(kind, name, mend, key, inputs=names)
 
 

@@ -141,9 +141,9 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
     squares = data.errors(data.predictions.wired, target)
     naive = {name: data.errors(values, target) for name, values in _naive(data).items()}
     held = np.isin(data.episodes, list(held_out))
-    groups: list[tuple[PartName, NDArray[np.bool_]]] = [("all", np.ones(len(held), bool))]
+    groups: dict[PartName, NDArray[np.bool_]] = {"all": np.ones(len(held), bool)}
     if held.any() and not held.all():
-        groups += [("training", ~held), ("held out", held)]
+        groups |= {"training": ~held, "held out": held}
     return OpenLoop(
         frames=len(data.predictions.frames),
         episodes=len(np.unique(data.episodes)),
@@ -151,7 +151,7 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
         fps=fps,
         names=data.recorded.names,
         parts=[_part(name, squares[which], {k: v[which] for k, v in naive.items()}, data.episodes[which])
-               for name, which in groups],
+               for name, which in groups.items()],
         dimensions=_dimensions(data, squares, naive),
         along=[rms(squares[:, at]) for at in range(data.chunk)],
         naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
@@ -162,9 +162,9 @@ def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
     )  # fmt: skip
 
 
-def _naive(data: Compared) -> dict[NaiveName, Array]:
+def _naive(data: Compared) -> dict[str, Array]:
     shape = data.predictions.wired.shape
-    naive: dict[NaiveName, Array] = {
+    naive = {
         "the mean action": np.broadcast_to(data.recorded.actions.mean(axis=0), shape),
         "the last action": np.broadcast_to(data.recorded_at(shift=-1, count=1), shape),
     }
@@ -173,7 +173,7 @@ def _naive(data: Compared) -> dict[NaiveName, Array]:
     return naive
 
 
-def _part(name: PartName, squares: Array, naive: dict[NaiveName, Array], episodes: NDArray[np.int64]) -> PartErrors:
+def _part(name: PartName, squares: Array, naive: dict[str, Array], episodes: NDArray[np.int64]) -> PartErrors:
     names: tuple[NaiveName, ...] = ("the mean action", "hold still", "the last action")
     errors = []
     for each in names:
@@ -194,7 +194,7 @@ def _part(name: PartName, squares: Array, naive: dict[NaiveName, Array], episode
     )
 
 
-def _dimensions(data: Compared, squares: Array, naive: dict[NaiveName, Array]) -> list[DimensionError]:
+def _dimensions(data: Compared, squares: Array, naive: dict[str, Array]) -> list[DimensionError]:
     difference = data.predictions.wired - data.recorded_at()
     found = []
     for at, name in enumerate(data.recorded.names):
@@ -217,7 +217,7 @@ def _dimensions(data: Compared, squares: Array, naive: dict[NaiveName, Array]) -
 
 
 def _by_episode(
-    data: Compared, squares: Array, naive: dict[NaiveName, Array], held: NDArray[np.bool_]
+    data: Compared, squares: Array, naive: dict[str, Array], held: NDArray[np.bool_]
 ) -> list[EpisodeErrors]:
     found = []
     for episode in np.unique(data.episodes):
