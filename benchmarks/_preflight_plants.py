@@ -20,12 +20,14 @@ class DataPlant:
     Args:
         rules: of findings, any of which names it.
         mend: words that are in what is said to mend it.
+        policy: that it is shown to.
     """
 
     name: str
     change: Callable[[Ticks], Ticks]
     rules: tuple[str, ...]
     mend: str
+    policy: str = "act"
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,11 @@ def _shifted(ticks: Ticks, by: int) -> Ticks:
 
 RADIANS = np.pi / 180
 IN_DATA = (
+    # An ACT takes its cameras in any order (its features have no sign of their camera): nothing is wrong there.
     DataPlant("cameras swapped", lambda t: t | {TOP: t[HAND], HAND: t[TOP]}, ("wired-otherwise-cameras",),
-              "rename_map"),
-    DataPlant("BGR", _each(lambda v: v[..., ::-1], TOP, HAND), ("wired-otherwise-channels",), "color_mode"),
-    DataPlant("images divided twice", _each(lambda v: v // 255, TOP, HAND), ("wired-otherwise-image-range",), "255"),
+              "rename_map", "diffusion"),
+    DataPlant("BGR", _each(lambda v: v[..., ::-1], TOP, HAND), ("wired-otherwise-channels",), "color_mode",
+              "act of images"),
     DataPlant("state order", _each(lambda v: v[:, ::-1], STATE), ("wired-otherwise-state-order",), "observation.state"),
     DataPlant("action order", _each(lambda v: v[:, ::-1], ACTION), ("wired-otherwise-action-order",),
               "action_feature_names"),

@@ -13,8 +13,9 @@ HypothesisKind = Literal[
     "cameras", "channels", "image-range", "state-order", "action-order", "order", "units", "statistics", "sign",
     "relative", "shift", "rate", "prompt",
 ]  # fmt: skip
-# 'surpassed': judged like a claimed one, and another one explains the data better.
-HypothesisOutcome = Literal["claimed", "surpassed", "not better", "not looked at", "not judged"]
+# 'surpassed': judged like a claimed one, and another one explains the data better. 'not shown': its error is smaller by
+# the margin, and its interval over these episodes is too wide to say so.
+HypothesisOutcome = Literal["claimed", "surpassed", "not shown", "not better", "not looked at", "not judged"]
 
 
 class Hypothesis(Data):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,8 +141,8 @@ def judge_all(changes: Sequence[Change], data: Compared) -> list[Hypothesis]:
         unfound.outcome = "not better"
         judged.append(_Judged(replace(every[0], inputs=()), unfound))
     _claim_the_best(judged)
-    places = {"claimed": 0, "surpassed": 1, "not better": 2, "not looked at": 3, "not judged": 4}
-    judged.sort(key=lambda each: (places[each.hypothesis.outcome], each.whole))
+    places = get_args(HypothesisOutcome)
+    judged.sort(key=lambda each: (places.index(each.hypothesis.outcome), each.whole))
     return [each.hypothesis for each in judged]
 
 
@@ -237,10 +237,12 @@ def _outcome(hypothesis: Hypothesis, change: Change, over_hold: PairedError | No
         return "not judged", "it is not known whether the policy looks at this input"
     if change.inputs and (hypothesis.moved or 0.0) < LOOKED:
         return "not looked at", f"another frame's moves its actions by {hypothesis.moved:.2g} σ only"
-    if paired.smaller is not True or paired.ratio > 1 - MARGIN:
+    if paired.smaller is False or paired.ratio > 1 - MARGIN:
         return "not better", ""
     if (hypothesis.explained or 0.0) < EXPLAINED or over_mean.smaller is not True:
         return "not better", "nearer than it is, but not nearer than the mean action is"
     if change.over_hold and over_hold is not None and over_hold.smaller is not True:
         return "not better", "nearer than it is, but not nearer than holding still is"
+    if paired.smaller is None:
+        return "not shown", f"nearer than it is, but not surely so over {paired.episodes} episodes: look at more"
     return "claimed", ""
