@@ -172,7 +172,8 @@ def test_half_against_bfloat16_is_converted_at_the_border() -> None:
     torch.manual_seed(0)
     subject = Small(Seeing().bfloat16())
     plain = subject.call("inference")(0)
-    for precision in ("fp32", "bf16"):
+    here = OpenVINO().precisions(torch.device("cpu"))
+    for precision in ("fp32", *(["bf16"] if "bf16" in here else [])):  # not every CPU multiplies bfloat16
         got = run(subject, PartInEngine("openvino", "vision", precision))
         assert got.dtype == torch.bfloat16
         assert torch.allclose(got, plain, atol=0.1)
