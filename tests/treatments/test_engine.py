@@ -31,7 +31,7 @@ from strobe.studies.shared.measuring import Options
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
 from strobe.treatments.engines import engine
-from strobe.treatments.engines.backends import engines_folder
+from strobe.treatments.engines.backends import OpenVINO, engines_folder
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
