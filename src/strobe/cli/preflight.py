@@ -28,7 +28,7 @@ from pathlib import Path
 
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import pairs, parse, split_lerobot
+from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
 from strobe.errors import UserError
@@ -70,6 +70,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
 def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
+    from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
     if theirs is not None:
@@ -80,7 +81,8 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
 
         robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
-    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend)
+    settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
+    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend, settings)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         preflight(look),

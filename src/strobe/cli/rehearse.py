@@ -45,10 +45,10 @@ from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
-from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, studied_rollout
+from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measure_on_bench, studied_rollout
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.lerobot.argument_names import check
+from strobe.lerobot.argument_names import check, joined
 from strobe.results.recorded import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
@@ -66,6 +66,8 @@ class RehearseConfig(OutputFlags):
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
+    # Start although the policy's wiring has a fault with which its first action may already be a wrong one.
+    anyway: bool = False
     # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
     # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
@@ -115,10 +117,14 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
+        from strobe.emulator.rehearsal.arms import with_ports
         from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearsed import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
+    look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None
+    if look is not None and look.dangerous and not config.anyway:
+        return look.refused("rehearse", config, staging.theirs)
     events = events_file(config.output_dir)
     watched = rehearse(
         arguments,
@@ -136,7 +142,13 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     )
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rehearse", config, watched, staging.theirs, events)
+    return studied_rollout("rehearse", config, watched, staging.theirs, events, look=look)
+
+
+def _has_checkpoint(arguments: Sequence[str]) -> bool:
+    """Whether the policy is a checkpoint; one of random weights (``--policy.type``) is made for the robot."""
+    names = {name for name, _ in pairs(arguments)}
+    return "--policy.path" in names or "--config_path" in names
 
 
 def help_words() -> str:

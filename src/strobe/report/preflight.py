@@ -38,6 +38,8 @@ def _answers(result: PreflightResult) -> list[str]:
     if serious:
         first = f"{result.wiring.policy} is not wired to act as it was taught: {units.count(len(serious), 'fault')}. "
         sentences = [f"{first}{serious[0]}."]
+        if result.refused:
+            sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     else:
         sentences = [f"Nothing is wrong in the wiring of {result.wiring.policy}, as far as it was read: {read}."]
     if result.mended:

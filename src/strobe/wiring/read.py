@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def read_wiring(
     *,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Wiring:
     """Read the files of a checkpoint's folder and of a data set. Neither torch nor LeRobot is imported.
 
@@ -46,11 +48,13 @@ def read_wiring(
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows, beside those of checkpoint and rollout.
         task: the prompt of a loop that is no rollout.
+        settings: fields of the policy's config that the command line sets.
 
     Raises:
         UserError: a file is missing or cannot be read.
     """
     checkpoint = read_checkpoint(policy)
+    checkpoint = replace(checkpoint, config={**checkpoint.config, **(settings or {})})
     recorded = read_dataset(dataset) if dataset is not None else None
     renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **(rename or {})}
     wires = _wires(checkpoint, recorded, robot, renamed)

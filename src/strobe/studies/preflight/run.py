@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
@@ -24,6 +25,7 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
+        settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
     """
 
@@ -32,11 +34,12 @@ class Preflight:
     robot: Connected | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     mend: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
-    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename)
+    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
     result = PreflightResult(
         strobe_version=strobe.__version__, title=f"{wiring.policy}: is it wired?", wiring=wiring, notes=wiring.unread
     )
