@@ -63,6 +63,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
+        if not {"--policy.path", "--config_path"} & {name for name, _ in pairs(theirs)}:
+            theirs = [*theirs, f"--policy.path={flags.path}"]
         check(theirs, "lerobot-rollout")
     return flags, config, theirs
 
@@ -70,6 +72,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
 def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
+    from strobe.wiring.checkpoint import checkpoint_folder
     from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
@@ -82,7 +85,8 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
         robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
     settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
-    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend, settings)
+    folder = checkpoint_folder(flags.path or "")
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, settings)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         preflight(look),

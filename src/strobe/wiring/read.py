@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from strobe.errors import UserError, in_a_line
 from strobe.lerobot.schema import classes, registries
 from strobe.lerobot.schema.source import Unreadable
 from strobe.results.wiring import (
@@ -53,10 +54,25 @@ def read_wiring(
     Raises:
         UserError: a file is missing or cannot be read.
     """
+    try:
+        return _read(policy, dataset, robot, rename or {}, task, settings or {})
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
+        raise UserError(f"{files} hold what LeRobot does not write there: {in_a_line(error, 120)}") from error
+
+
+def _read(
+    policy: Path,
+    dataset: Path | None,
+    robot: Connected | None,
+    rename: Mapping[str, str],
+    task: str | None,
+    settings: Mapping[str, Any],
+) -> Wiring:
     checkpoint = read_checkpoint(policy)
-    checkpoint = replace(checkpoint, config={**checkpoint.config, **(settings or {})})
+    checkpoint = replace(checkpoint, config={**checkpoint.config, **settings})
     recorded = read_dataset(dataset) if dataset is not None else None
-    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **(rename or {})}
+    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
     wires = _wires(checkpoint, recorded, robot, renamed)
     sources: dict[Place, str] = {"policy": str(policy)}
     for place, processor in _processors(checkpoint).items():
