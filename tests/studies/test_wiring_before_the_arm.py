@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from support.patience import patient_drivers
 from support.wired import change_json
 
 from strobe.cli.main import main
+from strobe.cli.rollouts import look_at_wiring
 from strobe.results.preflight import PreflightResult
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
@@ -40,17 +40,24 @@ def inert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def reversed_order(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A tiny pi0.5 that was trained with the joints in the opposite order, and what it needs of the Hub."""
-    from strobe.emulator.rehearsal.policy import with_policy
+@pytest.fixture
+def reversed_order(inert: Path, tmp_path: Path) -> Path:
+    """The config of a pi0.5 that was trained with the joints in the opposite order, over weights that nothing reads."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
 
-    folder = tmp_path_factory.mktemp("order") / "policy"
-    made = ["--robot.type=so101_follower", f"--robot.cameras={CAMERAS}", "--device=cpu", "--policy.type=pi05"]
-    with with_policy(made) as arguments:
-        shutil.copytree(next(one for one in arguments if one.startswith("--policy.path=")).partition("=")[2], folder)
-        change_json(folder / "config.json", lambda config: config | {"action_feature_names": JOINTS[::-1]})
-        yield folder
+    from strobe.policies import lerobot_policies
+
+    folder = tmp_path / "reversed"
+    shutil.copytree(inert, folder)
+    for file in folder.glob("policy_p*"):
+        file.unlink()
+    config = lerobot_policies.config_from_type("pi05", ["--device=cpu"])
+    images = {f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, 64, 64)) for name in ("front", "wrist")}
+    config.input_features = images | {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
+    config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (6,))}
+    config._save_pretrained(folder)
+    change_json(folder / "config.json", lambda config: config | {"action_feature_names": JOINTS[::-1]})
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -99,14 +106,12 @@ def test_anyway_rehearses_and_shows_the_finding_beside_its_own(inert: Path, tmp_
 def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
     reversed_order: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert main(["rehearse", f"--output_dir={tmp_path / 'sync'}", "--full", "--", *arguments(reversed_order)]) == 1
+    runs = tmp_path / "runs"
+    assert main(["rehearse", f"--output_dir={runs}", "--full", "--", *arguments(reversed_order)]) == 1
     assert "--inference.type=rtc keeps the policy's order" in " ".join(capsys.readouterr().out.split())
-    assert {finding.rule for finding in answer(tmp_path / "sync").findings if finding.level == "warning"} == {
-        "action-order"
-    }
+    assert {finding.rule for finding in answer(runs).findings if finding.level == "warning"} == {"action-order"}
     rtc = arguments(reversed_order, "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
-    assert main(["rehearse", f"--output_dir={tmp_path / 'rtc'}", "--", *rtc]) == 0
-    assert isinstance(answer(tmp_path / "rtc"), RolloutResult)
+    assert look_at_wiring("lerobot-rollout", rtc).dangerous is False
 
 
 def test_a_rollout_is_refused_before_lerobot_connects(

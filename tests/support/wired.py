@@ -95,7 +95,11 @@ def robot() -> Connected:
         ),
     } | {name: Feature(name=name, kind="image", shape=[3, SIZE, SIZE]) for name in CAMERAS}
     rates = {name.rpartition(".")[2]: 30.0 for name in CAMERAS}
-    return Connected("so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates)
+    limits = {joint.removesuffix(".pos"): (-60.0, 60.0) for joint in JOINTS}
+    return Connected(
+        "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates, limits=limits,
+        calibration="my_arm.json",
+    )  # fmt: skip
 
 
 def write_dataset(root: Path) -> None:

@@ -164,6 +164,10 @@ def compiles(stage: Wired) -> None:
     stage.configure(compile_model=True)
 
 
+def narrow_limits(stage: Wired) -> None:
+    stage.robot = replace(stage.robot, limits=stage.robot.limits | {"elbow_flex": (-4.0, 4.0)})
+
+
 # What is planted → the rules that find it.
 PLANTED: dict[Callable[[Wired], None], set[str]] = {
     statistics_under_another_name: {"statistics-absent"},
@@ -190,6 +194,7 @@ PLANTED: dict[Callable[[Wired], None], set[str]] = {
     acts_long: {"acts-long-unseen"},
     another_rate: {"rates-differ"},
     a_slow_camera: {"camera-slow"},
+    narrow_limits: {"reach-beyond-limits"},
     compiles: {"compiled-in-part", "fields-unknown"},
 }
 

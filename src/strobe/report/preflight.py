@@ -5,6 +5,7 @@ from __future__ import annotations
 from strobe.report import frame, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.report.reach import reach_section
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import Feature, Place, Wiring
 
@@ -23,6 +24,8 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
+    if result.wiring.reach is not None:
+        sections.append(Section("reach", "Range of the actions", *reach_section(result.wiring.reach)))
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 

@@ -24,6 +24,7 @@ from strobe.results.wiring import (
 )
 from strobe.wiring.checkpoint import Checkpoint, Processor, read_checkpoint
 from strobe.wiring.dataset import Recorded, read_dataset
+from strobe.wiring.reach import reach
 from strobe.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -85,7 +86,7 @@ def _read(
     if robot is not None and robot.unread:
         unread.append(robot.unread)
     config = checkpoint.config
-    return Wiring(
+    wiring = Wiring(
         policy=str(config.get("type", "")),
         sources=sources,
         wires=wires,
@@ -104,6 +105,8 @@ def _read(
         unread=unread,
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
+    wiring.reach = reach(wiring, checkpoint, robot)
+    return wiring
 
 
 def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:
