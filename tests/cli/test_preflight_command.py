@@ -38,7 +38,7 @@ def loaded(folder: Path) -> PreflightResult:
 
 
 def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    argv = ["preflight", f"--policy.path={stage.policy}", f"--dataset.root={stage.dataset}"]
+    argv = ["preflight", f"--policy.path={stage.policy}"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     printed = capsys.readouterr().out
     assert "Nothing is wrong in the wiring of act, as far as it was read" in printed
@@ -64,7 +64,7 @@ def test_a_flag_of_the_policy_counts(stage: Wired, tmp_path: Path):
 
 
 def test_files_alone_need_no_torch_and_no_lerobot(stage: Wired, tmp_path: Path):
-    argv = ["preflight", f"--policy.path={stage.policy}", f"--dataset.root={stage.dataset}", f"--output_dir={tmp_path}"]
+    argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path}"]
     code = f"import sys; from strobe.cli.main import main; code = main({argv!r}); "
     code += "print([name for name in ('torch', 'lerobot') if name in sys.modules], code)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

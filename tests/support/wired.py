@@ -19,6 +19,7 @@ from strobe.results.wiring import Feature, Wiring
 from strobe.wiring.robot import Connected
 
 SIZE = 64
+EPISODES, TICKS, LATE = 8, 120, 2
 JOINTS = [f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")]
 CAMERAS = ("observation.images.front", "observation.images.wrist")
 Tensors = dict[str, np.ndarray]
@@ -103,20 +104,39 @@ def robot() -> Connected:
 
 
 def write_dataset(root: Path) -> None:
-    """Write the ``meta/`` of a data set of one episode, as the policy of `support.arm_policy` would be trained on."""
+    """Write a data set without images, as the policy of `support.arm_policy` would be trained on."""
+    episodes = range(EPISODES)
     vector = {"dtype": "float32", "shape": [6], "names": JOINTS}
     image = {"dtype": "image", "shape": [SIZE, SIZE, 3], "names": ["height", "width", "channels"]}
     info = {
-        "codebase_version": "v3.0", "robot_type": "so101_follower", "fps": 30, "total_episodes": 1, "total_frames": 10,
+        "codebase_version": "v3.0", "robot_type": "so101_follower", "fps": 30, "total_episodes": EPISODES,
+        "total_frames": EPISODES * TICKS,
         "total_tasks": 1, "features": {"action": vector, "observation.state": vector, **dict.fromkeys(CAMERAS, image)},
     }  # fmt: skip
-    statistics = {"mean": [0.0] * 6, "std": [5.0] * 6, "min": [-40.0] * 6, "max": [40.0] * 6, "count": [10]}
+    statistics = {"mean": [0.0] * 6, "std": [5.0] * 6, "min": [-40.0] * 6, "max": [40.0] * 6, "count": [TICKS]}
     (root / recording.EPISODES).mkdir(parents=True)
     (root / recording.INFO).write_text(json.dumps(info))
     (root / recording.STATS).write_text(json.dumps({"action": statistics, "observation.state": statistics}))
     pd.DataFrame({"task_index": [0]}, index=["push the cube"]).to_parquet(root / recording.TASKS)
+    count, files = len(episodes), [0] * len(episodes)
     row = {
-        "episode_index": [0], "length": [10], "data/chunk_index": [0], "data/file_index": [0],
-        "dataset_from_index": [0], "dataset_to_index": [10],
+        "episode_index": range(count), "length": [TICKS] * count, "data/chunk_index": files, "data/file_index": files,
+        "dataset_from_index": [TICKS * number for number in episodes],
+        "dataset_to_index": [TICKS * (number + 1) for number in episodes],
     }  # fmt: skip
     pd.DataFrame(row).to_parquet(root / recording.EPISODES / "file-000.parquet")
+    frames = pd.concat([_episode(number) for number in episodes], ignore_index=True)
+    (root / "data/chunk-000").mkdir(parents=True)
+    frames.to_parquet(root / "data/chunk-000/file-000.parquet")
+
+
+def _episode(number: int) -> pd.DataFrame:
+    """Joints that follow their actions ``LATE`` ticks late; the gripper never moves."""
+    rng = np.random.default_rng(number)
+    times = np.arange(TICKS + LATE)[:, None]
+    path = 10 * np.sin(times * rng.uniform(0.1, 0.4, 6) + rng.uniform(0, 6, 6))
+    path[:, 5] = 3.0
+    actions, states = path[LATE:].astype(np.float32), path[:-LATE].astype(np.float32)
+    return pd.DataFrame(
+        {"episode_index": number, "frame_index": range(TICKS), "action": list(actions), "observation.state": list(states)}
+    )

@@ -45,6 +45,8 @@ class PreflightConfig(OutputFlags):
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
+    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording.
+    rollout: Path | None = None
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None
 
@@ -60,6 +62,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
         raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+    if config.rollout is not None and config.dataset.root is None:
+        raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
@@ -86,7 +90,7 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     live.stage("reading the files")
     settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
     folder = checkpoint_folder(flags.path or "")
-    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, settings)
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         preflight(look),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from strobe.report import frame, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.report.lag import lag_section
 from strobe.report.reach import reach_section
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import Feature, Place, Wiring
@@ -26,6 +27,8 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
         sections.append(Section("joints", "Joints in their order", orders))
     if result.wiring.reach is not None:
         sections.append(Section("reach", "Range of the actions", *reach_section(result.wiring.reach)))
+    if result.lag is not None:
+        sections.append(Section("lag", "Lags in the recording", *lag_section(result.lag)))
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
