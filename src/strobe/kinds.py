@@ -15,7 +15,6 @@ from strobe.findings import (
     cadence,
     episodes,
     levers,
-    lag,
     machine,
     parts,
     precision,
@@ -134,7 +133,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             trust.stand_ins,
         ),
     ),
-    PreflightResult: Kind[PreflightResult](preflight, (*wiring.RULES, *lag.RULES)),
+    PreflightResult: Kind[PreflightResult](preflight, wiring.RULES),
     ReplayResult: Kind[ReplayResult](replay, replay_rules.RULES),
     # A ladder says itself where the time goes and what can be done about it.
     OptimizeResult: Kind[OptimizeResult](

@@ -25,7 +25,7 @@ def stage(tmp_path: Path) -> Wired:
 
 
 def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
-    lag = preflight(Preflight(stage.policy, stage.dataset)).lag
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
     assert lag is not None
     assert [joint.joint for joint in lag.joints] == JOINTS
     for joint in lag.joints[:5]:
@@ -38,7 +38,7 @@ def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
 
 def test_names_that_action_and_state_do_not_share_are_not_judged(stage: Wired):
     stage.describe_feature("observation.state", names=[f"{name}.state" for name in JOINTS])
-    lag = preflight(Preflight(stage.policy, stage.dataset)).lag
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
     assert lag is not None
     assert lag.joints == []
     assert any("no dimension of the same name" in reason for reason in lag.unjudged)
@@ -46,17 +46,17 @@ def test_names_that_action_and_state_do_not_share_are_not_judged(stage: Wired):
 
 def test_a_data_set_without_its_frames_is_not_judged(stage: Wired):
     shutil.rmtree(stage.dataset / "data")
-    lag = preflight(Preflight(stage.policy, stage.dataset)).lag
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
     assert lag is not None
     assert any("is missing" in reason for reason in lag.unjudged)
 
 
 def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wired, tmp_path: Path):
     result = preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "rollout"))
-    assert result.lag is not None
-    assert result.lag.run_fps
-    assert result.lag.observations_run is not None
-    lag = result.lag.joints[0]
+    assert result.wiring.lag is not None
+    assert result.wiring.lag.run_fps
+    assert result.wiring.lag.observations_run is not None
+    lag = result.wiring.lag.joints[0]
     lag.run = LATE + 1.0
     assert "lags-differ" not in {finding.rule for finding in advise(result)}
     lag.run = LATE + 3.0

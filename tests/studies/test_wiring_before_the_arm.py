@@ -1,4 +1,4 @@
-"""A rehearsal and a rollout with a dangerous fault in the wiring: refused before a servo has torque, unless --anyway."""
+"""A dangerous fault in the wiring: rehearsal and rollout are refused before a servo has torque, unless --anyway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from strobe.studies.rollout import rehearsed
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
-JOINTS = [f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")]
+JOINTS = [
+    f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+]
 CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
 CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
 
@@ -52,7 +54,9 @@ def reversed_order(inert: Path, tmp_path: Path) -> Path:
     for file in folder.glob("policy_p*"):
         file.unlink()
     config = lerobot_policies.config_from_type("pi05", ["--device=cpu"])
-    images = {f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, 64, 64)) for name in ("front", "wrist")}
+    images = {
+        f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, 64, 64)) for name in ("front", "wrist")
+    }
     config.input_features = images | {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
     config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (6,))}
     config._save_pretrained(folder)
@@ -114,9 +118,7 @@ def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
     assert look_at_wiring("lerobot-rollout", rtc).dangerous is False
 
 
-def test_a_rollout_is_refused_before_lerobot_connects(
-    inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_rollout_is_refused_before_lerobot_connects(inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["rollout", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
     assert answer(tmp_path).refused == "strobe rollout"
     shutil.rmtree(tmp_path)

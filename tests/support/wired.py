@@ -16,11 +16,14 @@ from safetensors.numpy import load_file, save_file
 from strobe.datasets import recording
 from strobe.results.finding import Finding
 from strobe.results.wiring import Feature, Wiring
+from strobe.wiring.reach import Limits
 from strobe.wiring.robot import Connected
 
 SIZE = 64
 EPISODES, TICKS, LATE = 8, 120, 2
-JOINTS = [f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")]
+JOINTS = [
+    f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+]
 CAMERAS = ("observation.images.front", "observation.images.wrist")
 Tensors = dict[str, np.ndarray]
 
@@ -68,6 +71,12 @@ class Wired:
 
         change_json(self.dataset / recording.INFO, changed)
 
+    def limit(self, joint: str, low: float, high: float, *, capped: bool = False) -> None:
+        """Set the limits of a joint, and whether ``max_relative_target`` is set."""
+        limits = self.robot.limits
+        limits = replace(limits, joints=limits.joints | {joint: (low, high)}, capped=capped)
+        self.robot = replace(self.robot, limits=limits)
+
     def connect(self, name: str, **fields: Any) -> None:
         """Change a feature of the robot."""
         features = self.robot.features
@@ -98,8 +107,8 @@ def robot() -> Connected:
     rates = {name.rpartition(".")[2]: 30.0 for name in CAMERAS}
     limits = {joint.removesuffix(".pos"): (-60.0, 60.0) for joint in JOINTS}
     return Connected(
-        "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates, limits=limits,
-        calibration="my_arm.json",
+        "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates,
+        limits=Limits(limits, "my_arm.json"),
     )  # fmt: skip
 
 
@@ -138,5 +147,10 @@ def _episode(number: int) -> pd.DataFrame:
     path[:, 5] = 3.0
     actions, states = path[LATE:].astype(np.float32), path[:-LATE].astype(np.float32)
     return pd.DataFrame(
-        {"episode_index": number, "frame_index": range(TICKS), "action": list(actions), "observation.state": list(states)}
+        {
+            "episode_index": number,
+            "frame_index": range(TICKS),
+            "action": list(actions),
+            "observation.state": list(states),
+        }
     )

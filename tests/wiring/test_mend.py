@@ -1,4 +1,4 @@
-"""`strobe preflight --mend`: a copy in which a planted fault is gone, which LeRobot loads, and the original untouched."""
+"""`strobe preflight --mend`: a copy without the planted fault, which LeRobot loads, beside an untouched original."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.arm_policy import save_act
@@ -43,12 +43,12 @@ def test_data_in_another_order_keeps_its_joints(stage: Wired):
 
 
 def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
-    stage.robot = replace(stage.robot, limits=stage.robot.limits | {"elbow_flex": (-4.0, 4.0)})
+    stage.limit("elbow_flex", -4.0, 4.0)
     (found,) = stage.findings()
     assert found.title == "elbow_flex will be sent beyond its limits"
     assert "-5 to 5 degrees" in found.seen
     assert "--robot.max_relative_target='{elbow_flex: 5}'" in found.do
-    stage.robot = replace(stage.robot, capped=True)
+    stage.limit("elbow_flex", -4.0, 4.0, capped=True)
     assert "max_relative_target" not in stage.findings()[0].do
 
 
@@ -64,13 +64,14 @@ def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, t
     flags = ["--robot.type=so101_follower", "--robot.port=/dev/none", "--robot.id=mine", f"--robot.cameras={cameras}"]
     flags += [f"--robot.calibration_dir={tmp_path / 'arm'}", f"--policy.path={stage.policy}", "--task=push"]
     robot = read_robot(rollout_config(flags))
-    assert robot.calibration == str(tmp_path / "arm" / "mine.json")
-    assert "gripper" not in robot.limits, "LeRobot clamps it"
+    assert robot.limits.calibration == str(tmp_path / "arm" / "mine.json")
+    assert "gripper" not in robot.limits.joints, "LeRobot clamps it"
     # The driver's degree of the highest position that the calibration allows.
     from lerobot.robots import make_robot_from_config
 
-    bus = make_robot_from_config(rollout_config(flags).robot).bus
+    config: Any = rollout_config(flags).robot
+    made: Any = make_robot_from_config(config)
     for joint in ("shoulder_pan", "wrist_roll"):
-        degrees = bus._normalize({joints[joint].id: joints[joint].range_max})[joints[joint].id]
-        assert robot.limits[joint] == pytest.approx((-degrees, degrees))
+        degrees = made.bus._normalize({joints[joint].id: joints[joint].range_max})[joints[joint].id]
+        assert robot.limits.joints[joint] == pytest.approx((-degrees, degrees))
     assert findings_of(read_wiring(stage.policy, stage.dataset, robot)) == []

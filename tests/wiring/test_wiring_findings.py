@@ -42,7 +42,7 @@ def test_nothing_is_found_in_what_fits_together(stage: Wired):
     assert list(wiring.sources) == ["policy", "preprocessor", "postprocessor", "dataset", "robot"]
     state = wiring.wire("observation.state")
     assert state is not None
-    assert {place: end.shape for place, end in state.ends.items()} == dict.fromkeys(state.ends, [6])
+    assert {place: end.shape for place, end in state.ends.items()} == {place: [6] for place in state.ends}
     assert state.ends["preprocessor"].normalisation is not None
     assert state.ends["preprocessor"].normalisation.statistics["std"] == [5.0] * 6
 
@@ -165,7 +165,7 @@ def compiles(stage: Wired) -> None:
 
 
 def narrow_limits(stage: Wired) -> None:
-    stage.robot = replace(stage.robot, limits=stage.robot.limits | {"elbow_flex": (-4.0, 4.0)})
+    stage.limit("elbow_flex", -4.0, 4.0)
 
 
 # What is planted → the rules that find it.

@@ -8,6 +8,9 @@ joints in another order move another arm. Nothing is run, and no robot is connec
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
 inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
 
+With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
 Exit code: 0 where nothing serious was found, 1 where the robot would do something else than it was taught, 2 for wrong
@@ -18,6 +21,7 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ class DataFlags:
 
 @dataclass
 class PreflightConfig(OutputFlags):
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)

@@ -5,6 +5,9 @@ is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, K
 emulated behind a serial port, with your calibration where you have one. Cameras replay a recording at their own rate
 (--frames), show a test pattern without one, or are your own (--frames=live).
 
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
+first action may already be a wrong one, no servo gets torque, unless --anyway.
+
 The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. Its leader is an
 emulated arm as well, whose joints a hand swings slowly. A data set that a rehearsal records goes to a temporary folder,
 and never to the Hub.
@@ -33,7 +36,7 @@ Examples:
   strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
   strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
 
-Linux only. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
+Linux only. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was interrupted.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ policy_server: what a round trip is made of, what the server drops, and what ima
 the client's answer shows the server's steps as well, on one clock.
 The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
 
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
+first action may already be a wrong one, it does not start, unless --anyway.
+
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
 each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
 chunk; and which value of which flag would mend it.
@@ -34,7 +37,8 @@ Examples:
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
 The run's folder keeps the events, from which `strobe replay RUN` predicts the run under other settings.
-Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
+Half a minute says most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was
+interrupted.
 """
 
 from __future__ import annotations

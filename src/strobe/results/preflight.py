@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from strobe.results.answer import Answer
-from strobe.results.lag import Lag
 from strobe.results.wiring import Wiring
 
 
@@ -20,7 +19,6 @@ class PreflightResult(Answer):
     wiring: Wiring
     refused: str = Field(default="", description="the command that was not started because of the findings")
     mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
-    lag: Lag | None = Field(default=None, description="of the recording and of a run; None without a data set")
 
     @property
     def serious(self) -> int:

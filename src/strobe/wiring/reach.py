@@ -1,20 +1,65 @@
-"""The range of actions that will be sent to each joint, from the statistics that the postprocessor unnormalises with."""
+"""The range of actions that each joint will be sent, from the statistics that the postprocessor unnormalises with."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from strobe.results.reach import JointReach, Reach
 from strobe.results.wiring import Feature, Wiring
 from strobe.wiring.checkpoint import Checkpoint
-from strobe.wiring.robot import Connected
 
 _ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
 
 Ends = tuple[Sequence[float | None], Sequence[float | None]]
 
 
-def reach(wiring: Wiring, checkpoint: Checkpoint, robot: Connected | None) -> Reach | None:
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a robot's joints.
+
+    Args:
+        joints: joint → the ends of its range in degrees, as its calibration has it; empty without one.
+        calibration: the files of the calibration; '' without one.
+        capped: whether the step of an action is limited (``max_relative_target``).
+    """
+
+    joints: dict[str, tuple[float, float]] = field(default_factory=dict)
+    calibration: str = ""
+    capped: bool = False
+
+
+def limits_of(robot: Any) -> Limits:
+    """Return the ends of each calibrated joint's range in the robot's unit, and where they are from.
+
+    LeRobot's degrees are 0 in the middle of the calibrated range, and nothing clamps them. Joints in its other units
+    are left out: it clamps them to their range.
+    """
+    limits: dict[str, tuple[float, float]] = {}
+    files = []
+    for prefix, arm in _arms(robot).items():
+        bus, calibration = getattr(arm, "bus", None), getattr(arm, "calibration", None) or {}
+        if not calibration or bus is None:
+            continue
+        files.append(str(getattr(arm, "calibration_fpath", "")))
+        for joint, measured in calibration.items():
+            motor = bus.motors.get(joint)
+            if getattr(getattr(motor, "norm_mode", None), "name", "") == "DEGREES":
+                counts = bus.model_resolution_table[motor.model] - 1
+                half = (measured.range_max - measured.range_min) / 2 * 360 / counts
+                limits[f"{prefix}{joint}"] = (-half, half)
+    capped = getattr(robot.config, "max_relative_target", None) is not None
+    return Limits(limits, ", ".join(files), capped)
+
+
+def _arms(robot: Any) -> dict[str, Any]:
+    """Return a robot's arms by the prefix of their joints' names."""
+    pair = {f"{side}_": getattr(robot, f"{side}_arm", None) for side in ("left", "right")}
+    return pair if all(pair.values()) else {"": robot}
+
+
+def reach(wiring: Wiring, checkpoint: Checkpoint, limits: Limits) -> Reach | None:
     """Return the range of each joint's action; None where the statistics do not give one, or actions are relative."""
     wire = wiring.wire("action")
     end = wire.ends.get("postprocessor") if wire is not None else None
@@ -26,13 +71,12 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, robot: Connected | None) -> Re
     (lows, highs), basis = found
     data = wire.ends.get("dataset")
     names = _names(wiring, end, wire.ends.get("robot"), data, len(lows))
-    limits = robot.limits if robot is not None else {}
     recorded = _recorded(data, wire.ends.get("robot"))
     joints = []
     for index, (joint, low, high) in enumerate(zip(names, lows, highs, strict=False)):
         if low is None or high is None:
             continue
-        limit = limits.get(joint.rpartition(".")[0] or joint, (None, None))
+        limit = limits.joints.get(joint.rpartition(".")[0] or joint, (None, None))
         own = recorded.get(joint) or recorded.get(str(index), (None, None))
         joints.append(
             JointReach(
@@ -45,8 +89,8 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, robot: Connected | None) -> Re
         joints=joints,
         basis=basis,  # type: ignore[arg-type]
         unit=at.unit if at is not None else "",
-        calibration=robot.calibration if robot is not None else "",
-        capped=robot.capped if robot is not None else False,
+        calibration=limits.calibration,
+        capped=limits.capped,
     )
 
 

@@ -24,7 +24,7 @@ from strobe.results.wiring import (
 )
 from strobe.wiring.checkpoint import Checkpoint, Processor, read_checkpoint
 from strobe.wiring.dataset import Recorded, read_dataset
-from strobe.wiring.reach import reach
+from strobe.wiring.reach import Limits, reach
 from strobe.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -105,7 +105,7 @@ def _read(
         unread=unread,
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
-    wiring.reach = reach(wiring, checkpoint, robot)
+    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else Limits())
     return wiring
 
 

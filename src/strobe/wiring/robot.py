@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from strobe.errors import in_a_line
 from strobe.results.wiring import Feature
+from strobe.wiring.reach import Limits, limits_of
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -26,9 +27,7 @@ class Connected:
         execution_horizon: of RTC, in control ticks.
         camera_fps: camera → its rate in Hz.
         compiles: whether the rollout compiles the policy.
-        limits: joint → the ends of its range in degrees, as its calibration has it; empty without one.
-        calibration: the file of the calibration; '' without one.
-        capped: whether a step of an action is limited (``max_relative_target``).
+        limits: of its joints, as its calibration has them.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -41,9 +40,7 @@ class Connected:
     rename: dict[str, str] = field(default_factory=dict)
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
-    limits: dict[str, tuple[float, float]] = field(default_factory=dict)
-    calibration: str = ""
-    capped: bool = False
+    limits: Limits = field(default_factory=Limits)
     unread: str = ""
 
 
@@ -53,12 +50,12 @@ def read_robot(config: Any) -> Connected:
 
     rtc = getattr(config.inference, "rtc", None)
     features: dict[str, Feature] = {}
-    unread, calibration = "", ""
-    limits: dict[str, tuple[float, float]] = {}
+    unread = ""
+    limits = Limits()
     try:
         robot = make_robot_from_config(config.robot)
         features = _features(robot)
-        limits, calibration = _limits(robot)
+        limits = limits_of(robot)
     except Exception as error:  # a plug-in's robot may want its hardware at once
         unread = f"the robot {config.robot.type} cannot be looked at without it: {in_a_line(error, 120)}"
     cameras = getattr(config.robot, "cameras", None) or {}
@@ -73,8 +70,6 @@ def read_robot(config: Any) -> Connected:
         camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
         compiles=bool(config.use_torch_compile),
         limits=limits,
-        calibration=calibration,
-        capped=getattr(config.robot, "max_relative_target", None) is not None,
         unread=unread,
     )
 
@@ -96,34 +91,6 @@ def _features(robot: Any) -> dict[str, Feature]:
             full = f"observation.images.{name}"
             features[full] = Feature(name=full, kind="image", shape=[channels, height, width])
     return features
-
-
-def _limits(robot: Any) -> tuple[dict[str, tuple[float, float]], str]:
-    """Return the ends of each calibrated joint's range in the robot's unit, and the files that they are from.
-
-    LeRobot's degrees are 0 in the middle of the calibrated range, and nothing clamps them. Joints in its other units are
-    left out: it clamps them to their range.
-    """
-    limits: dict[str, tuple[float, float]] = {}
-    files = []
-    for prefix, arm in _arms(robot).items():
-        bus, calibration = getattr(arm, "bus", None), getattr(arm, "calibration", None) or {}
-        if not calibration or bus is None:
-            continue
-        files.append(str(getattr(arm, "calibration_fpath", "")))
-        for joint, measured in calibration.items():
-            motor = bus.motors.get(joint)
-            if getattr(getattr(motor, "norm_mode", None), "name", "") == "DEGREES":
-                counts = bus.model_resolution_table[motor.model] - 1
-                half = (measured.range_max - measured.range_min) / 2 * 360 / counts
-                limits[f"{prefix}{joint}"] = (-half, half)
-    return limits, ", ".join(files)
-
-
-def _arms(robot: Any) -> dict[str, Any]:
-    """Return a robot's arms by the prefix of their joints' names."""
-    pair = {f"{side}_": getattr(robot, f"{side}_arm", None) for side in ("left", "right")}
-    return pair if all(pair.values()) else {"": robot}
 
 
 def _unit(robot: Any, joints: list[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from strobe.datasets import recording
 from strobe.datasets.fault import Broken
 from strobe.errors import UserError
-from strobe.measure.lag import lag_ticks
+from strobe.measure.robot import lag_ticks
 from strobe.measure.statistics import summarise
 from strobe.results.lag import JointLag, Lag
 from strobe.results.recorded import EVENTS
@@ -34,7 +34,9 @@ def lags(wiring: Wiring, dataset: Path, run: Path | None) -> Lag:
         lag.joints = _of_data(wiring, recorded)
     except Broken as broken:
         lag.unjudged.append(f"Lags of the recording: {broken.fault.what}; {broken.fault.repair}.")
-    lag.unjudged.append("The age of the recording's frames: LeRobot stamps them with the tick, not with their own time.")
+    lag.unjudged.append(
+        "The age of the recording's frames: LeRobot stamps them with the tick, not with their own time."
+    )
     if not lag.joints and len(lag.unjudged) == 1:
         lag.unjudged.append("Lags of the recording: action and state have no dimension of the same name.")
     if run is not None:

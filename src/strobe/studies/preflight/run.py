@@ -47,7 +47,7 @@ def preflight(look: Preflight) -> PreflightResult:
         strobe_version=strobe.__version__, title=f"{wiring.policy}: is it wired?", wiring=wiring, notes=wiring.unread
     )
     if look.dataset is not None:
-        result.lag = lags(wiring, look.dataset, look.rollout)
+        wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
