@@ -23,14 +23,16 @@ approve check test test-all test-next: export PYTHONDONTWRITEBYTECODE :=
 # Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
 PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=1
 
-# Folders and files of tests that load no policy and start no process but a browser, which is left out too.
+# Folders and files of tests that load neither a policy nor LeRobot and start no process but a browser, which is left out
+# too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.
 CHECKED := tests/findings tests/devices tests/measure tests/report tests/results tests/test_errors.py tests/test_kinds.py \
 	tests/cli/test_flags.py tests/cli/test_showing.py tests/sweeps/test_grid.py tests/sweeps/test_scaling_best.py \
-	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/measure/test_accounting.py
+	--ignore=tests/findings/test_findings_backbone.py --ignore=tests/findings/test_findings_cameras.py \
+	--ignore=tests/findings/test_findings_motor_bus.py --ignore=tests/measure/test_accounting.py
 
-check: env ## what to run before each commit, in a minute: style, types, floors, and the tests that need no policy
+check: env ## what to run before each commit: style, types, floors, and the tests that need no policy
 	@linted=$$(mktemp); $(MAKE) --no-print-directory lint >$$linted 2>&1 & lint=$$!; \
-	$(PYTEST) -m "not matrix and not browser" $(CHECKED) $(ARGS); tests=$$?; \
+	$(PYTEST) -m "not matrix and not browser and not long" --hypothesis-profile=few $(CHECKED) $(ARGS); tests=$$?; \
 	wait $$lint; linting=$$?; cat $$linted; rm -f $$linted; [ $$tests = 0 ] && [ $$linting = 0 ]
 
 test: env ## run the tests, each mechanism on one architecture

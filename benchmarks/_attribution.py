@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -29,8 +29,8 @@ AGREE, DISTURB = 0.05, 1.01
 class Operators:
     """Per part, milliseconds of one iteration: inside its operators, and from each call's first one to its last."""
 
-    inside: Counter[tuple[str, ...]]
-    extent: Counter[tuple[str, ...]]
+    inside: defaultdict[tuple[str, ...], float]
+    extent: defaultdict[tuple[str, ...], float]
 
 
 class Both:
@@ -50,7 +50,7 @@ class Both:
 
 def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[list[Component], Operators]:
     """One iteration: our components of it, and what torch.profiler saw of the operators in each part."""
-    seen = Operators(Counter(), Counter())
+    seen = Operators(defaultdict(float), defaultdict(float))
 
     def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
         if not event.is_user_annotation:
@@ -74,25 +74,29 @@ def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[lis
     return components(iterations(timeline.sections(), ITERATION)), seen
 
 
-def study(
-    call: Callable[[int], Any],
-    hooks: Sequence[Hook],
-    console: Console,
-    *,
-    title: str,
-    seconds: float,
-    profiled: int,
-    quick: bool,
-    outer: Sequence[tuple[str, ...]],
-    big: float,
-) -> tuple[dict[str, Any], list[Component]]:
-    """The figures of one subject, with its parts; prints its table.
+@dataclass(frozen=True)
+class Plan:
+    """How one subject is attributed.
 
-    Args:
+    Attributes:
+        seconds: of sampling.
         profiled: iterations under the profiler.
         outer: parts that hold nearly all: what is in none of their own parts is 'other', and they are not judged.
         big: share of the whole from which a part is held against the profiler.
     """
+
+    title: str
+    seconds: float
+    profiled: int
+    quick: bool
+    outer: Sequence[tuple[str, ...]]
+    big: float
+
+
+def study(
+    call: Callable[[int], Any], hooks: Sequence[Hook], console: Console, plan: Plan
+) -> tuple[dict[str, Any], list[Component]]:
+    """The figures of one subject, with its parts; prints its table."""
     timeline = Timeline()
     rounds = Counter[str]()
 
@@ -108,7 +112,9 @@ def study(
             return (time.perf_counter() - start) * 1e3
 
     budget = (
-        SamplingBudget(iterations=10, seconds=seconds) if quick else SamplingBudget(seconds=seconds, precision=0.002)
+        SamplingBudget(iterations=10, seconds=plan.seconds)
+        if plan.quick
+        else SamplingBudget(seconds=plan.seconds, precision=0.002)
     )
     collected = collect({name: (lambda name=name: run(name)) for name in ("bare", "probed")}, budget)
     bare, probed = (collected.samples[name].values for name in ("bare", "probed"))
@@ -116,19 +122,19 @@ def study(
 
     runs = iterations(timeline.sections(), ITERATION)[collected.warmup_rounds :]
     parts = components(runs)
-    other = sum(part.share for part in parts if part.other and tuple(part.path[:-1]) in ((), *outer))
-    pairs = [seen_by_both(call, hooks) for _ in range(profiled + 1)][1:]  # the profiler's first start is slow
+    other = sum(part.share for part in parts if part.other and tuple(part.path[:-1]) in ((), *plan.outer))
+    pairs = [seen_by_both(call, hooks) for _ in range(plan.profiled + 1)][1:]  # the profiler's first start is slow
     ours = {tuple(part.path): [] for part in pairs[0][0] if not part.other and tuple(part.path) in pairs[0][1].inside}
     for rows, _ in pairs:
         for part in rows:
             if tuple(part.path) in ours:
                 ours[tuple(part.path)].append(part.values[0])
 
-    table = Table("part", "% of whole", "ms", "in operators", "first to last operator", "difference", title=title)
+    table = Table("part", "% of whole", "ms", "in operators", "first to last operator", "difference", title=plan.title)
     worst, gaps = 0.0, {}
     shares = {tuple(part.path): part.share for part in parts}
     for path, values in ours.items():
-        if path in outer or shares[path] < big:
+        if path in plan.outer or shares[path] < plan.big:
             continue
         theirs = [seen.extent[path] for _, seen in pairs]
         inside = median(seen.inside[path] for _, seen in pairs)
@@ -147,6 +153,6 @@ def study(
         "probed_over_bare_interval": [verdict.interval.low, verdict.interval.high],
         "pairs": len(bare),
         # A quick run has too few pairs for 1 %: there, what the interval does not contradict holds.
-        "holds": worst <= AGREE and (verdict.interval.low if quick else verdict.ratio) <= DISTURB,
+        "holds": worst <= AGREE and (verdict.interval.low if plan.quick else verdict.ratio) <= DISTURB,
     }
     return figures, parts

@@ -18,7 +18,7 @@ from strobe.measure.betting import difference_sequence
 from strobe.measure.episodes import judge, least_of
 from strobe.measure.success_rates import LEVEL, decide, each_of, paired_rates, unpaired_rates
 from strobe.results.episodes import Episode, EpisodePair
-from strobe.results.evaluation import Decision
+from strobe.results.evaluate import Decision
 
 MARGIN, MOST = 0.1, 1 - LEVEL
 Outcomes = NDArray[np.bool]

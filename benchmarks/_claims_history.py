@@ -17,9 +17,8 @@ from strobe.measure.statistics import summarise
 from strobe.measure.trend import FALSE_CHANGES, RUNS, Judged, Level, judge, level_of
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.data import Samples
-from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.studies.diff import FALSE_CLAIMS, diff
 
 SUBJECT = SubjectInfo(name="", kind="", source="", parameters=0, weight_bytes=0, inputs="")

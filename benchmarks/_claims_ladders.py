@@ -13,7 +13,7 @@ import numpy as np
 from _claims import NOISES, Claim, Noise, Series, times
 
 from strobe.measure.budget import asynchrony
-from strobe.measure.in_time import ASKED, InTimeLooks, best_rung, in_time
+from strobe.measure.in_time import REQUIRED, InTimeLooks, best_rung, in_time
 from strobe.measure.sampling import Looking
 from strobe.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.results.budget import Latency
@@ -66,7 +66,7 @@ def _looked(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]
 
 def _reached(name: str, noise: Noise, random: np.random.Generator, tries: int) -> Iterator[Claim]:
     """A rate is called reached where fewer chunks than asked for are in time, or missed where more are."""
-    within_ms, wide_ms = np.quantile(times(noise, random, 200_000), (ASKED - LATE, ASKED + LATE)).tolist()
+    within_ms, wide_ms = np.quantile(times(noise, random, 200_000), (REQUIRED - LATE, REQUIRED + LATE)).tolist()
     alone, fixed, delayed, missed = 0, 0, 0, 0
     for _ in range(tries):
         drawn = times(noise, random, CHUNKS)
@@ -79,7 +79,7 @@ def _reached(name: str, noise: Noise, random: np.random.Generator, tries: int) -
         latency = Latency(steps=1, total_ms=float(np.median(drawn)), parts={})
         delay = asynchrony(latency, 2e3 / within_ms, drawn)  # two ticks are just too short
         delayed += delay.delay_ticks <= 2 and delay.in_time is not None and delay.in_time.outcome == "reached"
-    level = 1 - ASKED
+    level = 1 - REQUIRED
     yield Claim("optimize: reaches a rate that it misses", name, level, "at most", alone, tries)
     yield Claim("optimize: misses a rate that it reaches", name, level, "at most", missed, tries)
     yield Claim("budget: a rate is reached that is missed", name, level, "at most", fixed, tries)

@@ -108,12 +108,12 @@ def _others(name: str, noise: Noise, random: np.random.Generator, tries: int) ->
     rates = slopes = 0
     at = _median(noise)
     for _ in range(tries):
-        rate = rate_of(10, np.maximum(1 + 0.05 * noise(random, 60), 0.1))
+        rate = rate_of(10, np.maximum(1 + 0.05 * noise(random, 60), 0.1).tolist())
         rates += rate.interval is None or not rate.interval.low <= 10 <= rate.interval.high
     lines = max(tries // 10, 20)
     for _ in range(lines):
         rounds = {steps: (10 + 4 * steps) * np.exp(0.03 * (noise(random, 60) - at)) for steps in (1, 2, 5, 10)}
-        line = steps_line("whole", rounds, resamples=500)
+        line = steps_line("whole", {steps: times.tolist() for steps, times in rounds.items()}, resamples=500)
         assert line is not None
         ends = line.per_step_interval
         slopes += ends is None or not ends.low <= 4 <= ends.high

@@ -44,7 +44,7 @@ def _states(random: np.random.Generator, tries: int) -> list[Claim]:
         calls = int(random.uniform(10, LONGEST_S / STATES / MEDIAN * 1e3))
         slow = np.where(np.arange(MOST_CALLS) < calls, STATES, 1.0)
         usual, other = (times(independent, random, MOST_CALLS, median=MEDIAN, spread=0.003) for _ in range(2))
-        off += abs(np.median(_sampled(usual * slow)) / MEDIAN - 1) > 0.01
+        off += bool(abs(np.median(_sampled(usual * slow)) / MEDIAN - 1) > 0.01)
         shorter = np.where(np.arange(MOST_CALLS) < calls // 2, STATES, 1.0)  # a round has two calls
         run = Bench({"a": usual, "b": other * shorter}).collected(SamplingBudget(seconds=30.0))
         claimed += abs(paired_verdict(run["a"], run["b"]).ratio - 1) > 0.01

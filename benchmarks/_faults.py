@@ -76,9 +76,9 @@ def wrong(names: tuple[str, ...], graph: str, *, once: bool = True) -> Callable[
 
 def kept_for_ever() -> AbstractContextManager[Any]:
     """Values that treatments keep are not dropped where a warm-up or a capture begins."""
-    from strobe.treatments.graphs.host_work import Kept
+    from strobe.treatments.graphs.host_work import EpochCache
 
-    return mock.patch.object(Kept, "now", lambda self: self)
+    return mock.patch.object(EpochCache, "now", lambda self: self)
 
 
 def mask_of_the_warm_up() -> AbstractContextManager[Any]:
@@ -101,15 +101,15 @@ def living_moulds() -> AbstractContextManager[Any]:
     """The form of what a graph returns is the very cache that a treatment empties."""
     from torch.utils._pytree import tree_flatten
 
-    from strobe.treatments.graphs import structure
+    from strobe.treatments.graphs import regions
 
-    init = structure.Structure.__init__
+    init = regions.Structure.__init__
 
     def kept(self: Any, value: Any, what: str) -> None:
         init(self, value, what)
-        self._leaves = tree_flatten(value, is_leaf=structure.is_cache)[0]
+        self._leaves = tree_flatten(value, is_leaf=regions.is_cache)[0]
 
-    return mock.patch.object(structure.Structure, "__init__", kept)
+    return mock.patch.object(regions.Structure, "__init__", kept)
 
 
 # --- 7: numbers in 8 bits

@@ -16,8 +16,8 @@ from strobe.policies.subject import Subject
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
 

@@ -89,8 +89,8 @@ def _features(subject: ModelSubject) -> Tensor:
 
 
 def _executed(subject: PolicySubject) -> Judgement:
-    before = subject.policy.config.n_action_steps
-    subject.policy.config.n_action_steps = 1
+    config: Any = subject.policy.config  # of a policy that predicts chunks
+    before, config.n_action_steps = config.n_action_steps, 1
     try:
         same = Sameness(subject, count=4)
         spread = torch.tensor(same.scale.spread)
@@ -104,7 +104,7 @@ def _executed(subject: PolicySubject) -> Judgement:
         found.flips = found.executed_flips = 0.0  # the fault is in the sizes alone
         return Guards().of(["rounding"]).judge(found)
     finally:
-        subject.policy.config.n_action_steps = before
+        config.n_action_steps = before
 
 
 @dataclass

@@ -16,7 +16,7 @@ import argparse
 from typing import Any
 
 import torch
-from _attribution import study
+from _attribution import Plan, study
 from _shared import finish, keep_memory
 from rich.console import Console
 
@@ -46,12 +46,14 @@ def attribute(
         subject.chunk,
         subject.hooks("inference", 1),
         console,
-        title=f"{kind} {' '.join(overrides)}",
-        seconds=seconds,
-        profiled=profiled,
-        quick=quick,
-        outer=[("policy",)],
-        big=BIG,
+        Plan(
+            title=f"{kind} {' '.join(overrides)}",
+            seconds=seconds,
+            profiled=profiled,
+            quick=quick,
+            outer=[("policy",)],
+            big=BIG,
+        ),
     )
     figures["holds"] = figures["holds"] and figures["other"] <= OTHER
     return figures

@@ -29,6 +29,7 @@ NEEDED = 19 * 2**30  # free memory to run LeRobot's own constructor
 def build(how: str) -> dict[str, float]:
     """Build in this process; returns seconds, weight bytes and peak bytes."""
     import torch
+    from lerobot.policies.pi05.configuration_pi05 import PI05Config
     from lerobot.policies.pi05.modeling_pi05 import PI05Policy
 
     from strobe.lerobot.quiet import quiet
@@ -36,7 +37,8 @@ def build(how: str) -> dict[str, float]:
     from strobe.policies.build import build_fast
 
     config = lerobot_policies.config_from_type("pi05", ["--device=cpu", "--dtype=bfloat16"])
-    lerobot_policies._fit(config, inputs.synthetic(config, count=1), {}, [])
+    lerobot_policies._fit_features(config, inputs.synthetic(config, count=1), {}, [])
+    assert isinstance(config, PI05Config)
     with quiet():
         start = time.perf_counter()
         policy = build_fast(lambda: PI05Policy(config)) if how == "fast" else PI05Policy(config)

@@ -111,7 +111,8 @@ class Trained:
 
     def engine(self, world: MetaWorld, meta: LeRobotDatasetMetadata, chunks: int) -> dict[str, Any]:
         """Run LeRobot's RTC engine on the environment; whether each chunk continues what was left of the last."""
-        calls, predict = [], self.policy.predict_action_chunk
+        calls: list[tuple[int, Any, Any]] = []
+        predict = self.policy.predict_action_chunk
 
         def recorded(batch: dict[str, Any], **options: Any) -> torch.Tensor:
             chunk = predict(batch, **options)
@@ -119,12 +120,14 @@ class Trained:
             return chunk
 
         self.policy.predict_action_chunk = recorded  # type: ignore[method-assign]
+        robot: Any = SimpleNamespace(robot_type="metaworld", action_features={})  # all that the engine asks of one
         engine = RTCInferenceEngine(
-            self.policy, self.before, self.after, SimpleNamespace(robot_type="metaworld", action_features={}),
+            self.policy, self.before, self.after, robot,
             RTCConfig(execution_horizon=CHUNK - EVERY), meta.features, world.description, meta.fps, "cpu",
             rtc_queue_threshold=EVERY,
         )  # fmt: skip
-        raw, ticks, end = world.reset(1000), 0, time.monotonic() + 60
+        raw: Any = world.reset(1000)
+        ticks, end = 0, time.monotonic() + 60
         engine.start()
         engine.reset()
         engine.notify_observation(seen_by_robot(world, raw))
@@ -141,7 +144,9 @@ class Trained:
         del self.policy.predict_action_chunk
         kept = []
         for delay, left, chunk in calls:
-            length = 0 if left is None else min(delay, DELAYS - 1, len(left))
+            if left is None:
+                continue
+            length = min(delay, DELAYS - 1, len(left))
             if length:
                 kept.append(torch.equal(chunk[0, :length], left[:length]))
         exact = len(calls) >= chunks and len(kept) > 0 and all(kept) and not engine.failed
@@ -187,7 +192,8 @@ def expert(world: MetaWorld, seed: int, ticks: int) -> tuple[bool, float]:
     return success, total
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """Return the flags; those of a quick run are set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, help=f"dataset of {TASK} at {IMAGE}×{IMAGE}; recorded if there is none")
     parser.add_argument("--output_dir", type=Path, help="keeps the checkpoints; default: a folder that is removed")
@@ -203,7 +209,31 @@ def main() -> None:
     if arguments.quick:
         arguments.episodes, arguments.frames, arguments.steps, arguments.chunks = 3, 5, 4, 3
         arguments.rollouts = 0
-    ways = WAYS[-1:] if arguments.quick else arguments.ways
+        arguments.ways = WAYS[-1:]
+    return arguments
+
+
+def table_of(figures: dict[str, Any], by_expert: tuple[float | None, float | None], title: str) -> Table:
+    """Return a row for each way, and one for the scripted expert."""
+    table = Table(
+        "way", "loss, first", "last", "of first", "held-out", "s per step", "RTC chunks (prefixed)", "success",
+        "return",
+        title=title,
+    )  # fmt: skip
+    for way, figure in figures.items():
+        first, last = figure["losses"][0], figure["losses"][-1]
+        rtc = figure["rtc"]
+        kept = f"{rtc['chunks']} ({rtc['with_prefix']}), {'exact' if rtc['exact'] else 'NOT KEPT'}"
+        table.add_row(
+            way, f"{first:.3f}", f"{last:.3f}", f"{last / first:.2f}", f"{figure['held_out']:.3f}",
+            f"{figure['seconds_per_step']:.2f}", kept, *shown(figure["success"], figure["return"]),
+        )  # fmt: skip
+    table.add_row("expert", *[""] * 6, *shown(*by_expert))
+    return table
+
+
+def main() -> None:
+    arguments = parsed()
     logging.disable(logging.WARNING)
     console = Console(width=120)
     with tempfile.TemporaryDirectory() as temporary:
@@ -219,7 +249,7 @@ def main() -> None:
         cameras = [name.rsplit(".", 1)[1] for name in meta.video_keys]
         world = open_metaworld(TASK, cameras, meta.features[meta.video_keys[0]]["shape"][0])
         figures: dict[str, Any] = {}
-        for way in ways:
+        for way in arguments.ways:
             start = time.perf_counter()
             figure = train(way, root, meta.total_episodes, folder / way, arguments.steps, arguments.batch_size)
             took = time.perf_counter() - start
@@ -236,21 +266,8 @@ def main() -> None:
         by_expert = mean([expert(world, 1000 + i, 80) for i in range(arguments.rollouts)])
         world.close()
 
-    table = Table(
-        "way", "loss, first", "last", "of first", "held-out", "s per step", "RTC chunks (prefixed)", "success",
-        "return",
-        title=f"{TASK}, {arguments.steps} steps of {arguments.batch_size}, {DELAYS} delays",
-    )  # fmt: skip
-    for way, figure in figures.items():
-        first, last = figure["losses"][0], figure["losses"][-1]
-        rtc = figure["rtc"]
-        kept = f"{rtc['chunks']} ({rtc['with_prefix']}), {'exact' if rtc['exact'] else 'NOT KEPT'}"
-        table.add_row(
-            way, f"{first:.3f}", f"{last:.3f}", f"{last / first:.2f}", f"{figure['held_out']:.3f}",
-            f"{figure['seconds_per_step']:.2f}", kept, *shown(figure["success"], figure["return"]),
-        )  # fmt: skip
-    table.add_row("expert", *[""] * 6, *shown(*by_expert))
-    console.print(table)
+    title = f"{TASK}, {arguments.steps} steps of {arguments.batch_size}, {DELAYS} delays"
+    console.print(table_of(figures, by_expert, title))
     held_out = [figure["held_out"] for figure in figures.values()]
     spread = max(held_out) / min(held_out)
     console.print(f"largest held-out loss over the smallest: {spread:.3f}")

@@ -48,7 +48,7 @@ def baseline(way: str) -> str:
     return f"sampled/{way.split('/')[1]}"
 
 
-def build(way: str, image: tuple[int, int], device: str, **options: float) -> ACTRelativeRTCPolicy:
+def build(way: str, image: tuple[int, int], device: str, **options: Any) -> ACTRelativeRTCPolicy:
     """The policy in training mode; the weights are the same for every way."""
     training, attention = way.split("/")
     config = ACTRelativeRTCConfig(
@@ -127,6 +127,7 @@ def peak_bytes(policy: ACTRelativeRTCPolicy, batch: dict[str, Tensor], device: s
         both()
         peak = torch.cuda.max_memory_allocated() - before
     policy.zero_grad()
+    assert peak is not None
     return peak
 
 
@@ -189,7 +190,8 @@ def rule(share: float) -> str:
     return "packing may be necessary" if share < 0.5 else "undecided"
 
 
-def main() -> None:
+def parsed() -> argparse.Namespace:
+    """Return the flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch_size", type=int, help="default: 2 on cpu, 32 on cuda")
@@ -198,7 +200,11 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5, help="gradients per noise; 0 to leave noise out")
     parser.add_argument("--default_allocator", action="store_true", help="of the C library, on Linux")
     parser.add_argument("--quick", action="store_true", help="images of 96×128, under a minute: no bar is judged")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parsed()
     logging.disable(logging.WARNING)  # statistics that are made up are known of here
     device, quick = arguments.device, arguments.quick
     if device == "cpu" and not arguments.default_allocator:

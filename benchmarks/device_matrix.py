@@ -1,5 +1,7 @@
-"""Does what Strobe does on a GPU give the same numbers? On an emulated device (`tests/support/emulated_device.py`), as
-far as an emulation goes: there is no GPU in it. Three parts, each with a table.
+"""Does what Strobe does on a GPU give the same numbers?
+
+On an emulated device (`tests/support/emulated_device.py`), as far as an emulation goes: there is no GPU in it. Three
+parts, each with a table.
 
 1. CUDA graphs: for each policy that can have one, every exact treatment, every pair of them, and all together, with
    fused attention and fused projections too, under every graph, put on once and around each call, over prompts of

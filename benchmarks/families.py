@@ -32,7 +32,7 @@ from _shared import finish
 from strobe.errors import UserError
 from strobe.policies.lerobot_policies import known_types
 from strobe.processes import isolate
-from strobe.studies.doctor.doctor import PRELOADED
+from strobe.studies.doctor.run import PRELOADED
 from strobe.treatments import catalogue
 
 UNSEEN, OTHER = 0.01, 0.05
@@ -83,7 +83,7 @@ def asked(row: Row, what: str, call: Any, *arguments: Any, limit_s: float = LIMI
     """Return an answer of a process of its own; None where there is none, which is written down as wrong."""
     try:
         return isolate.run(call, *arguments, limit_s=limit_s)
-    except (UserError, isolate.Failed) as error:
+    except (UserError, isolate.IsolatedCallError) as error:
         row.wrong.append(f"{what}: {error}")
         return None
 
@@ -123,7 +123,7 @@ def full_size(row: Row) -> None:
         if "GiB" not in said:
             row.wrong.append(f"full size: {said}")
         return
-    except isolate.Failed as error:
+    except isolate.IsolatedCallError as error:
         row.memory = str(error)
         if "no answer" not in row.memory:  # a slow machine is not the policy's fault
             row.wrong.append(f"full size: {error}")

@@ -53,7 +53,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.episodes import PairedEpisodes
 from strobe.simulators.environments import choose_opengl
-from strobe.studies.episodes import CandidateFailed, Episodes
+from strobe.studies.optimize.episodes import CandidateError, Episodes
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of
 
@@ -218,7 +218,7 @@ def variants(subject: PolicySubject, sigma: Tensor, dimension: int) -> list[Vari
     found[4:4] = [Variant(f"{bits} bits", (FewerBits(bits),)) for bits in BITS]
     found += [Variant(f"white noise of {size:g} σ", (Disturbed(size * sigma),)) for size in NOISE]
     axis = torch.nn.functional.one_hot(torch.tensor(dimension), len(sigma)) * sigma
-    return found + [Variant(f"offset of {size:g} σ", (Disturbed(size * axis, stays=True),)) for size in OFFSETS]
+    return found + [Variant(f"offset of {size:g} σ", (Disturbed(size * axis, constant=True),)) for size in OFFSETS]
 
 
 @dataclass
@@ -267,14 +267,14 @@ class FewerBits(Treatment):
 
 @dataclass
 class Disturbed(Treatment):
-    """Something added to every action: white noise of these standard deviations, or, where it ``stays``, just that.
+    """Something added to every action: white noise of these standard deviations, or, if ``constant``, just that.
 
     Args:
         size: for each dimension, in the action's own units.
     """
 
     size: Tensor
-    stays: bool = False
+    constant: bool = False
     generator: torch.Generator = field(default_factory=torch.Generator, repr=False)
     effect = "lossy"
 
@@ -284,7 +284,7 @@ class Disturbed(Treatment):
 
         def disturbed(actions: Tensor) -> Tensor:
             actions = before(actions)
-            drawn = 1.0 if self.stays else torch.randn(actions.shape, generator=self.generator)
+            drawn = 1.0 if self.constant else torch.randn(actions.shape, generator=self.generator)
             return actions + drawn * self.size
 
         owner.postprocessor = disturbed
@@ -326,7 +326,7 @@ def play(subject: PolicySubject, changes: list[Variant], rows: list[Row], task: 
             begun = time.perf_counter()
             try:
                 row.episodes, interrupted = episodes.against(change, Unwatched())
-            except CandidateFailed as error:
+            except CandidateError as error:
                 print(f"{change.name}: {error}", flush=True)
                 continue
             took = time.perf_counter() - begun
@@ -395,7 +395,7 @@ def arm(config: Glancing) -> Any:
             self.seen = shown["pixels"]
             return shown
 
-    size = {"observation_width": config.image, "observation_height": config.image}
+    size: dict[str, Any] = {"observation_width": config.image, "observation_height": config.image}
     made = Arm(config.task, camera_name=config.camera, **config.gym_kwargs, **size)
     made._max_episode_steps = TICKS
     return made

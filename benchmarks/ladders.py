@@ -126,8 +126,10 @@ def cases(half: bool) -> tuple[Case, ...]:
             "smolvla",
             smolvla_compiled if half else smolvla_engines,
             bar=3.0,
-            more=({"all in OpenVINO": (smolvla_engines, None)} if half else {})
-            | {"with int8": (smolvla_in_openvino(int8(SMOLVLA_VISION)), None)},
+            more={
+                **({"all in OpenVINO": (smolvla_engines, None)} if half else {}),
+                "with int8": (smolvla_in_openvino(int8(SMOLVLA_VISION)), None),
+            },
             exported=SMOLVLA_VISION,
             compiled=half,  # on the machine that was slower in bfloat16, compiling took more than ten minutes
         ),
@@ -186,7 +188,7 @@ def main() -> None:
             seen, machine = isolate.run(
                 look, case, arguments.quick, 3 if arguments.quick else arguments.iterations, limit_s=limit_s
             )
-        except (UserError, isolate.Failed) as error:
+        except (UserError, isolate.IsolatedCallError) as error:
             console.print(f"{case.name}: {error}", markup=False)
             found[case.name] = {"failed": str(error), "holds": False}
             continue

@@ -68,10 +68,10 @@ def recorded(root: Path, quick: bool) -> Path:
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
     from strobe.datasets.train_loader import backends_here, settings_of
-    from strobe.loops.train_config import train_config
+    from strobe.loops.training import train_config
     from strobe.studies.dataloader.bench import Bench
-    from strobe.studies.dataloader.candidates import SearchOptions, candidates, cores_here, started_by_fork
-    from strobe.studies.dataloader.dataset import facts_of, fill_page_cache
+    from strobe.studies.dataloader.preparation import facts_of, fill_page_cache
+    from strobe.studies.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)

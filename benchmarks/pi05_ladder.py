@@ -23,8 +23,8 @@ from strobe.policies.families import pi
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.measurement import Measurement
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Treatment, Variant
 

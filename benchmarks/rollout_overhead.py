@@ -33,7 +33,7 @@ def built(folder: Path) -> tuple[Any, Any]:
 
     from strobe.lerobot.flags import patched_arguments
     from strobe.loops import rollout
-    from strobe.loops.rollout_config import rollout_config
+    from strobe.loops.rollout import rollout_config
 
     tiny_checkpoint("act", folder / "act", "--chunk_size=100", "--n_action_steps=100")
     given = ["--robot.type=dummy", "--robot.id=test", f"--robot.calibration_dir={folder}", "--device=cpu"]
@@ -65,7 +65,7 @@ def main() -> None:
     from lerobot.utils.robot_utils import precise_sleep
 
     from strobe.loops.event_log import Log
-    from strobe.loops.robot_header import header_of
+    from strobe.loops.header import header_of
     from strobe.loops.rollout import RolloutWatch
 
     with tempfile.TemporaryDirectory() as temporary:

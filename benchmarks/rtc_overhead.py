@@ -1,5 +1,6 @@
-"""What Real-Time Chunking costs with LeRobot's autograd, and with its guidance in closed form. Bars: the closed form's
-overhead over no RTC is at most 2 %, and its chunks have the same bits as autograd's.
+"""What Real-Time Chunking costs with LeRobot's autograd, and with its guidance in closed form.
+
+Bars: the closed form's overhead over no RTC is at most 2 %, and its chunks have the same bits as autograd's.
 
 Full-size SmolVLA (random weights, its usual ten steps) by default; no RTC, RTC as LeRobot computes it, and RTC in
 closed form take turns in one run, on the same observations with the same noise.

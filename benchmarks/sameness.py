@@ -30,7 +30,7 @@ from strobe.measure.guard import Guard, Guards
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Yardstick
-from strobe.sameness.check import CallFailed, Sameness
+from strobe.sameness.check import PolicyCallError, Sameness
 from strobe.sameness.visits import plan
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
@@ -132,7 +132,7 @@ def planted(console: Console) -> dict[str, Any]:
         guard = Guards().of([fault.effect])
         try:
             agreement = same.check(Variant(fault.name, (fault,)), visits)
-        except CallFailed as error:
+        except PolicyCallError as error:
             table.add_row(fault.name, fault.effect, "", "", "", f"refused: {error}", "", "")
             refused += 1
             continue

@@ -31,9 +31,8 @@ from strobe.cli.live import Live
 from strobe.cli.runner import finish as finish_study
 from strobe.kinds import page
 from strobe.runs import store
-from strobe.sweeps.answer import answer
 from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
-from strobe.sweeps.table import folder_of
+from strobe.sweeps.table import answer, folder_of
 
 BAR_S = 0.2
 START_BAR_S = 1.0
@@ -65,7 +64,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         asked = ["breakdown", *FLAGS, f"--grid=seed={','.join(str(seed) for seed in range(count))}"]
-        sweep.refused(*sweep.read(asked)[::2])  # brings LeRobot in, once
+        study, _, cells = sweep.read(asked)
+        sweep.refused(study, cells)  # brings LeRobot in, once
         once = {"the driver's start": time.time() - psutil.Process().create_time()}
 
         start = time.perf_counter()

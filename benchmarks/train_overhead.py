@@ -1,5 +1,7 @@
-"""What watching a training costs and whether it changes it. Bars: the named parts of a step add up to its wall time
-within 2 %, a step with Strobe takes at most 1.01 times one without, and the losses have the same bits.
+"""What watching a training costs and whether it changes it.
+
+Bars: the named parts of a step add up to its wall time within 2 %, a step with Strobe takes at most 1.01 times one
+without, and the losses have the same bits.
 
 Real lerobot-train of ACT and Diffusion Policy at full size (random weights), on a dataset recorded here: MetaWorld,
 two cameras, 480x640, video. Within one training the probes are put on for every other step, so that steps with and
@@ -151,14 +153,14 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.loops.train_config import patched_arguments
+    from strobe.lerobot.flags import patched_arguments
 
     with patched_arguments(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()
 
 
-class Enough(Exception):
-    pass
+class Enough(BaseException):
+    """Ends a training when its first losses are known; not an error, and no handler of errors may catch it."""
 
 
 def losses(arguments: Sequence[str]) -> list[float]:

@@ -14,7 +14,7 @@ import argparse
 from statistics import median
 
 import torch
-from _attribution import study
+from _attribution import Plan, study
 from _shared import finish, keep_memory
 from rich.console import Console
 from rich.table import Table
@@ -48,12 +48,14 @@ def main() -> None:
         subject.call("inference"),
         subject.hooks("inference", 1),
         console,
-        title=f"ViT-L, {arguments.dtype}, {side} px, {frames} frames{', 3 blocks' if quick else ''}",
-        seconds=15 if quick else 300,
-        profiled=2 if quick else 4,
-        quick=quick,
-        outer=[ENCODER[:1], ENCODER],
-        big=BIG,
+        Plan(
+            title=f"ViT-L, {arguments.dtype}, {side} px, {frames} frames{', 3 blocks' if quick else ''}",
+            seconds=15 if quick else 300,
+            profiled=2 if quick else 4,
+            quick=quick,
+            outer=[ENCODER[:1], ENCODER],
+            big=BIG,
+        ),
     )
     whole = next(part for part in parts if tuple(part.path) == ENCODER)
     inside = [part for part in parts if tuple(part.path[:-1]) == ENCODER and not part.other]

@@ -37,14 +37,11 @@ from lerobot.teleoperators.so_leader import SO101LeaderConfig
 from strobe.emulator import calibration, faults
 from strobe.emulator.arm import EmulatedArm
 from strobe.emulator.bus import Bus
-from strobe.emulator.dynamixel.packets import Dynamixel
-from strobe.emulator.dynamixel.x_series import X_SERIES
-from strobe.emulator.feetech.packets import Feetech
-from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.register import Register
-from strobe.emulator.served import serve
-from strobe.emulator.servo import Model, Servo
-from strobe.emulator.terminal import Terminal
+from strobe.emulator.calibration import Joint
+from strobe.emulator.dynamixel import X_SERIES, Dynamixel
+from strobe.emulator.feetech import STS3215, Feetech
+from strobe.emulator.served import Terminal, serve
+from strobe.emulator.servo import Model, Register, Servo
 from strobe.emulator.wire import BROADCAST, Instruction, Packet, Wire
 
 TESTS = (
@@ -104,7 +101,7 @@ class EmulatedMotors:
         self.stubs: dict[str, Stub] = {}
         self._wanted: dict[Packet, Stub] = {}
         self._width = width
-        self._bus = Bus(wire, [Servo(model, id) for id, model in enumerate(models, start=1)])
+        self._bus = Bus(wire, [Servo(model, Joint(id)) for id, model in enumerate(models, start=1)])
         self._bus.on_packet = self._arrived
         self._terminal = Terminal()
         self._told, self._end = os.pipe()

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
-from strobe.policies import inputs, lerobot_policies, tiny
+from strobe.policies import inputs, lerobot_policies
 from strobe.policies.families import registry
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.standins import stand_ins
@@ -85,7 +85,7 @@ class Treated:
         @functools.wraps(plain)
         def init(policy: Any, config: Any, *args: Any, **options: Any) -> None:
             config.device = "cpu"
-            tiny.shrink(config)
+            registry.shrink(config)
             with registry.building(config, tiny=True):
                 plain(policy, config, *args, **options)
             if not self.plain and config.image_features:  # without features it is never run

@@ -32,6 +32,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _calm = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", _calm, derandomize=True)
 settings.register_profile("search", _calm, max_examples=2000)
+settings.register_profile("few", _calm, derandomize=True, max_examples=10)  # in `make check`
 settings.load_profile("same")
 
 

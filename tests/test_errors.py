@@ -1,3 +1,5 @@
+"""The nearest of valid names, for a name that is none of them."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,7 @@
-"""Every answer that can be kept has its outline, its plots and its rules, and another package's rules know for whom
-they are."""
+"""Every answer that can be kept has its outline, its plots and its rules.
+
+Another package's rules name the answers that they are for.
+"""
 
 from __future__ import annotations
 
@@ -11,35 +13,27 @@ from typing import get_args
 import pytest
 from support import example_runs as runs
 from support import example_sweeps as sweeps
-from support.eval_info import judged
 from support.example_budget import missed
 from support.example_doctor import ailing
 from support.example_ladder import climbed
 from support.example_loader import starved
 from support.example_sameness import verified
 from support.findings_results import measured, result
-from support.made_up_rollout import header, rtc
-from support.made_up_simulator import example as evaluated
+from support.golden import ALL
 
 from strobe import kinds
 from strobe.findings import Thresholds
 from strobe.findings.rules import rule_for
-from strobe.loops.reader import read_course
-from strobe.loops.recorded_run import recorded_run
 from strobe.results.answer import Answer, Result, TrainResult
 from strobe.results.any_answer import AnyAnswer
 from strobe.results.budget import Budget
 from strobe.results.finding import Finding
-from strobe.results.replay import ReplayResult
-from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
+from strobe.runs import store
+from strobe.runs.saved_runs import Run
 from strobe.studies.diff import diff
 from strobe.studies.history import history
-from strobe.studies.kept_runs import Run
-from strobe.studies.replay.asked import Changes
-from strobe.studies.replay.replay import Options, replayed
-from strobe.studies.rollout.answer import answer_of
 
 
 def trained() -> TrainResult:
@@ -50,25 +44,23 @@ def trained() -> TrainResult:
     return result(measured({}, name="training step", phase="training step"), of=TrainResult, training=training)
 
 
-def rolled_out() -> RolloutResult:
-    return answer_of(header(), read_course(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
-
-
-def played_again() -> ReplayResult:
-    found = recorded_run(header(), rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3))
-    return replayed(found, "run", Changes(lerobot={"fps": "20"}), Options(draws=2))
+def stored(folder: str) -> Answer:
+    """An answer on disk: the studies that give one of its class load LeRobot."""
+    (file,) = (file for file in ALL if file.parent.name == folder)
+    return store.load_answer(file)
 
 
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": trained,
-    "rollout": rolled_out,
-    "replay": played_again,
+    "preflight": lambda: stored("preflight"),
+    "rollout": lambda: stored("rollout"),
+    "replay": lambda: stored("replay"),
     "optimize": climbed,
     "verify": verified,
-    "evaluate": evaluated,
-    "evaluate results": judged,
+    "evaluate": lambda: stored("evaluate-button"),
+    "evaluate results": lambda: stored("judged"),
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
@@ -64,6 +66,6 @@ def test_the_inside_of_rtc_is_split_and_adds_up():
     assert [row["count"] for row in (step, *parts)] == [2, 2, 2, 2]
     assert sum(part["total"] for part in parts) == pytest.approx(step["total"])
 
-    own = RTCProcessor.denoise_step
+    own: Any = RTCProcessor.denoise_step
     profiling.monkey_patch_rtc_profiling(False)
     assert RTCProcessor.denoise_step is own.__wrapped__.__wrapped__

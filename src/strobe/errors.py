@@ -23,9 +23,9 @@ def in_words(error: OSError) -> str:
 
 
 def in_a_line(error: object, most: int | None = None) -> str:
-    """The words of an error of anybody's in one line of at most ``most`` characters; its type where it has none.
+    r"""The words of an error of anybody's in one line of at most ``most`` characters; its type where it has none.
 
-    >>> in_a_line(ValueError("no\\n  such layer"))
+    >>> in_a_line(ValueError("no\n  such layer"))
     'no such layer'
     """
     return " ".join(str(error).split())[:most] or type(error).__name__

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.health import EVERY_CHECK
 
 
 def gradients(policy, batch, delays=None):
@@ -58,7 +59,7 @@ def cases(draw):
     return options, lengths
 
 
-@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=EVERY_CHECK)
 @given(cases())
 def test_expanded_and_packed_are_the_mean_over_single_delays(make, case):
     options, lengths = case

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -114,8 +115,9 @@ def test_the_rollouts_rtc_engine_continues_each_chunk(loaded):
         return chunk
 
     policy.predict_action_chunk = recorded
+    robot: Any = SimpleNamespace(robot_type="none", action_features={})  # all that the engine asks of one
     engine = RTCInferenceEngine(
-        policy, before, after, SimpleNamespace(robot_type="none", action_features={}), RTCConfig(execution_horizon=10),
+        policy, before, after, robot, RTCConfig(execution_horizon=10),
         features, task="walk", fps=20, device="cpu", rtc_queue_threshold=8,
     )  # fmt: skip
     engine.start()
@@ -153,7 +155,7 @@ def test_random_weights_can_be_built_fast(make):
         key: {"mean": torch.full((n,), 2.0), "std": torch.full((n,), 3.0)}
         for key, n in (("action", 4), ("observation.state", 3))
     }
-    policy = build_fast(lambda: ACTRelativeRTCPolicy(config, dataset_stats=stats), above=1 << 10)
+    policy: Any = build_fast(lambda: ACTRelativeRTCPolicy(config, dataset_stats=stats), above=1 << 10)
     assert policy.action_mean.tolist() == [0, 0, 0, 2]
     assert policy.action_std.tolist() == [6, 6, 6, 3]
     seen = {"observation.images.top": torch.rand(1, 3, 32, 32), "observation.state": torch.randn(1, 3)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,9 @@ def test_they_equal_a_walk_over_the_training_samples(make, dataset, chunk_size, 
 
     config = make(state=2, action=3, chunk_size=chunk_size, obs_state_delta_frames=frames)[0].config
     plain = LeRobotDataset("local/walks", root=dataset)
-    samples = LeRobotDataset("local/walks", root=dataset, delta_timestamps=resolve_delta_timestamps(config, plain.meta))
+    samples: Any = LeRobotDataset(
+        "local/walks", root=dataset, delta_timestamps=resolve_delta_timestamps(config, plain.meta)
+    )
     relative, changes = [], []
     for sample in samples:
         before, state = sample["observation.state"].double()

@@ -163,10 +163,10 @@ def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.Monk
     from strobe.cli.breakdown import read
     from strobe.cli.lazy_flags import realise
     from strobe.lerobot.schema import registries, shapes
-    from strobe.lerobot.schema.source import Unreadable
+    from strobe.lerobot.schema.source import UnreadableSourceError
 
     def unreadable(*_: object) -> None:
-        raise Unreadable("of a form of its own")
+        raise UnreadableSourceError("of a form of its own")
 
     for module, name in ((registries, "choices"), (shapes, "shape"), (shapes, "options"), (shapes, "find")):
         monkeypatch.setattr(module, name, unreadable)

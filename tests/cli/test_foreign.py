@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from support.sleeper import Clock
+from support.stored import stored
 
 from strobe.cli.main import main
 from strobe.policies import lerobot_policies
 from strobe.policies.families import registry
+from strobe.results.answer import CompareResult
 from strobe.runs import store
 from strobe.treatments import catalogue
 
@@ -78,7 +80,7 @@ def test_its_treatment_and_its_steps_are_compared(clock: Clock, tmp_path: Path) 
     variants = ["--variant=once: context=once", "--variant=half: policy.euler_steps=4"]
     code, run = ran("compare", tmp_path, "--iterations=10", *variants)
     assert code == 0
-    once, half = store.load(run).comparisons
+    once, half = stored(CompareResult, run).comparisons
     assert (once.verdict.kind, half.verdict.kind) == ("faster", "faster")
     assert once.verdict.ratio == pytest.approx(12 / 40, rel=0.1)
     assert once.agreement is not None
@@ -94,7 +96,7 @@ def test_a_ladder_finds_its_treatment_and_a_recipe_keeps_it(clock: Clock, tmp_pa
     assert [rung["treatment"] for rung in ladder["rungs"]] == ["", "context=once"]
     code, run = ran("compare", tmp_path / "again", "--iterations=10", f"--recipe={run / 'recipe.yaml'}")
     assert code == 0
-    (comparison,) = store.load(run).comparisons
+    (comparison,) = stored(CompareResult, run).comparisons
     assert comparison.verdict.kind == "faster"
 
 

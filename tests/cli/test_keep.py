@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import example_loader
@@ -66,7 +67,9 @@ def test_an_answer_is_completed_whatever_its_kind(make: Callable[[], Result], tm
     assert answer.config == {"asked": 1}
     assert 2 <= answer.duration_s < 60
     assert answer.findings, "the rules for this kind of answer were not asked"
-    assert store.load_answer(keeping.keep(answer, tmp_path)).findings == answer.findings
+    folder = keeping.keep(answer, tmp_path)
+    assert folder is not None
+    assert store.load_answer(folder).findings == answer.findings
 
 
 def test_findings_that_the_study_has_drawn_stay():
@@ -144,7 +147,8 @@ def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     (kept,) = tmp_path.iterdir()
     result = store.load(kept)
     assert result.command == ["strobe", *argv]
-    assert result.config["policy"]["type"] == "act"
+    policy: Any = result.config["policy"]
+    assert policy["type"] == "act"
     capsys.readouterr()
     full(monkeypatch, store.RESULT)
     assert main(argv) == 2
@@ -209,14 +213,15 @@ def test_a_training_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
-    monkeypatch.setattr("strobe.studies.training.train.train", lambda *_, **__: trained)
+    monkeypatch.setattr("strobe.studies.train.run.train", lambda *_, **__: trained)
     monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
     assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()
     kept = store.load(folder)
     assert kept.command == ["strobe", "train", "--", "--steps=2"]
     assert kept.config["lerobot-train"] == ["--steps=2"]
-    assert kept.config["train"]["record_steps"] == 1000
+    flags: Any = kept.config["train"]
+    assert flags["record_steps"] == 1000
     assert f"trace    {folder / store.TRACE}" in capsys.readouterr().out
     full(monkeypatch, store.RESULT)
     with pytest.raises(NotKeptError):

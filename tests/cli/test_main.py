@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from support.matrix import matrix
 from support.refused import assert_refused
+from support.stored import stored
 
 from strobe.cli.main import COMMANDS, main
+from strobe.results.answer import CompareResult
 from strobe.runs import store
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
@@ -74,7 +76,7 @@ def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
     )
     out = capsys.readouterr().out
     assert code == 0
-    result = store.load(only_run(tmp_path))
+    result = stored(CompareResult, only_run(tmp_path))
     assert [m.name for m in result.measurements] == ["without RTC", "with RTC"]
     (comparison,) = result.comparisons
     assert comparison.verdict.pairs == len(result.measurements[0].samples.values)
@@ -94,7 +96,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
         "--variant", "5 steps: policy.num_inference_steps=5",
     )  # fmt: skip
     assert code == 0
-    result = store.load(only_run(tmp_path))
+    result = stored(CompareResult, only_run(tmp_path))
     same, fewer = result.comparisons
     assert same.agreement.largest_error == 0
     assert fewer.agreement.largest_error > 0
@@ -106,7 +108,7 @@ def test_compare_other_settings_and_the_same_twice(tmp_path):
 def test_compare_compiled_says_what_it_cannot_see(tmp_path):
     code = run("compare", "--policy.type=act", *TINY, "--compile", f"--output_dir={tmp_path}")
     assert code == 0
-    result = store.load(only_run(tmp_path))
+    result = stored(CompareResult, only_run(tmp_path))
     compiled = result.measurement("as it is, compiled")
     assert "torch.compile" in compiled.unseen["backbone"]
     assert "backbone" not in {c.name for c in compiled.components}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.refused import assert_refused
+from support.stored import stored
 
 from strobe.cli import cell
 from strobe.cli.main import main
 from strobe.cli.sweep import refused
+from strobe.results.answer import CompareResult
 from strobe.runs import store
 from strobe.sweeps import grid
 from strobe.sweeps.execute import Outcome
@@ -40,7 +43,8 @@ def test_breakdown_of_a_backbone(tmp_path, capsys):
         assert sum(c.values[index] for c in inside) == pytest.approx(whole, abs=1e-3)
     assert measurement.traits.batch_size == 2
     assert measurement.traits.backbone.tokens == 72
-    assert result.config["model"]["size"] == "tiny"
+    model: Any = result.config["model"]
+    assert model["size"] == "tiny"
     assert {"attention", "MLP"} <= {c.name for c in measurement.components}
     for words in ("The 6 blocks in encoder take", "clips/s", "frames/s", "Average", "Spread", "patch embedding"):
         assert words in out
@@ -68,7 +72,7 @@ def test_compare_a_backbone_eager_and_compiled(tmp_path):
     # A small graph, since compiling takes its time.
     small = ["--model.type=vit", "--model.size=tiny", "--model.num_hidden_layers=2", "--iterations=6"]
     assert main(["compare", *small, "--compile", "--skip_counting", f"--output_dir={tmp_path}"]) == 0
-    result = store.load(only_run(tmp_path))
+    result = stored(CompareResult, only_run(tmp_path))
     assert [m.name for m in result.measurements] == ["as it is", "as it is, compiled"]
     assert result.comparisons[0].agreement.cosine == pytest.approx(1, abs=1e-4)
     assert len(result.measurement("as it is").blocks) == 1

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 from support.refused import assert_refused
+from support.stored import stored
 
 from strobe.cli.main import main
 from strobe.cli.optimize import OptimizeConfig, aim_of, read
-from strobe.results.machine import Ceiling
+from strobe.results.answer import OptimizeResult
+from strobe.results.subject import Ceiling
 from strobe.runs import store
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
@@ -19,8 +21,9 @@ TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Time that passes in SmolVLA's denoising steps alone, so that nothing else on the machine can make it noisy."""
+    """Time that passes in SmolVLA's denoising steps and V-JEPA's layers alone: nothing else can make it noisy."""
     from lerobot.policies.smolvla.modeling_smolvla import VLAFlowMatching
+    from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2Layer
 
     now = [1e3]
 
@@ -28,13 +31,17 @@ def clock(monkeypatch):
         now[0] += 1e-6
         return now[0]
 
-    step = VLAFlowMatching.denoise_step
+    def slow(owner: type, method: str, seconds: float) -> None:
+        plain = getattr(owner, method)
 
-    def slow(self, *args, **kwargs):
-        now[0] += 0.05
-        return step(self, *args, **kwargs)
+        def slower(self, *args, **kwargs):
+            now[0] += seconds
+            return plain(self, *args, **kwargs)
 
-    monkeypatch.setattr(VLAFlowMatching, "denoise_step", slow)
+        monkeypatch.setattr(owner, method, slower)
+
+    slow(VLAFlowMatching, "denoise_step", 0.05)
+    slow(VJEPA2Layer, "forward", 0.05)
     monkeypatch.setattr("strobe.measure.ceiling.measure", lambda *_: Ceiling())  # it runs for a time that never passes
     monkeypatch.setattr(time, "perf_counter", read)
     monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(read() * 1e9))
@@ -52,7 +59,7 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     argv += ["--iterations=12", "--threads=1", f"--output_dir={tmp_path / 'runs'}"]
     assert main([*argv, f"--recipe_out={tmp_path / 'mine' / 'fast.yaml'}"]) == 0
     folder = only(tmp_path)
-    result = store.load(folder)
+    result = stored(OptimizeResult, folder)
     assert result.study == "optimize"
     assert [rung.treatment for rung in result.ladder.rungs] == ["", "policy.num_steps=2"]
     assert result.ladder.guard == "cosine>=-1"
@@ -85,17 +92,17 @@ def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--only=guidance"]
     argv += ["--rtc.execution_horizon=10", "--target_hz=5000", "--time_limit=40", "--skip_counting", "--threads=1"]
     assert main([*argv, f"--output_dir={tmp_path}", "--iterations=8"]) == 0
-    result = store.load(only(tmp_path))
+    result = stored(OptimizeResult, only(tmp_path))
     (tried,) = {one.treatment: one for one in result.ladder.tries}.values()
     assert (tried.treatment, tried.part) == ("guidance=closed form", "RTC step")
     assert tried.agreement.largest_error == 0
     assert all(m.traits.rtc for m in result.measurements)
 
 
-def test_a_backbone_climbs_too(tmp_path):
+def test_a_backbone_climbs_too(clock, tmp_path):
     argv = ["optimize", "--model.type=vjepa2", "--model.size=tiny", "--target_hz=0.01", f"--output_dir={tmp_path}"]
-    assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=5"]) == 0
-    result = store.load(only(tmp_path))
+    assert main([*argv, "--skip_counting", "--iterations=8", "--time_limit=100"]) == 0
+    result = stored(OptimizeResult, only(tmp_path))
     assert result.ladder.met
     assert result.ladder.ended == "it meets the target as it is"
     assert "blocks" in result.ladder.rungs[0].parts
@@ -108,7 +115,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     argv += ["--iterations=8", "--threads=1", "--skip_counting", f"--output_dir={tmp_path}"]
     assert main([*argv, "--env.type=pusht", "--env.episode_length=8", "--eval.n_episodes=3", "--full"]) == 0
     folder = only(tmp_path)
-    result = store.load(folder)
+    result = stored(OptimizeResult, folder)
     (judged,) = result.episodes
     assert (judged.baseline, judged.candidate, judged.environment) == ("as it is", "rung 1", "PushT-v0")
     assert (len(judged.pairs), judged.kind, judged.broken) == (3, "too few", "")

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 from support.refused import assert_refused
+from support.stored import stored
 
 from strobe.cli.main import main
-from strobe.runs import store
+from strobe.results.answer import CompareResult
 
 TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
 
 def only(folder: Path):
     (found,) = [path.parent for path in folder.rglob("result.json")]
-    return store.load(found)
+    return stored(CompareResult, found)
 
 
 def test_precisions_side_by_side(tmp_path, capsys):

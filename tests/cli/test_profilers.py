@@ -8,18 +8,23 @@ import pickle
 import pstats
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from support.refused import assert_refused
+from support.required import required
+from support.stored import stored
 
 from strobe import kinds
 from strobe.cli.main import main
+from strobe.measure.sampling import SamplingBudget
 from strobe.report import markdown
+from strobe.results.answer import BreakdownResult
 from strobe.runs import store
-from strobe.studies.measuring import Options
-from strobe.studies.profilers import operators, python_profile
-from strobe.studies.profilers.python_profile import functions_of, place
+from strobe.studies.shared import operators, python_profile
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.python_profile import functions_of, place
 from strobe.treatments.treatment import Variant
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]
@@ -31,15 +36,15 @@ def short(monkeypatch):
     monkeypatch.setattr(python_profile, "SECONDS", 0.2)
 
 
-def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, store.Result]:
+def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, BreakdownResult]:
     assert main([*argv, *TINY, f"--output_dir={folder}"]) == code
     (found,) = [path.parent for path in folder.rglob("result.json")]
-    result = store.load(found)
+    result = stored(BreakdownResult, found)
     assert not [note for note in result.notes if "failed" in note]
     return found, result
 
 
-def no_paths_of_this_machine(result: store.Result) -> None:
+def no_paths_of_this_machine(result: BreakdownResult) -> None:
     assert result.python is not None
     for row in result.python.functions:
         assert row.where == "built in" or row.where[0] in "<" or not Path(row.where).is_absolute()
@@ -69,9 +74,9 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     assert python.iterations >= 3
     assert any(row.where.startswith("torch/") for row in python.functions)
     no_paths_of_this_machine(result)
-    stats = pstats.Stats(str(folder / "profile.prof"))
-    assert any(file.endswith("modeling_act.py") for file, _, _ in stats.stats)  # type: ignore[attr-defined]
-    top = max(row.cumulative_ms for row in python.functions)
+    stats: Any = pstats.Stats(str(folder / "profile.prof"))
+    assert any(file.endswith("modeling_act.py") for file, _, _ in stats.stats)
+    top = max(required(row.cumulative_ms) for row in python.functions)
     assert top == pytest.approx(python.iteration_ms, rel=0.05)
     assert stats.total_tt * 1e3 / python.iterations == pytest.approx(python.iteration_ms, rel=0.05)
 
@@ -108,7 +113,7 @@ def test_pyinstrument_and_skip_detailed(tmp_path):
     assert result.python.files == ["profile.html", "profile.txt"]
     assert any("modeling_diffusion.py" in row.where for row in result.python.functions)
     no_paths_of_this_machine(result)
-    assert sum(row.own_ms for row in result.python.functions) <= result.python.iteration_ms * 1.1
+    assert sum(required(row.own_ms) for row in result.python.functions) <= result.python.iteration_ms * 1.1
     assert "<html" in (folder / "profile.html").read_text().lower()
     assert "conditional_sample" in (folder / "profile.txt").read_text()
 
@@ -124,7 +129,7 @@ def test_default_functions_are_those_of_the_policys_own_classes():
             return x
 
     Inner.__module__ = f"{__name__}.other"
-    subject = SimpleNamespace(module=torch.nn.Sequential(Inner()))
+    subject: Any = SimpleNamespace(module=torch.nn.Sequential(Inner()))
     assert not [f for f in functions_of(subject) if "Inner" in f.__qualname__]
     subject.module = Inner()
     assert [f.__name__ for f in functions_of(subject)] == ["width", "forward"]
@@ -189,8 +194,8 @@ def test_a_snapshot_records_one_iteration_and_stops(monkeypatch):
     memory = torch.cuda.memory
     monkeypatch.setattr(memory, "_record_memory_history", lambda **flags: said.append(flags))
     monkeypatch.setattr(memory, "_snapshot", lambda: {"segments": [], "ran": said.count("ran")})
-    subject = SimpleNamespace(call=lambda phase, batch_size: lambda index: said.append("ran"))
-    kept = pickle.loads(operators.memory_snapshot(subject, "inference", Variant("x"), Options(None)))
+    subject: Any = SimpleNamespace(call=lambda phase, batch_size: lambda index: said.append("ran"))
+    kept = pickle.loads(operators.memory_snapshot(subject, "inference", Variant("x"), Options(SamplingBudget())))
     assert kept == {"segments": [], "ran": 2}
     assert said == ["ran", {"max_entries": 200_000}, "ran", {"enabled": None}]
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.made_up_rollout import header, rtc
+from support.stored import stored
 
 from strobe.cli.main import main
-from strobe.results.recorded import EVENTS
-from strobe.runs import store
+from strobe.results.evaluate import EvaluateResult
 from strobe.runs.episode_log import NAME
+from strobe.runs.rollout_files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
 PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_length=10", "--threads=1"]
@@ -37,7 +38,7 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     assert [(one["variant"], one["seed"]) for one in lines if "asked" not in one] == [
         (name, seed) for seed in (3, 4) for name in names
     ]
-    result = store.load_answer(folder)
+    result = stored(EvaluateResult, folder)
     own, robots = result.variants
     assert (own.timing.held, own.timing.imposed.max) == (0, 0)
     assert own.times is robots.times is None, "what calls took here was not imposed"

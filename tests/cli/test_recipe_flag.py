@@ -11,7 +11,7 @@ import pytest
 from strobe.cli import breakdown, compare
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.results.answer import Result
+from strobe.results.answer import CompareResult, Result
 from strobe.results.recipe import Recipe
 from strobe.runs import store
 from strobe.runs.recipe_file import dump
@@ -53,6 +53,7 @@ def test_by_itself_it_is_compared_with_the_policy_as_it_is(fast: str, tmp_path: 
     as_it_is, treated = result.measurements
     assert as_it_is.traits.recipe == ""
     assert treated.traits.recipe == "fast.yaml"
+    assert isinstance(result, CompareResult)
     (comparison,) = result.comparisons
     assert comparison.agreement is not None
     assert 0.99 < comparison.agreement.cosine < 1

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from strobe.deploy.twin import OwnNoise
-from strobe.devices.random_state import states as noise_state
+from strobe.devices.accelerators import generator_states as noise_state
 
 DRAWS: dict[str, Callable[[], Tensor]] = {
     "randn": lambda: torch.randn(5, 7),

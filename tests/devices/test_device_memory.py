@@ -8,14 +8,9 @@ import pytest
 import torch
 from support.made_up_accelerator import GIB
 
-from strobe.devices import random_state
-from strobe.devices.memory import memory_of
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import generator_states, generators_restored, memory_of, numbered
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting, allocator_of
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline import section
 
 SECOND = torch.device("cuda:1")
@@ -76,16 +71,21 @@ def test_a_device_without_a_number_is_the_current_one(made_up):
 def test_random_numbers_of_the_device_that_is_meant_are_put_back(made_up):
     drawn = torch.ones(16, dtype=torch.uint8)
     before = torch.get_rng_state()
-    with random_state.put_back(SECOND):
+    with generators_restored(SECOND):
         torch.rand(3)
         made_up.cards[1].random = drawn
     assert torch.equal(torch.get_rng_state(), before)
     assert not made_up.cards[1].random.any()
-    assert set(random_state.states(torch.device("cuda"))) == {"cpu", "cuda:0"}
+    assert set(generator_states(torch.device("cuda"))) == {"cpu", "cuda:0"}
 
 
+@pytest.mark.long
 def test_a_training_step_may_use_what_torch_holds_for_later(made_up, monkeypatch):
     """An earlier policy's memory is torch's still, and the driver has none left: the step fits all the same."""
+    from strobe.policies.loading import load_subject
+    from strobe.policies.options import PolicyOptions
+    from strobe.policies.policy_subject import PolicySubject
+
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     monkeypatch.setattr(PolicySubject, "device", SECOND)
     card = made_up.cards[1]

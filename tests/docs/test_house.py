@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
-MOST_BARE_NAMES = 65  # functions and classes named by a bare word today: this number only goes down
-MOST_SMALL = 37  # modules under 100 lines with one importer: likewise
+MOST_BARE_NAMES = 1
+MOST_SMALL = 13
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    import sys
-
-    spec = importlib.util.spec_from_file_location("house", ROOT / "scripts" / "house.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["house"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_script("house")
 
 
 def test_no_modules_import_each_other_in_a_circle(script: ModuleType) -> None:

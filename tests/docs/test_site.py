@@ -6,7 +6,6 @@ import functools
 import http.server
 import json
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from support.browser import Browser
+from support.scripts import load_script
 
 from strobe.cli.main import COMMANDS
 from strobe.kinds import KINDS
@@ -24,8 +24,7 @@ pytest.importorskip("material")
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("docs/examples/*/result.json"))
-sys.path.insert(0, str(ROOT / "scripts"))
-import reference  # noqa: E402
+reference = load_script("reference")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +128,7 @@ def served(site: Path) -> Iterator[str]:
 
 
 class Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None: ...
+    def log_message(self, format: str, *_: object) -> None: ...
 
 
 def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(served: str, browser: Browser):

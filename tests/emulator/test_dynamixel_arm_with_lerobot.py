@@ -58,6 +58,7 @@ def test_connect_move_and_disconnect(arm: EmulatedArm, robot: Any) -> None:
     start = robot.get_observation()
     sent = {name: value + 10.0 for name, value in start.items()}
     assert robot.send_action(sent) == sent
+    there: Any = {}
     for _ in range(5000):
         there = robot.get_observation()
         if there == pytest.approx(sent, abs=0.2):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.emulator.dynamixel.packets import LONGEST, Packet, Parser, build
+from strobe.emulator.dynamixel import LONGEST, Packet, Parser, build
 from strobe.emulator.wire import BROADCAST, Instruction
 
 codes = st.sampled_from([*Instruction, 0x55, 0xFD, 0xFF])

@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from strobe.emulator import arms, faults
+from strobe.emulator import dynamixel as r
 from strobe.emulator.bus import Bus, bus_of
 from strobe.emulator.calibration import Joint
-from strobe.emulator.dynamixel import registers as r
-from strobe.emulator.dynamixel.packets import STATUS, Packet, Parser, build
-from strobe.emulator.dynamixel.x_series import ACCESS_ERROR, X_SERIES
-from strobe.emulator.register import Register
-from strobe.emulator.servo import Servo
+from strobe.emulator.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
+from strobe.emulator.servo import Register, Servo
 from strobe.emulator.wire import BROADCAST, Instruction
 
 KOCH = arms.FOLLOWERS["koch_follower"]

@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from strobe.emulator import calibration, faults
-from strobe.emulator.arm import ArmEnded, EmulatedArm
-from strobe.emulator.feetech import registers as r
-from strobe.emulator.feetech.packets import Feetech, Packet, Parser, build
+from strobe.emulator import feetech as r
+from strobe.emulator.arm import ArmEndedError, EmulatedArm
+from strobe.emulator.feetech import Feetech, Packet, Parser, build
 from strobe.emulator.wire import Instruction
 from strobe.errors import UserError
 
@@ -172,7 +172,7 @@ def test_a_signal_to_the_servos_leaves_no_process_and_no_link(sent: signal.Signa
         os.kill(arm.pid, sent)
         assert soon(lambda: gone(arm.pid or 0))
         assert not folder.exists()
-        with pytest.raises(ArmEnded):
+        with pytest.raises(ArmEndedError):
             arm.state()
     assert arm.ended is not None
     assert arm.ended.holding == []

@@ -68,6 +68,7 @@ def test_connect_move_and_disconnect(arm: EmulatedArm, tmp_path: Path) -> None:
     sent = {name: value + 10.0 for name, value in start.items()}
     assert robot.send_action(sent) == sent
     # Each observation is another step of the way, so waiting is looking.
+    there: Any = {}
     for _ in range(5000):
         there = robot.get_observation()
         if there == pytest.approx(sent, abs=0.2):

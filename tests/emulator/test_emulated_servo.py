@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.emulator.calibration import Joint
-from strobe.emulator.feetech import registers as r
-from strobe.emulator.feetech.sts3215 import STS3215
-from strobe.emulator.register import TURN, Register
-from strobe.emulator.servo import Motion, Servo
+from strobe.emulator import feetech as r
+from strobe.emulator.calibration import TURN, Joint
+from strobe.emulator.feetech import STS3215
+from strobe.emulator.servo import Motion, Register, Servo
 
 
 def held(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:

@@ -9,10 +9,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strobe.emulator import calibration, faults
-from strobe.emulator.bus import Bus, PortGone, bus_of
-from strobe.emulator.feetech import registers as r
-from strobe.emulator.feetech.packets import BROADCAST, Feetech, Packet, Parser, build
-from strobe.emulator.register import Register
+from strobe.emulator import feetech as r
+from strobe.emulator.bus import Bus, UnpluggedError, bus_of
+from strobe.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build
+from strobe.emulator.servo import Register
 from strobe.emulator.wire import Instruction
 
 ALL = (1, 2, 3, 4, 5, 6)
@@ -184,7 +184,7 @@ def test_a_restarted_servo_answers_without_torque() -> None:
 def test_an_unplugged_adapter_ends_the_bus() -> None:
     arm = bus()
     arm.plant(faults.Unplugged())
-    with pytest.raises(PortGone):
+    with pytest.raises(UnpluggedError):
         arm.receive(build(sync_read(1)), 0.0)
 
 

@@ -20,8 +20,8 @@ from strobe.results.measurement import Blocks, Memory
 from strobe.results.profiles import GapCause, Gaps, OperatorProfile
 from strobe.runs import store
 from strobe.studies.breakdown import breakdown
-from strobe.studies.measuring import Options
-from strobe.studies.profilers import operators
+from strobe.studies.shared import operators
+from strobe.studies.shared.measuring import Options
 from strobe.timeline.trace import exported
 
 FAULTS = {

@@ -18,7 +18,13 @@ PARTS = {"forward": 40.0, "backward": 50.0, "optimizer": 5.0}
 
 
 def agreement(cosine: float = 0.9999, **fields: Any) -> GradientAgreement:
-    given = {"loss": 1.01, "baseline_loss": 1.0, "loss_error": 0.01, "error": 0.01, "seed_cosine": 0.995}
+    given: dict[str, Any] = {
+        "loss": 1.01,
+        "baseline_loss": 1.0,
+        "loss_error": 0.01,
+        "error": 0.01,
+        "seed_cosine": 0.995,
+    }
     return GradientAgreement(cosine=cosine, **(given | fields))
 
 

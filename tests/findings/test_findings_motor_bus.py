@@ -9,8 +9,7 @@ from support.made_up_rollout import MS, header, rtc
 
 from strobe.kinds import advise
 from strobe.loops.reader import read_course
-from strobe.results.motor_bus import Rehearsal, ServoLeft
-from strobe.results.rollout import RolloutResult
+from strobe.results.rollout import Rehearsal, RolloutResult, ServoLeft
 from strobe.studies.rollout.answer import answer_of
 
 PERIOD = round(1e9 / 30)

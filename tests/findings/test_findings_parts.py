@@ -1,3 +1,5 @@
+"""What the rules say of parts: the biggest, the backbone, the processors."""
+
 import pytest
 from support.findings_results import measured, result, rules
 

@@ -1,3 +1,5 @@
+"""What the rules say of a lower precision: the speed it buys and how far it moves the actions."""
+
 from collections.abc import Sequence
 
 import pytest
@@ -9,22 +11,23 @@ from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval
 from strobe.results.traits import Traits, TreatmentTraits
 
+SAME = Agreement(cosine=1.0, largest_error=0.5, mean_error=0.1, observations=N, note="")
+
 
 def run(
     ratio: float,
     *,
     width: float = 0.01,
     kind: str = "faster",
-    name: str = "bf16",
-    baseline: str = "fp32",
-    cosine: float = 1.0,
-    note: str = "",
+    names: tuple[str, str] = ("fp32", "bf16"),
+    same: Agreement = SAME,
     fast: float = 400.0,
     part: str = "",
     others: Sequence[TreatmentTraits] = (),
 ) -> CompareResult:
+    """A comparison of two precisions: ``names`` of baseline and candidate."""
+    baseline, name = names
     interval = Interval(low=ratio - width, high=ratio + width, level=0.99)
-    same = Agreement(cosine=cosine, largest_error=0.5, mean_error=0.1, observations=N, note=note)
     verdict = Verdict(kind=kind, ratio=ratio, interval=interval, pairs=N, sentence="")  # type: ignore[arg-type]
     made = result(
         measured({"policy": 100.0}, name=baseline, traits=treated(put_on("precision", baseline))),
@@ -83,10 +86,10 @@ def test_the_reason_is_the_machine_where_its_product_is_no_faster():
 
 
 def test_only_lower_precisions_are_judged_and_only_alone():
-    assert not [r for r in rules(run(0.3, name="fp32", baseline="bf16")) if r.startswith("precision")]
-    assert not [r for r in rules(run(0.3, name="fp16", baseline="bf16")) if r.startswith("precision")]
+    assert not [r for r in rules(run(0.3, names=("bf16", "fp32"))) if r.startswith("precision")]
+    assert not [r for r in rules(run(0.3, names=("bf16", "fp16"))) if r.startswith("precision")]
     assert not [r for r in rules(run(0.3, others=[put_on("compile", "default")])) if r.startswith("precision")]
-    assert "precision-tf32-fast" in rules(run(0.3, name="tf32"))
+    assert "precision-tf32-fast" in rules(run(0.3, names=("fp32", "tf32")))
     as_it_is = run(0.3)
     as_it_is.measurements[0].traits = Traits()
     assert "precision-bf16-fast" in rules(as_it_is)
@@ -96,12 +99,18 @@ def test_only_lower_precisions_are_judged_and_only_alone():
 
 @pytest.mark.parametrize(("cosine", "fires"), [(0.9989, True), (0.999, False)])
 def test_outputs_that_moved(cosine: float, fires: bool):
-    found = rules(run(0.55, cosine=cosine))
+    found = rules(run(0.55, same=SAME.model_copy(update={"cosine": cosine})))
     assert ("precision-bf16-inaccurate" in found) == fires
     if fires:
         assert found["precision-bf16-inaccurate"].level == "warning"
 
 
 def test_overflow_is_named():
-    found = rules(run(0.55, name="fp16", cosine=0.0, note="3 numbers of 9 are infinite"))
+    found = rules(
+        run(
+            0.55,
+            names=("fp32", "fp16"),
+            same=SAME.model_copy(update={"cosine": 0.0, "note": "3 numbers of 9 are infinite"}),
+        )
+    )
     assert "3 numbers of 9 are infinite." in found["precision-fp16-inaccurate"].seen

@@ -1,3 +1,5 @@
+"""What the rules say of Real-Time Chunking: its overhead, its autograd, its chunk and its horizon."""
+
 from typing import Any
 
 import pytest

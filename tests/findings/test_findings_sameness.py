@@ -9,13 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from support.any_result import with_checks
 from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
+from support.examples import scaled
 from support.findings_results import compared, measured, put_on, result, rules, treated
 
 from strobe.findings import sameness
 from strobe.findings.rules import run
 from strobe.kinds import advise
 from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, OptimizeResult, Result
+from strobe.results.answer import CompareResult, OptimizeResult
 from strobe.results.ladder import Try
 
 OURS = {
@@ -199,7 +200,9 @@ def test_a_precision_is_judged_by_spreads_where_there_are_some():
 
 
 @given(with_checks)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-def test_no_rule_fails_on_any_agreement(made: Result):
+@settings(
+    max_examples=scaled(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+def test_no_rule_fails_on_any_agreement(made: Any):
     for finding in run(sameness.RULES, made):
         assert finding.rule != "rule-failed", finding.seen

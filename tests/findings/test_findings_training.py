@@ -48,7 +48,7 @@ def checkpoint(hours: float) -> Stall:
     return Stall(cause="checkpoint", steps=2, each_ms=500, share=0.1, planned_hours=hours, sentence="")
 
 
-STARVED = {"data_share": 0.5, "bound": "data"}
+STARVED: dict[str, Any] = {"data_share": 0.5, "bound": "data"}
 SLOW_RANK = [rank(0, 60, 40, forward=30, backward=60), rank(1, 99, 1, forward=70, backward=25)]
 PLANTED = {
     "slow-decoding": STARVED,
@@ -87,9 +87,9 @@ def test_what_waits_while_all_cores_are_busy_is_not_blamed_on_storage():
 
 def test_a_worker_that_others_hold_up_now_and_then_is_not_the_cause():
     held_up = [worker(0, fastest=70), worker(1, 200.0, fastest=80)]
-    assert [f.rule for f in advise(trained(**STARVED | {"loader": held_up}))] == ["slow-decoding"]
+    assert [f.rule for f in advise(trained(**STARVED, loader=held_up))] == ["slow-decoding"]
     slow = [worker(0, fastest=70), worker(1, 200.0, fastest=190)]
-    assert [f.rule for f in advise(trained(**STARVED | {"loader": slow}))] == ["slow-worker"]
+    assert [f.rule for f in advise(trained(**STARVED, loader=slow))] == ["slow-worker"]
 
 
 def test_a_part_that_is_frozen_may_take_longer_forward():

@@ -1,3 +1,5 @@
+"""The rules as a whole: their order, their thresholds, those of other packages, and any valid result."""
+
 import math
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -7,6 +9,7 @@ import draccus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import scaled
 from support.findings_results import compared, measured, put_on, result, summary, treated
 
 from strobe.cli.evaluate import JudgeConfig
@@ -147,7 +150,9 @@ def results(draw: Any) -> Result:
 
 
 @given(results())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=scaled(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
     before = made.model_dump_json()
     for finding in advise(made):

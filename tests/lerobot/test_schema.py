@@ -15,8 +15,8 @@ from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
 
 from strobe.cli.lazy_flags import option_names
-from strobe.lerobot.schema import backbones, classes, registries, shapes, source
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema import registries, shapes, source
+from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.policies import lerobot_policies
 
 FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
@@ -47,7 +47,7 @@ def test_every_type_and_all_its_fields_are_read(registry: str) -> None:
     assert found.keys() == known.keys()
     assert len(found) > 10
     for kind, config in known.items():
-        assert list(classes.fields(found[kind])) == names(config), kind
+        assert list(source.fields(found[kind])) == names(config), kind
 
 
 @pytest.mark.parametrize("registry", REGISTRIES)
@@ -67,7 +67,7 @@ def test_flags_are_those_that_draccus_makes(registry: str) -> None:
 @pytest.mark.parametrize("where", CONFIGS)
 def test_other_configs_are_read(where: str) -> None:
     module, _, name = where.partition(":")
-    assert list(classes.fields(classes.find(where))) == names(getattr(importlib.import_module(module), name))
+    assert list(source.fields(source.find(where))) == names(getattr(importlib.import_module(module), name))
 
 
 def test_written_defaults_are_lerobot_s() -> None:
@@ -117,7 +117,7 @@ def test_what_was_asked_for_becomes_lerobot_s_own() -> None:
 def test_a_plug_in_is_read_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = "lerobot_policy_small_flow" in sys.modules
     monkeypatch.syspath_prepend(str(FOREIGN))
-    fields = classes.fields(registries.choices(registries.POLICY)["small_flow"])
+    fields = source.fields(registries.choices(registries.POLICY)["small_flow"])
     assert {"euler_steps", "chunk_size", "device"} <= fields.keys()
     assert ("lerobot_policy_small_flow" in sys.modules) == loaded
 
@@ -138,15 +138,15 @@ def test_a_registration_that_is_not_written_out_is_not_guessed(
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lerobot_policy_odd\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableSourceError):
         registries.choices(registries.POLICY)
 
 
 def test_a_base_of_which_nothing_is_known_is_not_guessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "odd_config.py").write_text("from somewhere import Base\nclass Config(Base):\n    a: int = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(Unreadable, match="Base"):
-        classes.fields(classes.find("odd_config:Config"))
+    with pytest.raises(UnreadableSourceError, match="Base"):
+        source.fields(source.find("odd_config:Config"))
 
 
 def test_a_module_is_read_again_once_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_module_is_read_again_once_it_has_changed(tmp_path: Path, monkeypatch:
     for number, name in enumerate(("first", "second")):
         file.write_text(f"from dataclasses import dataclass\n@dataclass\nclass Config:\n    {name}: int = 1\n")
         os.utime(file, ns=(number, number))
-        assert list(classes.fields(classes.find("changing_config:Config"))) == [name]
+        assert list(source.fields(source.find("changing_config:Config"))) == [name]
 
 
 def test_the_types_of_backbones_are_transformers_own() -> None:
@@ -164,19 +164,19 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
 
     from strobe.policies import backbones as vision_backbones
 
-    assert backbones.all_types() == set(CONFIG_MAPPING_NAMES)
-    assert backbones.all_types() <= set(CONFIG_MAPPING)
-    assert list(backbones.vision_types()) == vision_backbones.known_kinds()
+    assert registries.all_types() == set(CONFIG_MAPPING_NAMES)
+    assert registries.all_types() <= set(CONFIG_MAPPING)
+    assert list(registries.vision_types()) == vision_backbones.known_kinds()
     read = 0
-    for kind in backbones.vision_types():
-        with contextlib.suppress(Unreadable):
-            assert backbones.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
+    for kind in registries.vision_types():
+        with contextlib.suppress(UnreadableSourceError):
+            assert registries.fields_of(kind) == set(names(CONFIG_MAPPING[kind])), kind
             read += 1
-    assert read >= 0.9 * len(backbones.vision_types())
+    assert read >= 0.9 * len(registries.vision_types())
 
 
 def test_an_import_that_goes_in_a_circle_ends() -> None:
     found = source.Module("odd", Path("odd.py"), {}, {"a": ("odd", "b"), "b": ("odd", "a")})
-    with pytest.raises(Unreadable):
+    with pytest.raises(UnreadableSourceError):
         source.resolve(found, "a")
     assert source.resolve(found, "c") is None

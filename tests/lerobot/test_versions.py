@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
 
@@ -40,6 +42,7 @@ def test_the_types_that_can_be_guided_are_those_of_the_installed_lerobot(monkeyp
 
 def test_a_part_that_no_longer_fits_is_refused_with_its_name_and_the_version() -> None:
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
-    del subject.policy.model.action_head
+    policy: Any = subject.policy
+    del policy.model.action_head
     with pytest.raises(ProbeError, match=r"probe 'action head' does not fit lerobot's ACTPolicy as installed \(0\.6"):
         subject.hooks("inference", 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strobe.errors import UserError
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
 
 
 @pytest.fixture(scope="module")

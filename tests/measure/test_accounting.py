@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -73,7 +74,10 @@ PRODUCTS: dict[str, tuple[Callable[[], object], int]] = {
         2 * 6 * 36 * 18,
     ),
     "transposed": (lambda: nn.functional.conv_transpose1d(torch.ones(1, 4, 8), torch.ones(4, 3, 5)), 2 * 4 * 8 * 3 * 5),
-    "attention": (lambda: scaled_dot_product_attention(*[WIDE[:, None]] * 3), 2 * 2 * 5 * 5 * (16 + 16)),
+    "attention": (
+        lambda: scaled_dot_product_attention(WIDE[:, None], WIDE[:, None], WIDE[:, None]),
+        2 * 2 * 5 * 5 * (16 + 16),
+    ),
     "fast attention": (lambda: HEADS(WIDE, WIDE, WIDE), ATTENTION),
     "fast encoder layer": (lambda: LAYER(WIDE), ATTENTION + 2 * 10 * 2 * 16 * 32),
     "LSTM": (lambda: STACKED(WIDE), 2 * 10 * GATES * 2 * ((16 + 8) + (16 + 8))),
@@ -288,7 +292,7 @@ class Allocator:
 
 
 def test_an_allocator_s_peak_is_told_apart_part_by_part():
-    allocator = Allocator(weights=10_000)
+    allocator: Any = Allocator(weights=10_000)
     accounting = Accounting(allocator)
 
     def work():
@@ -335,11 +339,11 @@ def test_cuda_s_allocator_counts_known_sizes():
 
 
 def test_weights_are_those_below_the_module_of_a_part():
-    def block() -> torch.nn.Module:
+    def block() -> torch.nn.ModuleDict:
         return torch.nn.ModuleDict({"attention": torch.nn.Linear(4, 4), "norm": torch.nn.BatchNorm1d(4)})
 
-    model = torch.nn.ModuleDict({"first": block(), "second": block(), "head": torch.nn.Linear(4, 2).bfloat16()})
-    first, second, head = model["first"], model["second"], model["head"]
+    first, second, head = block(), block(), torch.nn.Linear(4, 2).bfloat16()
+    model = torch.nn.ModuleDict({"first": first, "second": second, "head": head})
     first["again"] = first["attention"]  # shared weights count once
     second["attention"].double()
     hooks = [Hook(first, "forward", "block 0"), Hook(second, "forward", "block 1"), Hook(head, "forward", "head")]

@@ -26,6 +26,7 @@ def noise(blocks: int, iterations: int, seed: int, relative: float = 0.05) -> np
     return 5 * load * (1 + random.normal(0, relative, (blocks, iterations)))
 
 
+@pytest.mark.long
 def test_alike_blocks_are_rarely_said_to_differ():
     said = sum(blocks(parts(noise(24, 30, seed)))[0].differ for seed in range(100))
     assert said <= 2

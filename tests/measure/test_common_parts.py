@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from strobe.measure.components import common_parts, share, shares
 from strobe.measure.statistics import summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Component, Measurement
 
 
-def measured(parts: dict[str, tuple[float, float]], total: float = 100.0) -> Measurement:
+def measured(parts: Mapping[str, tuple[float, float]], total: float = 100.0) -> Measurement:
     """``parts``: path with '/' → (milliseconds, calls)."""
     rows = [
         Component(

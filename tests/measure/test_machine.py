@@ -1,3 +1,5 @@
+"""The machine's description, its ceiling and its memory."""
+
 import json
 import mmap
 import subprocess

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from strobe.timeline.trace import exported
 ORIGIN = 5_241_338_716_021.337  # µs: torch's times are since boot or since 1970
 
 
-def event(cat, name, start, took, tid=1, **args):
+def event(cat, name, start, took, tid: Any = 1, **args: Any):
     return {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": tid, "ts": ORIGIN + start, "dur": took, "args": args}
 
 

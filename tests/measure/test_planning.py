@@ -51,6 +51,7 @@ def test_a_fixed_design_is_the_smallest_with_its_power():
     assert fixed_pairs(-0.25, 0.31, 0.8) < pairs, "pairs that share more need fewer"
 
 
+@pytest.mark.long
 def test_what_is_expected_is_what_evaluations_come_to():
     expected = expected_pairs(-0.25, 0.43, margin=0.1, most=120, runs=300, seed=1)
     random = np.random.default_rng(2)
@@ -65,6 +66,7 @@ def test_what_is_expected_is_what_evaluations_come_to():
     assert expected == expected_pairs(-0.25, 0.43, margin=0.1, most=120, runs=300, seed=1)
 
 
+@pytest.mark.long
 def test_policies_that_do_the_same_are_seldom_called_different():
     expected = expected_pairs(0.0, 0.2, most=200, runs=300)
     assert expected.decided <= 0.05

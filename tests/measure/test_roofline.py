@@ -11,7 +11,7 @@ from strobe.measure import ceiling as ceilings
 from strobe.measure.accounting import Accounting
 from strobe.measure.roofline import limits, times_in
 from strobe.measure.traffic import counted_as
-from strobe.results.machine import Ceiling
+from strobe.results.subject import Ceiling
 from strobe.timeline import section
 
 CEILING = Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0, "int8": 200.0}, memory_gbps=10.0)
@@ -31,6 +31,7 @@ def test_weights_and_inputs_count_once_a_call_and_what_stays_inside_not_at_all()
 
     def work():
         with section("three times"):
+            y = None
             for _ in range(3):
                 y = layer(x).relu_() * 2
         with section("twice called"):

@@ -1,3 +1,5 @@
+"""Rounds of samples: their order, their warm-up, and when they stop."""
+
 from collections.abc import Callable
 
 import numpy as np
@@ -135,6 +137,7 @@ def test_times_that_drift_are_sampled_until_the_seconds_are_spent():
     assert drifting.stopped_because == "the budget of 20 s was spent"
 
 
+@pytest.mark.long
 def test_stopping_early_keeps_the_level():
     claims = 0
     for seed in range(100):

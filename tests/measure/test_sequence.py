@@ -93,6 +93,7 @@ def test_no_interval_excludes_the_figure_beside_it_in_whatever_order_the_pairs_c
             assert one.difference > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("lost", "won"), [(0.25, 0.25), (0.05, 0.05), (0.3, 0.1)])
 def test_the_chance_of_ever_leaving_the_truth_out_is_at_most_a_twentieth(lost, won):
     random = np.random.default_rng(5)

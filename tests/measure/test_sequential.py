@@ -31,12 +31,14 @@ def tried(before: np.ndarray, after: np.ndarray) -> tuple[str, int]:
     return looks.verdict(list(before[:pairs]), list(after[:pairs])).kind, pairs
 
 
+@pytest.mark.long
 def test_looking_often_claims_no_more_differences_than_one_look_may():
     rng, trials = default_rng(4), 800
     claims = [tried(*times(rng, 90, 0.0, 0.06))[0] for _ in range(trials)]
     assert sum(kind in ("faster", "slower") for kind in claims) <= (1 - LEVEL) * trials
 
 
+@pytest.mark.long
 def test_three_percent_are_found_as_often_as_by_a_run_of_fixed_length_in_fewer_pairs():
     rng, trials, fixed = default_rng(5), 200, 40
     sets = [times(rng, fixed * 5 // 4, MATTERS, 0.03) for _ in range(trials)]

@@ -30,6 +30,8 @@ def test_episodes_without_figures_are_left_out():
     assert motion(np.zeros((1, 2)), [0]) is None
     assert motion([[0.0], [np.nan]], [0]) is None
     short, long = motion([[0.0], [1.0]], [0]), motion(np.arange(8.0)[:, None] ** 3, [0])
+    assert short is not None
+    assert long is not None
     assert short.jerk is None
     both = over_episodes([short, long])
     assert both.jerk == pytest.approx(6)

@@ -1,3 +1,5 @@
+"""Summaries, intervals, warm-up and drift, on numbers with known properties."""
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,6 +52,7 @@ def test_summary_scales_with_the_samples(values, factor):
     assert after == pytest.approx([value * factor for value in before])
 
 
+@pytest.mark.long
 def test_median_interval_covers_the_median():
     random = np.random.default_rng(0)
     covered = 0
@@ -59,6 +62,7 @@ def test_median_interval_covers_the_median():
     assert covered >= 0.95 * 400 - 10
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [20, 60, 300])
 def test_median_interval_covers_the_median_where_neighbours_resemble_each_other(count):
     random = np.random.default_rng(9)
@@ -95,6 +99,7 @@ def test_warmup_is_at_most_half(values):
     assert 0 <= find_warmup(values) <= len(values) // 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", [normal, spiky])
 @pytest.mark.parametrize("count", [20, 50, 200])
 def test_stationary_noise_is_not_warmup(noise, count):
@@ -104,6 +109,7 @@ def test_stationary_noise_is_not_warmup(noise, count):
     assert (cuts > 0.2 * count).mean() <= 0.02
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("slower_by", "rounds", "least", "most"), [(3, 2, 6, 30), (1, 5, 10, 40)])
 def test_exponential_decay_is_found(slower_by, rounds, least, most):
     random = np.random.default_rng(1)
@@ -123,6 +129,7 @@ def test_one_cold_call_is_found_and_a_late_spike_is_not_warmup():
     assert find_warmup([10.0] * 30) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [20, 60, 300])
 def test_a_quiet_run_has_no_notes(count):
     random = np.random.default_rng(count)
@@ -131,6 +138,7 @@ def test_a_quiet_run_has_no_notes(count):
     assert describe([10.0] * count) == []
 
 
+@pytest.mark.long
 def test_neighbours_that_resemble_each_other_are_not_called_drift():
     random = np.random.default_rng(5)
     fired = 0

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.required import required
 
 from strobe.measure.trend import Judged, Level, judge, level_of, runs_needed
 
@@ -87,5 +88,6 @@ def test_few_samples_and_times_of_zero_have_no_level():
 
 
 def test_more_runs_exclude_smaller_slow_downs_until_what_differs_between_them_is_all_that_is_left():
-    assert runs_needed(0.01, 0.10) < runs_needed(0.02, 0.10) < runs_needed(0.03, 0.10)
+    few, more, most = (required(runs_needed(noise, 0.10)) for noise in (0.01, 0.02, 0.03))
+    assert few < more < most
     assert runs_needed(0.05, 0.05) is None

@@ -1,5 +1,8 @@
+"""Verdicts on pairs of samples: how often they are wrong, what they detect, what they say."""
+
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from strobe.measure.intervals import centre
+from strobe.measure.statistics import centre
 from strobe.measure.verdicts import difference_interval, paired_verdict, unpaired_verdict
 
 pairs = st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.001, 1e6)), min_size=1, max_size=40)
@@ -58,6 +61,7 @@ def test_the_unit_does_not_matter(judge, samples, factor):
     assert judge(first * factor, second * factor).ratio == pytest.approx(judge(first, second).ratio)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", NOISE.values(), ids=NOISE)
 @pytest.mark.parametrize("count", [20, 60])
 def test_the_same_thing_is_seldom_told_apart(noise, count):
@@ -68,6 +72,7 @@ def test_the_same_thing_is_seldom_told_apart(noise, count):
     assert claims <= 0.04 * 300
 
 
+@pytest.mark.long
 def test_drift_common_to_both_cancels():
     random = np.random.default_rng(1)
     claims = found = 0
@@ -99,6 +104,7 @@ def test_three_percent_is_found(noise):
     assert found >= 180
 
 
+@pytest.mark.long
 def test_interval_covers_the_true_ratio():
     random = np.random.default_rng(4)
     covered = 0
@@ -111,7 +117,7 @@ def test_interval_covers_the_true_ratio():
 def test_the_sentences():
     random = np.random.default_rng(5)
     first = random.normal(10, 0.1, 50)
-    names = {"baseline_name": "no rtc", "candidate_name": "rtc"}
+    names: dict[str, Any] = {"baseline_name": "no rtc", "candidate_name": "rtc"}
     slower = paired_verdict(first, first * random.normal(1.10, 0.02, 50), **names)
     assert slower.kind == "slower"
     assert slower.sentence.startswith("rtc is slower than no rtc by ")

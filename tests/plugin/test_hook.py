@@ -125,7 +125,7 @@ def test_strobe_itself_loads_policies_as_they_are(saved: tuple[Path, PolicySubje
     from strobe.policies.options import PolicyOptions
 
     assert dtype(strobe.load_policy(saved[0]).policy) == torch.float32
-    assert dtype(load_subject(PolicyOptions(path=saved[0], overrides=["--device=cpu"])).policy) == torch.float32
+    assert dtype(load_subject(PolicyOptions(path=str(saved[0]), overrides=["--device=cpu"])).policy) == torch.float32
     with with_recipe(tiny_recipe("act", {"channels_last": True})):
         assert dtype(load(saved[0])) == torch.float32
     assert lines() == []

@@ -61,7 +61,8 @@ def test_each_frame_is_an_array_of_its_own_that_says_when_it_was_captured() -> N
     assert second is not None
     assert (second.captured_s, second.index) == (pytest.approx(5.1), 1)
     assert not np.shares_memory(first, second)
-    assert second[:1].captured_s == second.captured_s
+    part: Any = second[:1]
+    assert part.captured_s == second.captured_s
 
 
 def test_one_who_comes_late_gets_the_newest_frame_and_no_burst() -> None:
@@ -165,7 +166,8 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def camera(path: Path, **told: Any) -> ReplayCamera:
-    return ReplayCamera(ReplayCameraConfig(path=str(path), **{"fps": 50, "width": WIDTH, "height": HEIGHT} | told))
+    fields: dict[str, Any] = {"fps": 50, "width": WIDTH, "height": HEIGHT} | told
+    return ReplayCamera(ReplayCameraConfig(path=str(path), **fields))
 
 
 def test_lerobot_makes_it_from_its_flags_and_reads_it_as_any_camera(video: Path) -> None:

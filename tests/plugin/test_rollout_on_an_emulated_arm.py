@@ -16,8 +16,8 @@ import pytest
 from support.arm_policy import save_act
 
 from strobe.emulator import calibration
+from strobe.emulator import feetech as r
 from strobe.emulator.arm import EmulatedArm
-from strobe.emulator.feetech import registers as r
 
 try:
     importlib.metadata.distribution("lerobot_camera_strobe")

@@ -135,7 +135,8 @@ def test_the_chunk_of_a_policy_of_single_actions_is_one_long(
         raise NotImplementedError
 
     act.chunk()
-    assert act.traits("inference", 1).chunk_size == act.policy.config.chunk_size
+    config: Any = act.policy.config
+    assert act.traits("inference", 1).chunk_size == config.chunk_size
     monkeypatch.setattr(act.policy, "predict_action_chunk", predict_action_chunk)
     monkeypatch.setattr(act.policy, "select_action", lambda batch: torch.zeros(1, 6))
     act.chunk()

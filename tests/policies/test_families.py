@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -119,7 +120,8 @@ def test_rtc_wraps_every_denoising_step(policy_type):
     assert len(steps) == sum(path[-2:] == ("RTC step", "autograd correction") for path in found) > 0
     assert not torch.equal(plain, guided)
     assert torch.equal(subject.chunk(0), plain)
-    assert subject.policy.config.rtc_config is None
+    config: Any = subject.policy.config
+    assert config.rtc_config is None
 
 
 def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(subject):
@@ -133,8 +135,9 @@ def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(subject):
 
 def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
-    subject.policy.model.trunk = subject.policy.model.backbone
-    del subject.policy.model.backbone
+    policy: Any = subject.policy
+    policy.model.trunk = policy.model.backbone
+    del policy.model.backbone
     with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
         family_of(subject.policy).hooks(subject.policy, training=False)
 
@@ -147,7 +150,7 @@ def test_containers_are_looked_through_in_a_generic_cut():
         def __init__(self):
             super().__init__()
             self.config = Config()
-            self.model = nn.Module()
+            self.model: Any = nn.Module()
             self.model.trunk = nn.Linear(2, 2)
             self.model.heads = nn.ModuleDict({"left": nn.Linear(2, 2), "right": nn.Linear(2, 2)})
 
@@ -176,7 +179,7 @@ def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(mon
     class Policy(nn.Module):
         def __init__(self):
             super().__init__()
-            self.model = nn.ModuleDict({"backbone": Backbone(), "head": nn.Linear(2, 2)})
+            self.model: Any = nn.ModuleDict({"backbone": Backbone(), "head": nn.Linear(2, 2)})
 
         def forward(self, x):
             return self.model["head"](self.model["backbone"].adapt(self.model["backbone"]._inner(x)))

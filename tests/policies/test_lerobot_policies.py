@@ -14,7 +14,7 @@ from lerobot.policies.act.configuration_act import ACTConfig
 from support.tiny_policies import KINDS, build
 
 from strobe.errors import UserError
-from strobe.policies import inputs, lerobot_policies, tiny
+from strobe.policies import inputs, lerobot_policies
 from strobe.policies.families import registry
 
 
@@ -256,12 +256,12 @@ def test_a_type_that_nobody_knows_is_shrunk_as_the_one_whose_config_it_extends(m
             return "extended"
 
     config = Extended(device="cpu")
-    tiny.shrink(config)
+    registry.shrink(config)
     assert config.dim_model == 64
 
     strange: Any = SimpleNamespace(type="strange")
     with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'strange'"):
-        tiny.shrink(strange)
+        registry.shrink(strange)
 
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])

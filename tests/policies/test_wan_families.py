@@ -22,7 +22,7 @@ from strobe.policies.lerobot_policies import config_from_type
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.measuring import Options, measure
+from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments.treatment import Variant
 
 FEW = {"fastwam": ["--num_inference_steps=3"], "lingbot_va": ["--num_inference_steps=2"]}

@@ -16,8 +16,16 @@ from support.hanging import starts_another
 
 from strobe.errors import UserError, install
 from strobe.processes import isolate
-from strobe.processes.isolate import FORKED, FRESH, Ended, Failed, Raised, TooLate, Worker
-from strobe.processes.pool import Pool
+from strobe.processes.isolate import (
+    FORKED,
+    FRESH,
+    CallRaisedError,
+    CallTimeoutError,
+    IsolatedCallError,
+    Pool,
+    ProcessEndedError,
+    Worker,
+)
 
 TESTS = Path(__file__).parents[1]
 
@@ -63,15 +71,15 @@ def test_a_call_answers_fails_dies_and_hangs() -> None:
     assert isolate.run(os.getpid) != os.getpid()
     with pytest.raises(UserError, match="no xpu device"):
         isolate.run(refuse)
-    with pytest.raises(Raised, match="ValueError: invalid literal") as raised:
+    with pytest.raises(CallRaisedError, match="ValueError: invalid literal") as raised:
         isolate.run(int, "x")
     assert raised.value.kind == "ValueError"
-    with pytest.raises(Ended, match="signal SIGKILL") as ended:
+    with pytest.raises(ProcessEndedError, match="signal SIGKILL") as ended:
         isolate.run(signal.raise_signal, signal.SIGKILL)
     assert ended.value.ending.killed
-    with pytest.raises(TooLate, match="no answer within 1 s"):
+    with pytest.raises(CallTimeoutError, match="no answer within 1 s"):
         isolate.run(time.sleep, 60, limit_s=1)
-    with pytest.raises(Failed, match="pickle"):
+    with pytest.raises(IsolatedCallError, match="pickle"):
         isolate.run(open, os.devnull)
 
 
@@ -99,7 +107,7 @@ def test_a_process_that_hangs_takes_those_that_it_started_with_it(
         return False
 
     monkeypatch.setattr(Worker, "_answered", never)
-    with pytest.raises(TooLate, match="no answer within 10 s"):
+    with pytest.raises(CallTimeoutError, match="no answer within 10 s"):
         isolate.run(starts_another, str(file), limit_s=10)
     assert gone(int(file.read_text()))
 
@@ -109,7 +117,7 @@ def test_a_worker_keeps_what_it_made_and_goes_on_after_an_error(method: str, tmp
     with Worker(method) as worker:
         worker.make(Counter, 40, str(tmp_path / "closed"))
         assert worker.ask("add", 1, limit_s=60) == 41
-        with pytest.raises(Raised, match="TypeError"):
+        with pytest.raises(CallRaisedError, match="TypeError"):
             worker.ask("add", "one", limit_s=60)
         assert worker.ask("add", 1, limit_s=60) == 42
         assert worker.ask(os.getpid, limit_s=60) == worker.pid
@@ -121,7 +129,7 @@ def test_a_worker_keeps_what_it_made_and_goes_on_after_an_error(method: str, tmp
 def test_what_cannot_be_made_is_the_answer_to_the_next_order() -> None:
     with Worker(FORKED) as worker:
         worker.make(install)  # it lacks an argument
-        with pytest.raises(Raised, match="TypeError"):
+        with pytest.raises(CallRaisedError, match="TypeError"):
             worker.ask("add", 1, limit_s=60)
 
 
@@ -136,7 +144,7 @@ def test_a_pool_shares_orders_out_and_notices_who_ends() -> None:
         assert ({pid for pid, _ in answers}, [count for _, count in answers]) == (first, [1, 1])
         assert pool.free == 2
         os.kill(pool.workers[0].pid or 0, signal.SIGKILL)
-        with pytest.raises(Ended, match="SIGKILL"):
+        with pytest.raises(ProcessEndedError, match="SIGKILL"):
             pool.answer()
     assert all(gone(pid) for pid in first if pid)
 

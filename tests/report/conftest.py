@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.browser import Browser
-
-Browse = Callable[..., str]
+from support.browser import Browse, Browser
 
 
 @pytest.fixture

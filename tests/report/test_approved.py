@@ -6,6 +6,7 @@ Each text is compared with an approved file. Where one differs on purpose, `make
 from __future__ import annotations
 
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from support.golden import ALL, EXAMPLES, name_of
 from strobe.cli.main import COMMANDS, main
 from strobe.kinds import advise
 from strobe.runs import store
-from strobe.treatments import catalogue
+from strobe.treatments import known
 
 HELP = APPROVED / "help"
 
@@ -24,7 +25,9 @@ HELP = APPROVED / "help"
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print without colours, at the width of a file, and without the treatments of packages that are installed here."""
-    monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
+    monkeypatch.setattr(known, "entry_points", lambda group: ())
+    if (catalogue := sys.modules.get("strobe.treatments.catalogue")) is not None:
+        monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
     for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
 

@@ -180,6 +180,7 @@ def test_parts_are_judged_at_a_level_that_allows_for_their_number():
     assert only.verdict.interval.level == 0.95
 
 
+@pytest.mark.long
 def test_many_parts_without_a_change_rarely_claim_one():
     """The chance of any false claim in a measurement is held near 5 %, not 5 % for each of its parts."""
     claims = 0

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.scripts import load_script
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def gpu() -> Any:
-    spec = importlib.util.spec_from_file_location("gpu_script", ROOT / "scripts" / "gpu.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return load_script("gpu")
 
 
 def test_a_ladder_is_told_by_its_ends_and_their_share_of_the_roofline(gpu: Any) -> None:

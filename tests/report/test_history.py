@@ -16,9 +16,9 @@ from strobe.results.answer import Result
 from strobe.results.history import History, Point
 from strobe.results.traits import PolicyTraits, Traits, TreatmentTraits
 from strobe.runs import store
-from strobe.studies.gates import Gated
+from strobe.runs.saved_runs import Run, Unread
 from strobe.studies.history import gate, history
-from strobe.studies.kept_runs import Run, Unread
+from strobe.studies.shared.comparable_runs import Gated
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 CALM = [148.0] * 10

@@ -7,17 +7,16 @@ import re
 from typing import Any
 
 import pytest
-from report.conftest import Browse
 from support import example_runs as runs
-from support.made_up_rollout import header, rtc
+from support.browser import Browse
+from support.golden import ALL
 from support.matrix import matrix
 from support.shown import drawn, poisoned, root, without_policy
 
 from strobe import kinds
-from strobe.loops.reader import read_course
 from strobe.results.answer import Result
+from strobe.runs import store
 from strobe.studies.diff import diff
-from strobe.studies.rollout.answer import answer_of
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():
@@ -56,8 +55,7 @@ def test_a_difference_draws_both_runs(browse: Browse):
 
 @pytest.mark.matrix
 def test_a_rollout_draws_its_course(browse: Browse):
-    facts = header()
-    result = answer_of(facts, read_course(facts, rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=3)))
+    result = store.load_answer(next(file for file in ALL if file.parent.name == "rollout"))
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())

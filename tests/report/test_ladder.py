@@ -16,7 +16,7 @@ from strobe.report import ladder, markdown
 from strobe.report.document import Section
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
-from strobe.results.limit import Limit, Lower
+from strobe.results.measurement import Limit, Lower
 
 
 def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:

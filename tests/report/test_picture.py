@@ -13,6 +13,7 @@ from strobe.report import picture
 RUN = Path(__file__).parents[2] / "docs" / "examples" / "optimize-act"
 
 
+@pytest.mark.browser
 @pytest.mark.skipif(installed() is None, reason="no Chromium on the PATH: apt-get install chromium")
 def test_a_ladder_is_drawn(tmp_path):
     from PIL import Image

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from report.conftest import Browse
+from hypothesis import given, settings
 from support.any_result import loaders
+from support.browser import Browse
 from support.example_loader import starved
+from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.shown import drawn, printed, root
 
 from strobe import kinds
@@ -16,7 +18,7 @@ from strobe.results.dataloader import Dataloader, Encoding, StartUp
 from strobe.runs import store
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=loaders)
 def test_any_search_can_be_shown_and_kept(answer: Dataloader, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert printed(answer)

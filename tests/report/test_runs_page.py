@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.browser import SETTLED, Browser
@@ -30,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs
 
 
-def asked(browser: Browser, folder: Path, *scripts: str, width: int | None = None) -> list[object]:
+def asked(browser: Browser, folder: Path, *scripts: str, width: int | None = None) -> list[Any]:
     """Return the answer of each script about the page, one after the other."""
     said = "".join(f"out.push((() => {{ {script} }})());" for script in scripts)
     # The answers are left in the document, which is all that the browser gives back.

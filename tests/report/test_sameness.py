@@ -6,9 +6,9 @@ import math
 import re
 
 import pytest
-from report.conftest import Browse
 from support import example_runs as runs
 from support.approved import approve_cases
+from support.browser import Browse
 from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
 from support.shown import PAYLOAD, printed, spoken, without_policy

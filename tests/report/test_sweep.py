@@ -6,11 +6,13 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from report.conftest import Browse
+from hypothesis import given, settings
 from support import example_sweeps as examples
 from support.any_result import sweeps
 from support.approved import approve_cases
+from support.browser import Browse
+from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, without_policy
 
@@ -30,7 +32,7 @@ def column(table: Table, title: str) -> list[str | None]:
     return [row.cells[titles(table).index(title)] for row in table.rows]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=sweeps)
 def test_any_sweep_can_be_shown(answer: Sweep):
     assert printed(answer)

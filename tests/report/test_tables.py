@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results
+from support.examples import scaled
+from support.health import EVERY_CHECK
 from support.shown import printed
 
 from strobe import kinds
@@ -19,7 +21,7 @@ from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(answer=results)
 def test_any_result_can_be_shown(answer: Result):
     assert printed(answer)

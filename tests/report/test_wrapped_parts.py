@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from strobe.report import tables
 from strobe.results.data import Samples, Summary
 from strobe.results.measurement import Component, Measurement
@@ -11,7 +13,7 @@ def summary(ms: float) -> Summary:
     return Summary(n=1, median=ms, mean=ms, std=0, min=ms, max=ms, p95=ms)
 
 
-def measurement(name: str, parts: dict[str, float]) -> Measurement:
+def measurement(name: str, parts: Mapping[str, float]) -> Measurement:
     components = [
         Component(
             path=path.split("/"),

@@ -1,3 +1,5 @@
+"""A result for the tests of this folder."""
+
 from __future__ import annotations
 
 import pytest

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.any_result import NUMBER, TEXT, any_of
+from support.examples import scaled
 
 from strobe.errors import UserError
 from strobe.results.recipe import VERSION, Recipe, RecipeRung
@@ -33,7 +34,7 @@ def typed(recipe: Recipe) -> list[list[tuple[str, type, object]]]:
     return [[(key, type(value), value) for key, value in spec.items()] for spec in recipe.treatments]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=scaled(60))
 @given(recipe=recipes)
 def test_what_is_written_is_read_back(recipe: Recipe, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.getbasetemp() / "any.yaml"

@@ -8,11 +8,13 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results, sweeps
 from support.example_budget import missed
 from support.example_loader import starved
+from support.examples import scaled
+from support.health import EVERY_CHECK
 
 from strobe.errors import UserError
 from strobe.results.answer import Result
@@ -22,7 +24,7 @@ from strobe.runs import store
 from strobe.studies.diff import diff
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(kept=results)
 def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("run")
@@ -31,7 +33,7 @@ def test_any_result_survives_being_kept(kept: Result, tmp_path_factory: pytest.T
     assert store.load(folder / "result.json") == kept
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
 @given(kept=sweeps)
 def test_any_sweep_survives_being_kept(kept: Sweep, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("sweep")

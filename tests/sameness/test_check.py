@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from support.matrix import matrix
 
 from strobe.measure.guard import Guards
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.sameness.check import CallFailed, Sameness, affordable
+from strobe.sameness.check import PolicyCallError, Sameness, affordable
 from strobe.sameness.visits import plan
 from strobe.treatments.flow.padding import TrimmedPadding
 from strobe.treatments.patch import Patches
@@ -83,7 +84,7 @@ def test_a_policy_without_words_keeps_its_prompt_and_its_cameras() -> None:
     assert all("observation.images.wrist" in one for one in checks.observations)
 
 
-@pytest.mark.parametrize("kind", ["act", "pi05", "smolvla"])
+@pytest.mark.parametrize("kind", matrix(["pi05", "act", "smolvla"], keep=2))
 def test_the_untouched_policy_is_the_same_as_itself_to_the_bit(kind: str) -> None:
     agreement = same(kind).check(Variant("as it is"), plan(4, rtc=same(kind).rtc))
     assert agreement.worst == 0
@@ -158,9 +159,9 @@ def test_numbers_that_are_none_and_a_call_that_fails_are_told() -> None:
             raise RuntimeError("the cache\nis gone")
         return chunk
 
-    with pytest.raises(CallFailed, match=r"the call fails \(observation 1 again\): the cache is gone"):
+    with pytest.raises(PolicyCallError, match=r"the call fails \(observation 1 again\): the cache is gone"):
         checked("act", breaks)
-    with pytest.raises(CallFailed, match=r"a chunk of \(1, 99, 6\), and \(1, 100, 6\) without"):
+    with pytest.raises(PolicyCallError, match=r"a chunk of \(1, 99, 6\), and \(1, 100, 6\) without"):
         checked("act", lambda chunk, _: chunk[:, 1:])
     assert checked("act", lambda chunk, _: chunk).worst == 0, "a check that failed leaves nothing on the policy"
 

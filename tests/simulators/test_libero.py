@@ -130,7 +130,7 @@ def test_a_real_episode_begins_where_its_seed_says_whatever_was_played_before(mo
 
     from strobe.policies.loading import load_subject
     from strobe.policies.options import InputOptions, PolicyOptions
-    from strobe.simulators.timed_simulator import TimedSimulator
+    from strobe.simulators.simulator import TimedSimulator
 
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked on standard input"))
     size = {"observation_height": 64, "observation_width": 64}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from lerobot.envs.configs import EnvConfig
@@ -37,12 +38,12 @@ def plug_in(tmp_path, monkeypatch):
 
 
 def test_a_plug_in_environment_and_its_fields_are_flags(plug_in):
-    config = parse(RunConfig, ["--env.type=made_up_env", "--env.wheels=6"])
+    config: Any = parse(RunConfig, ["--env.type=made_up_env", "--env.wheels=6"])
     assert (config.env.type, config.env.wheels) == ("made_up_env", 6)
     assert "lerobot_env_made_up" not in sys.modules, "its source is read"
     realise(config)
-    assert isinstance(config.env, EnvConfig)
     assert (config.env.type, config.env.wheels) == ("made_up_env", 6)
+    assert isinstance(config.env, EnvConfig)
 
 
 def test_a_misspelt_field_of_a_plug_in_s_environment_is_answered(plug_in):

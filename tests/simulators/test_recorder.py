@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from strobe.errors import UserError
-from strobe.lerobot.thread_priority import kept_priority
+from strobe.lerobot.quiet import priority_restored
 from strobe.simulators import scripted_metaworld
 from strobe.simulators.recorder import Scripted, write
 from strobe.simulators.scripted_pusht import record_pusht
@@ -62,7 +63,7 @@ def metaworld(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_metaworld_recording_loads_in_lerobot(metaworld: Path) -> None:
     dataset = load(metaworld)
     assert (len(dataset), dataset.fps, dataset.num_episodes) == (FRAMES, 80, 1)
-    frame = dataset[FRAMES - 1]
+    frame: Any = dataset[FRAMES - 1]
     for camera in ("corner2", "topview"):
         image = frame[f"observation.images.{camera}"]
         assert image.shape == (3, IMAGE, IMAGE)
@@ -74,12 +75,13 @@ def test_a_metaworld_recording_loads_in_lerobot(metaworld: Path) -> None:
 
 @renders
 def test_its_actions_are_the_experts_and_lead_to_its_states(metaworld: Path) -> None:
-    frames = load(metaworld).hf_dataset.with_format("numpy")
+    frames: Any = load(metaworld).hf_dataset.with_format("numpy")
     world = scripted_metaworld.open_metaworld("metaworld-reach-v3", ["corner2"], 16)
     raw = world.reset(SEED)
     for frame in frames:
         assert frame["observation.state"] == pytest.approx(raw[:4], abs=1e-6)
-        wanted = scripted_metaworld._act(world.expert, raw, Still())
+        still: Any = Still()
+        wanted = scripted_metaworld._act(world.expert, raw, still)
         assert frame["action"] == pytest.approx(wanted, abs=5 * scripted_metaworld._NOISE)
         assert frame["action"][3] == wanted[3]
         raw, *_ = world.env.step(frame["action"])
@@ -157,7 +159,8 @@ def test_an_interrupted_recording_keeps_the_finished_episodes(tmp_path: Path) ->
         write(tmp_path / "new", start, 5, 4, 10, seed=10)
     dataset = load(tmp_path / "new")
     assert (dataset.num_episodes, len(dataset)) == (2, 8)
-    assert dataset[7]["task"] == "episode 11"
+    frame: Any = dataset[7]
+    assert frame["task"] == "episode 11"
 
 
 def test_an_interruption_before_the_first_episode_leaves_nothing(tmp_path: Path) -> None:
@@ -195,7 +198,7 @@ def test_an_encoder_that_makes_the_process_real_time_does_not_leave_it_so(monkey
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: now[0])
     monkeypatch.setattr(os, "sched_getparam", lambda _: now[1])
     monkeypatch.setattr(os, "sched_setscheduler", lambda _, *given: now.__setitem__(slice(None), given))
-    with kept_priority():
+    with priority_restored():
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(99))
         assert now[0] == os.SCHED_FIFO
     assert now[0] == os.SCHED_OTHER

@@ -13,9 +13,8 @@ from lerobot.envs.factory import make_env_config
 from strobe.policies import inputs
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.simulators.camera_use import Looks
-from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.timed_simulator import TimedSimulator
+from strobe.simulators.seldom_rendered import Looks, SeldomRendered
+from strobe.simulators.simulator import TimedSimulator
 from strobe.timeline.probe import Attached
 
 TICKS = 24
@@ -60,6 +59,7 @@ def test_an_episode_ends_alike_with_the_images_that_are_looked_at(name):
 
 
 # Ten seconds: MetaWorld is the slowest of LeRobot's simulators to draw, and the one that this was made for.
+@pytest.mark.matrix
 def test_metaworld_ends_alike_too(monkeypatch):
     pytest.importorskip("metaworld")
     monkeypatch.setattr(inputs, "COUNT", 1)  # of observations that a policy is loaded with

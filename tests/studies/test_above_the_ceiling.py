@@ -9,11 +9,11 @@ from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.results.machine import Ceiling
-from strobe.studies import measuring
-from strobe.studies.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
-from strobe.treatments.numbers import tf32
-from strobe.treatments.numbers.tf32 import TensorFloat32, convolutions_in_tf32
+from strobe.results.subject import Ceiling
+from strobe.studies.shared import measuring
+from strobe.studies.shared.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
+from strobe.treatments import process_settings
+from strobe.treatments.process_settings import TensorFloat32, convolutions_in_tf32
 from strobe.treatments.treatment import Variant
 
 
@@ -92,11 +92,13 @@ def test_a_note_names_the_products_that_are_not_counted(monkeypatch):
 def test_convolutions_are_in_tf32_by_default_where_the_card_has_it(monkeypatch, capability, able):
     asked = []
     monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(tf32.torch.cuda, "get_device_capability", lambda device: asked.append(device) or capability)
+    monkeypatch.setattr(
+        process_settings.torch.cuda, "get_device_capability", lambda device: asked.append(device) or capability
+    )
     second = torch.device("cuda:1")
     assert convolutions_in_tf32(second) is able
     assert asked == [second]
-    undo = tf32.set_tensor_float("highest", False)  # as precision=fp32 does
+    undo = process_settings.set_tensor_float("highest", False)  # as precision=fp32 does
     try:
         assert not convolutions_in_tf32(second)
     finally:

@@ -1,5 +1,7 @@
-"""The bench beside the robot: the difference is given to its cause, and whatever happens on the bench, what the robot
-showed is kept. Causes are judged on made-up figures; of the real run only that they are there."""
+"""The bench beside the robot: the difference is given to its cause, and what the robot showed is kept.
+
+Causes are judged on made-up figures; of the real run only that they are there.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from support.sleeper import Clock
 
 from strobe.kinds import advise, document, figures, page
 from strobe.loops.reader import read_course
-from strobe.measure.call_times import beside, call_times
+from strobe.measure.call_times import call_times, compare_places
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.watched import WatchedRollout
+from strobe.studies.rollout.run import WatchedRollout
 from strobe.timeline.clock import ThreadUse, cpu_ns, waited_ns
 
 
@@ -50,7 +52,7 @@ class Calls:
         self.on_call: Any = lambda number: None
         self._ended = clock.now
 
-    def again(self) -> ThreadUse:
+    def repeat_call(self) -> ThreadUse:
         self.made += 1
         self.on_call(self.made)
         colder = self.colder if self.clock.now - self._ended > 0.1 else 0
@@ -210,7 +212,7 @@ def test_nothing_is_called_while_the_robot_is_connected(clock):
 
 
 def test_where_the_system_tells_no_waiting_it_is_part_of_blocked():
-    bench = beside([use(41, 25, None)] * 8, [use(25, 25, None)] * 8)
+    bench = compare_places([use(41, 25, None)] * 8, [use(25, 25, None)] * 8)
     assert bench is not None
     assert {one.cause for one in bench.shares} == {"blocked", "on the CPU"}
     assert bench.shares[0].ms == pytest.approx(16)

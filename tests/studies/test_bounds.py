@@ -11,13 +11,13 @@ from strobe.measure.roofline import limits
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Measurement
-from strobe.studies import measuring
-from strobe.studies.measuring import Options
+from strobe.results.subject import Ceiling
 from strobe.studies.optimize.candidates import Bounds, Candidate, Choice, in_order
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
+from strobe.studies.shared import measuring
+from strobe.studies.shared.measuring import Options
 from strobe.treatments.numbers import precision
 
 SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)

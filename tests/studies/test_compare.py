@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -9,8 +11,8 @@ from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.treatments.settings import Settings
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -26,7 +28,7 @@ def test_a_comparison_needs_two_names():
 
 def test_a_setting_is_put_back_even_where_it_was_copied():
     subject = load_subject(PolicyOptions(type="diffusion", size="tiny"))
-    policy = subject.policy
+    policy: Any = subject.policy
     before = (policy.config.num_inference_steps, policy.diffusion.num_inference_steps)
     undo = Settings({"num_inference_steps": 3}).apply(subject)
     assert policy.diffusion.num_inference_steps == 3
@@ -36,11 +38,12 @@ def test_a_setting_is_put_back_even_where_it_was_copied():
 
 def test_a_variant_that_fails_half_way_leaves_the_subject_as_it_was():
     subject = load_subject(PolicyOptions(type="diffusion", size="tiny"))
-    before = subject.policy.diffusion.num_inference_steps
+    policy: Any = subject.policy
+    before = policy.diffusion.num_inference_steps
     variant = Variant("bad", (Settings({"num_inference_steps": 2}), Settings({"no_such_setting": 1})))
     with pytest.raises(UserError, match="no_such_setting"):
         variant.apply(subject)
-    assert subject.policy.diffusion.num_inference_steps == before
+    assert policy.diffusion.num_inference_steps == before
 
 
 def test_training_phases_can_be_compared_too():
@@ -102,7 +105,7 @@ class Zeros(Treatment):
     effect = "exact"
     key = "zeros"
 
-    def apply(self, subject):
+    def apply(self, subject: Any):
         loaded = subject.loaded
         made = loaded.postprocessor
         loaded.postprocessor = lambda chunk: 0 * made(chunk)

@@ -18,20 +18,20 @@ from support.broken_datasets import copied, late
 
 from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
+from strobe.measure import memory
 from strobe.measure.sampling import SamplingBudget
-from strobe.processes import shared_memory
 from strobe.results.dataloader import LoaderSettings, StepNeed
-from strobe.results.machine import Machine
-from strobe.studies.dataloader import encodings, needs, process, search
+from strobe.results.subject import Machine
+from strobe.studies.dataloader import encodings, preparation, process
+from strobe.studies.dataloader import run as search
 from strobe.studies.dataloader.bench import Bench
-from strobe.studies.dataloader.candidates import SearchOptions, candidates, started_by_fork
-from strobe.studies.dataloader.chosen import changes, what_ifs
-from strobe.studies.dataloader.dataset import facts_of
 from strobe.studies.dataloader.encodings import ImageFormat
-from strobe.studies.dataloader.needs import StepNeeds
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
-from strobe.studies.measuring import Silent
+from strobe.studies.dataloader.preparation import StepNeeds, facts_of
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
+from strobe.studies.dataloader.run import changes, what_ifs
+from strobe.studies.dataloader.settings import SearchOptions, candidates, started_by_fork
+from strobe.studies.shared.measuring import Silent
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
@@ -133,7 +133,7 @@ def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_o
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     facts, _ = facts_of(config, own)
-    monkeypatch.setattr(shared_memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
+    monkeypatch.setattr(memory, "shared_free", lambda: 3 * 4 * facts.sample_bytes)
     choice = [own.model_copy(update={"prefetch_factor": ahead}) for ahead in (2, 3, 4)]
     with Bench(config, facts, choice, choice[0]) as bench:
         assert [bench.rows[one].status for one in choice] == ["not run", "not run", "refused"]
@@ -164,7 +164,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.sample(0.01)
         assert halted(worker), "it waits without taking time"
         worker.kill()
-        with pytest.raises(LoaderFailed, match=r"worker.*(killed|exited)"):
+        with pytest.raises(LoaderError, match=r"worker.*(killed|exited)"):
             process.sample(5)
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
@@ -172,7 +172,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
         process.patience_s = 0.5
         process.worker_pids = []  # nobody wakes it
         worker.suspend()
-        with pytest.raises(LoaderFailed, match=r"hung: no batch for 0\.5 s"):
+        with pytest.raises(LoaderError, match=r"hung: no batch for 0\.5 s"):
             process.sample(0.1)
     assert ended(worker), "closing ends a halted worker"
 
@@ -275,7 +275,7 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(ACTPolicy, "forward", watched)
-    monkeypatch.setattr(needs, "BUDGET", SamplingBudget(iterations=1))
+    monkeypatch.setattr(preparation, "BUDGET", SamplingBudget(iterations=1))
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", f"--policy.use_amp={amp}"]
     small = ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.pretrained_backbone_weights=null"]
     flags = [*data, *small, "--policy.type=act", "--policy.device=cpu"]

@@ -20,10 +20,10 @@ from strobe.processes import isolate
 from strobe.report import html
 from strobe.results.doctor import SelfCheck
 from strobe.runs import store
-from strobe.studies.doctor import clock, loaders, noise, steadiness, tools, treatments, versions
-from strobe.studies.doctor.doctor import Areas, doctor
+from strobe.studies.doctor import clock, steadiness, tools, treatments, versions
+from strobe.studies.doctor.run import Areas, doctor
 from strobe.studies.doctor.treatments import Attempt
-from strobe.treatments.graphs.host_work import Kept
+from strobe.treatments.graphs.host_work import EpochCache
 
 
 def outcomes(checks: Iterator[SelfCheck] | list[SelfCheck]) -> dict[str, str]:
@@ -51,8 +51,9 @@ class Time:
         return [round(mark) for mark in marks]
 
     def clocks(self) -> clock.Clocks:
+        device: Any = None if self._device is None else self
         return clock.Clocks(
-            device=None if self._device is None else self,
+            device=device,
             host=lambda: round(self._host(self.true_ns)),
             wall=lambda: round(self.true_ns),
             sleep=self.go_on,
@@ -109,7 +110,7 @@ def test_work_that_is_uneven_is_not_blamed_on_the_clock() -> None:
 def test_the_same_against_the_same_shows_no_difference_on_a_steady_machine() -> None:
     own = Time()
     jitter = iter([1 + 0.01 * ((7 * index) % 11 - 5) / 5 for index in range(100_000)])
-    found = outcomes(noise.examine(lambda: own.go_on(0.005 * next(jitter)), lambda: own.true_ns / 1e9))
+    found = outcomes(steadiness.examine_noise(lambda: own.go_on(0.005 * next(jitter)), lambda: own.true_ns / 1e9))
     assert set(found.values()) == {"holds"}
 
 
@@ -121,13 +122,13 @@ def test_a_pace_that_changes_with_the_place_of_a_call_spoils_verdicts_and_is_nam
     def call() -> None:
         own.go_on(0.005 * next(jitter) * (1.1 if next(calls) % 4 in (1, 2) else 1))
 
-    assert outcomes(noise.examine(call, lambda: own.true_ns / 1e9))["verdicts on the same (A/A)"] == "fails"
+    assert outcomes(steadiness.examine_noise(call, lambda: own.true_ns / 1e9))["verdicts on the same (A/A)"] == "fails"
 
 
 def test_noise_on_a_machine_with_slow_calls_ends_in_time() -> None:
     own = Time()
-    list(noise.examine(lambda: own.go_on(1), lambda: own.true_ns / 1e9))
-    assert (own.true_ns - 1e12) / 1e9 <= noise.TRIES * 10
+    list(steadiness.examine_noise(lambda: own.go_on(1), lambda: own.true_ns / 1e9))
+    assert (own.true_ns - 1e12) / 1e9 <= steadiness.TRIES * 10
 
 
 def test_ctrl_c_while_the_same_is_compared_ends_it() -> None:
@@ -139,7 +140,7 @@ def test_ctrl_c_while_the_same_is_compared_ends_it() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        list(noise.examine(call, lambda: own.true_ns / 1e9))
+        list(steadiness.examine_noise(call, lambda: own.true_ns / 1e9))
 
 
 def machine(tmp_path: Path, **files: str) -> steadiness.System:
@@ -261,11 +262,11 @@ def test_an_extra_that_is_not_installed_comes_with_its_command() -> None:
 
 
 def dies(*_: Any) -> Any:
-    raise isolate.Failed("RuntimeError: DataLoader worker is killed by signal: Bus error")
+    raise isolate.IsolatedCallError("RuntimeError: DataLoader worker is killed by signal: Bus error")
 
 
 def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -> None:
-    found = {check.name: check for check in loaders.examine(dies, tmp_path)}
+    found = {check.name: check for check in tools.examine_loaders(dies, tmp_path)}
     shared = found["shared memory of loader workers"]
     assert shared.outcome == "fails"
     assert "Bus error" in shared.seen
@@ -275,7 +276,7 @@ def test_shared_memory_that_runs_out_is_named_with_the_way_out(tmp_path: Path) -
 
 def test_shared_memory_that_is_small_needs_care(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=64 << 20))
-    found = {check.name: check for check in loaders.examine(lambda *_: 100.0, tmp_path)}
+    found = {check.name: check for check in tools.examine_loaders(lambda *_: 100.0, tmp_path)}
     assert found["shared memory of loader workers"].outcome == "doubtful"
     assert "64 MiB" in found["shared memory of loader workers"].seen
 
@@ -286,9 +287,9 @@ def test_tools_that_are_missing_come_with_their_command() -> None:
             return 3.0
         if kind == "libero":
             raise UserError("the environment 'libero' is not installed: pip install 'lerobot[libero]'")
-        raise isolate.Failed("its process died (signal SIGSEGV)")
+        raise isolate.IsolatedCallError("its process died (signal SIGSEGV)")
 
-    found = {check.name: check for check in tools.examine(run, lambda _: None)}
+    found = {check.name: check for check in tools.examine_tools(run, lambda _: None)}
     assert found["simulator pusht"].outcome == "holds"
     assert (found["simulator libero"].outcome, found["simulator libero"].do) == (
         "missing",
@@ -312,7 +313,7 @@ CACHED_IN_A_GRAPH = Attempt("pi05", ({"prefix_cache": "static"}, {"graph": "loop
 def test_a_treatment_that_is_wrong_in_graphs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was there: what a warm-up left is found in the capture, so its work is missing in the graph."""
     assert not treatments.tried(CACHED_IN_A_GRAPH, "cpu").broken
-    monkeypatch.setattr(Kept, "now", lambda self: self)
+    monkeypatch.setattr(EpochCache, "now", lambda self: self)
     found = treatments.judged(CACHED_IN_A_GRAPH, "cpu", lambda call, *given: call(*given))
     assert found.outcome == "fails"
     assert found.name == "prefix_cache=static + graph=loop, pi05 (played on the CPU)"

@@ -18,13 +18,13 @@ from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.ladder import Try
 from strobe.runs.cache import cache_folder
-from strobe.studies.measuring import Options
 from strobe.studies.optimize import earlier as earlier_ladders
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import Choice
 from strobe.studies.optimize.earlier import MOST_LADDERS, Earlier
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})

@@ -6,6 +6,7 @@ import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,21 +19,20 @@ from strobe.kinds import document
 from strobe.policies import loading
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report.evaluate import plots
-from strobe.results.timing import EpisodeTiming
+from strobe.results.evaluate import Engine, EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.simulator import Simulator
-from strobe.studies.evaluate.latencies import fixed, parse_latency, parse_ticks
 from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
-from strobe.studies.evaluate.timings import AskedTiming, timed
-from strobe.studies.evaluate.variants import FIRST
+from strobe.studies.evaluate.settings import FIRST
+from strobe.studies.evaluate.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT
 
 
-def timing(latency, engine="sync", **more):
-    return AskedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
+def timing(latency, engine: Engine = "sync", **more):
+    return RequestedTiming(engine, latency, hold_for(ENV), ENV.fps, **more)
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,8 @@ def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was(
     )
     require_engine(subject.policy, "rtc")
     simulator = RealtimeSimulator(replace(ENV, episode_length=45), subject)
-    before = subject.policy.config.rtc_config
+    config: Any = subject.policy.config
+    before = config.rtc_config
     simulator.use(timing(fixed(3 * TICK_MS), "rtc", rtc={"execution_horizon": 10}, threshold=20), FIRST)
     _, times, told = simulator.play_true("pusht", 3)
     simulator.close()
@@ -147,7 +148,7 @@ def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was(
     assert told.lost == 0
     assert len(told.jumps) == 1
     assert max(told.age_ms) > 1000
-    assert subject.policy.config.rtc_config is before
+    assert config.rtc_config is before
     assert subject.policy.rtc_processor is None
 
 
@@ -169,7 +170,7 @@ def test_a_simulator_that_fails_says_so_and_not_the_policy(diffusion, monkeypatc
 class Timed(MadeUp):
     """A made-up player that succeeds less often at longer latencies."""
 
-    def play(self, candidate, task, seed):
+    def play(self, candidate: Any, task, seed):
         line = super().play(candidate, task, seed)
         ms = candidate.timing.latency.fixed_ns / 1e6
         told = EpisodeTiming(
@@ -250,8 +251,19 @@ def test_a_folder_without_calls_is_a_line(tmp_path: Path):
     with pytest.raises(UserError, match="no episode has ended in it"):
         parse_latency(str(tmp_path))
     (tmp_path / NAME).write_text("{}\n")
-    with pytest.raises(UserError, match="line 1 is not a valid episode"):
-        parse_latency(f"{tmp_path / NAME}")
+    with pytest.raises(UserError) as caught:
+        parse_latency(f"0,{tmp_path / NAME}")
+    assert str(caught.value) == (
+        f"--latency={tmp_path / NAME}: it is no evaluation: line 1 is not a valid episode (episodes.jsonl)"
+    )
+    (tmp_path / NAME).write_text("")
+    with pytest.raises(UserError, match=r"line 1 is not a valid request \(episodes.jsonl\)$"):
+        parse_latency(f"{tmp_path}")
+    for name in ("notes.txt", "killed.events"):
+        (tmp_path / name).write_text("no run\n")
+        with pytest.raises(UserError, match=r"^--latency") as caught:
+            parse_latency(f"{tmp_path / name}")
+        assert str(caught.value).count(str(tmp_path)) == 1
 
 
 def test_ticks_are_milliseconds_at_the_simulators_rate():

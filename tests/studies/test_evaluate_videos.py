@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from lerobot.envs.factory import make_env_config
 from support.made_up_simulator import MadeUp, example, plan
 
@@ -15,11 +17,11 @@ from strobe.kinds import page
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.report import html
-from strobe.results.video import Video
+from strobe.results.evaluate import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
+from strobe.studies.evaluate.settings import FIRST
 from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.variants import FIRST
 from strobe.studies.evaluate.videos import Filming
 
 
@@ -30,8 +32,9 @@ def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
 def decoded(content: bytes) -> tuple[int, tuple[int, int]]:
     import av
 
-    with av.open(io.BytesIO(content)) as container:
-        frames = list(container.decode(video=0))
+    frames: list[Any] = []
+    with av.open(io.BytesIO(content), "r") as container:
+        frames += container.decode(video=0)
     return len(frames), (frames[0].width, frames[0].height)
 
 
@@ -58,10 +61,10 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
 
 
 def test_drawing_between_ticks_is_not_in_the_simulators_times():
-    from strobe.simulators.timed_simulator import RENDER, RESET, STEP, _Stopwatch
+    from strobe.simulators.simulator import RENDER, RESET, STEP, _Stopwatch
     from strobe.timeline.probe import Hook
 
-    now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(SimpleNamespace(type="cpu"))
+    now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(torch.device("cpu"))
 
     def around(name, inner):
         return watch.wrap(inner, Hook(now, "x", name), False)
@@ -104,7 +107,8 @@ def test_a_simulator_that_cannot_draw_costs_a_note_and_no_episode(draws, tmp_pat
             return super().play(candidate, task, seed)
 
     asked = plan(3)
-    filming = Filming(Blind(), asked, 3, tmp_path, 10.0)
+    blind: Any = Blind()  # it cannot be watched
+    filming = Filming(blind, asked, 3, tmp_path, 10.0)
     lines = {(FIRST, "pusht", seed): filming.play(asked.candidates[0], "pusht", seed) for seed in range(3)}
     assert filming.videos(lines) == []
     assert len(filming.notes) == 1
@@ -117,7 +121,8 @@ def test_without_h264_a_video_is_an_animated_image(monkeypatch):
     monkeypatch.setattr(film, "_mp4", lambda *_: (_ for _ in ()).throw(ValueError("no libx264")))
     content, ending = film.encode([np.full((20, 30, 3), shade, np.uint8) for shade in (0, 120, 255)], 5.0)
     assert ending == ".webp"
-    assert Image.open(io.BytesIO(content)).n_frames == 3
+    image: Any = Image.open(io.BytesIO(content))
+    assert image.n_frames == 3
 
 
 def shown(folder: Path, *files: str):

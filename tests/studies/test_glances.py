@@ -14,11 +14,11 @@ from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.sequential import Glance, Looks
 from strobe.results.answer import OptimizeResult
-from strobe.studies.measuring import Options
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import recipe_of
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import PROCESS
 

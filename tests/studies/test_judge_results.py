@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from support.eval_info import judged, write
+from support.stored import stored
 
 from strobe.cli.main import main
 from strobe.kinds import document
 from strobe.measure.planning import fewest_pairs
 from strobe.measure.success_rates import exact_p, score_interval, unpaired_rates
-from strobe.runs import store
-from strobe.studies.evaluate import eval_info
-from strobe.studies.evaluate.judge import judge
+from strobe.results.evaluate import Judged
+from strobe.studies.evaluate.judge import find_runs, judge, names_of
 
 
 def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, capsys):
@@ -28,7 +28,7 @@ def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, c
     assert "second succeeds in 20 of 50 episodes (40.0 %): worse, difference −50.0 [" in out
     assert "Not in pairs: the files do not say which seeds the runs had; if they had the same, --same_seeds" in out
     (folder,) = (tmp_path / "runs").iterdir()
-    kept = store.load_answer(folder)
+    kept = stored(Judged, folder)
     assert kept.runs[1].together.paired is None
     assert kept.runs[1].together.unpaired.kind == "worse"
     assert (folder / "report.html").exists()
@@ -104,8 +104,8 @@ def test_what_is_wrong_is_a_line(name, tmp_path, capsys):
 
 def test_a_folder_of_runs_names_all_of_them_by_what_tells_them_apart(tmp_path):
     files = [write(tmp_path, f"{day}/run", {"pusht 0": [1]}) for day in ("monday", "tuesday")]
-    assert eval_info.find(str(tmp_path)) == files
-    assert eval_info.names(files) == ["monday/run", "tuesday/run"]
+    assert find_runs(str(tmp_path)) == files
+    assert names_of(files) == ["monday/run", "tuesday/run"]
 
 
 def test_results_sorted_by_outcome_or_difficulty_show_nothing_that_is_not_there(tmp_path):

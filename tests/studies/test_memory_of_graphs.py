@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.made_up_accelerator import Accelerator
 
-from strobe.studies.counting import count
+from strobe.studies.shared.counting import count
 from strobe.treatments.engines.compile import Compile
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.treatment import Treatment, Variant

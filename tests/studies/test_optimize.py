@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.required import required
 from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
 from strobe.errors import UserError
@@ -18,13 +19,13 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.results.agreement import Agreement
 from strobe.runs import store
 from strobe.studies.budget import budget
-from strobe.studies.measuring import Options
-from strobe.studies.optimize import runs, settings
+from strobe.studies.optimize import runner, settings
 from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.candidates import Choice, together
 from strobe.studies.optimize.climb import AS_IT_IS
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import COMPILED
 
@@ -96,7 +97,7 @@ def test_what_claims_to_be_exact_and_is_not_is_refused(plant, climb):
 def test_without_a_yardstick_what_claims_to_be_exact_is_not_judged_and_not_kept(plant, climb, monkeypatch):
     nearly = Planted("nearly", lambda _: {"vision": 0.0}, lambda chunk, _, __: chunk + 1e-7 * chunk)
     plant(entry(nearly, "vision"), entry(SKIP, "vision"))
-    monkeypatch.setattr(runs, "features_reordered", lambda *_, **__: None)
+    monkeypatch.setattr(runner, "features_reordered", lambda *_, **__: None)
     result = climb()
     assert outcomes(result) == {"nearly=true": "not judged", "skip=true": "kept"}
     assert "reordered sums" in result.ladder.tries[0].reason
@@ -162,7 +163,7 @@ def test_two_rungs_are_judged_against_the_first_and_the_one_before(plant, climb)
     recipe = recipe_of(result)
     assert recipe is not None
     assert recipe.treatments == [{"skip": True}, {"tidy": True}]
-    assert recipe.ms < recipe.baseline_ms
+    assert required(recipe.ms) < required(recipe.baseline_ms)
     assert [rung.name for rung in recipe.rungs] == ["skip=true", "tidy=true"]
     assert recipe.agreement.cosine == pytest.approx(1)
 
@@ -448,10 +449,10 @@ def test_a_guard_that_is_none_is_one_line(text):
 def test_a_guard_says_which_limit_is_overstepped():
     guard = Guard.parse("cosine >= 0.999, largest-error<=0.01,mean_error<=0.005")
     assert str(guard) == "cosine>=0.999, largest_error<=0.01, mean_error<=0.005"
-    fine = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
+    fine: dict[str, Any] = {"cosine": 0.9999, "largest_error": 0.01, "mean_error": 0.001, "observations": 4}
     assert guard.judge(Agreement(**fine)).outcome == "held"
-    assert guard.judge(Agreement(**fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
-    assert guard.judge(Agreement(**fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
+    assert guard.judge(Agreement.model_validate(fine | {"cosine": 0.998999999})).broken == "cosine 0.998999999 < 0.999"
+    assert guard.judge(Agreement.model_validate(fine | {"mean_error": 0.02})).words == "mean error 0.02 > 0.005"
 
 
 def test_no_figure_vouches_for_numbers_that_are_not_finite():

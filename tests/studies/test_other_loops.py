@@ -20,7 +20,7 @@ from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, document
 from strobe.loops.registry import chosen, loop_of
 from strobe.runs import store
-from strobe.studies.rollout.watched import watch
+from strobe.studies.rollout.run import watch
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
 CALM = Thresholds(cpu_waited=1.0, camera_stall=1e3)  # whoever else runs on this machine

@@ -1,5 +1,7 @@
-"""Calls at a robot's pace, on a clock of the tests' own: they begin at their deadlines, and a price that a gap has is
-found with its ratio."""
+"""Calls at a robot's pace, on a clock of the tests' own.
+
+They begin at their deadlines, and the price of a gap is measured with its ratio.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.subject import Phase
 from strobe.runs import store
 from strobe.studies.breakdown import PACED, breakdown
-from strobe.studies.cadence import ticks_between_calls
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.compare.run import compare
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
+from strobe.studies.shared.cadence import ticks_between_calls
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
 
@@ -43,8 +45,10 @@ class Policy:
 
 
 class Colder(Sleeper):
-    """A sleeper that is called every five ticks on a robot. After an idle time its first part takes ``after_ms``, until
-    it has worked for 0.1 s: clocks need time to rise."""
+    """A sleeper that is called every five ticks on a robot.
+
+    After an idle time its first part takes ``after_ms``, until it has worked for 0.1 s: clocks need time to rise.
+    """
 
     def __init__(self, clock: Clock, after_ms: float = 8.0) -> None:
         super().__init__(clock)

@@ -11,7 +11,7 @@ from support.wired import JOINTS, LATE, Wired, wired
 
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.results.recorded import EVENTS
+from strobe.runs.rollout_files import EVENTS
 from strobe.studies.preflight.run import Preflight, preflight
 
 GOLDEN = Path(__file__).parents[1] / "golden"

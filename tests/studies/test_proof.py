@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from lerobot.envs.factory import make_env_config
@@ -16,12 +17,11 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.ladder import Try
-from strobe.results.machine import Machine
-from strobe.results.subject import SubjectInfo
-from strobe.studies.episodes import CandidateFailed, Episodes
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.studies.optimize.answer import Choosing
 from strobe.studies.optimize.climb import AS_IT_IS, Step
 from strobe.studies.optimize.closing import prove, start_episodes
+from strobe.studies.optimize.episodes import CandidateError, Episodes
 from strobe.studies.optimize.settings import SilentClimb
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Variant
@@ -123,14 +123,14 @@ def test_a_candidate_that_fails_is_told_apart_from_a_simulator_that_does(episode
         "strobe.simulators.simulator.Simulator.play",
         lambda self, task, seed: play(self, task, seed) if self is episodes.simulator else fails("no such shape"),
     )
-    with pytest.raises(CandidateFailed, match="no such shape"):
+    with pytest.raises(CandidateError, match="no such shape"):
         episodes.against(Variant("rung 1"), Lines())
 
     class Breaks:
         def apply(self, _):
             raise RuntimeError("no such\nkernel")
 
-    with pytest.raises(CandidateFailed, match="RuntimeError: no such kernel"):
+    with pytest.raises(CandidateError, match="RuntimeError: no such kernel"):
         episodes.against(Variant("rung 1", (Breaks(),)), Lines())  # type: ignore[arg-type]
     monkeypatch.setattr("strobe.simulators.simulator.Simulator.play", lambda *_: fails("no such file"))
     episodes.played.clear()
@@ -163,7 +163,7 @@ class Scripted:
 
     def against(self, candidate: Variant, _):
         self.asked.append(candidate.name)
-        lost = self.ends[candidate.name]
+        lost: Any = self.ends[candidate.name]
         if isinstance(lost, Exception):
             raise lost
         if lost is None:
@@ -225,7 +225,7 @@ def test_a_drop_that_is_not_excluded_counts_only_where_the_guard_asks():
 
 
 def test_a_rung_whose_episodes_fail_is_refused_and_a_simulator_that_fails_costs_no_rung():
-    choosing, _ = proved({"rung 2": CandidateFailed("the environment 'pusht' failed"), "rung 1": 0})
+    choosing, _ = proved({"rung 2": CandidateError("the environment 'pusht' failed"), "rung 1": 0})
     assert choosing.chosen == "rung 1"
     assert choosing.refused["rung 2"] == "the environment 'pusht' failed"
     choosing, _ = proved({"rung 2": UserError("it does not start alike")})

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
+from support.required import required
 
 from strobe.results.training import Rank
-from strobe.studies.training.ranks import Meeting
+from strobe.studies.train.ranks import Meeting
 
 
 def of(rank, own=10.0):
@@ -19,7 +20,7 @@ def test_the_first_gathers_all_and_the_folder_is_gone(tmp_path):
     others = [threading.Timer(0.2, Meeting(folder, rank, 3).hand_over, [of(rank)]) for rank in (2, 1)]
     for other in others:
         other.start()
-    met = Meeting(folder, 0, 3).hand_over(of(0))
+    met = required(Meeting(folder, 0, 3).hand_over(of(0)))
     assert [rank.rank for rank in met] == [0, 1, 2]
     assert Meeting(folder, 0, 3).missing(met) == []
     assert not folder.exists()
@@ -27,7 +28,7 @@ def test_the_first_gathers_all_and_the_folder_is_gone(tmp_path):
 
 def test_one_that_does_not_come_is_told(tmp_path):
     meeting = Meeting(tmp_path / "meeting", 0, 2, patience_s=0.3)
-    met = meeting.hand_over(of(0))
+    met = required(meeting.hand_over(of(0)))
     assert [rank.rank for rank in met] == [0]
     assert meeting.missing(met) == ["nothing came from rank 1: it ended early or sees other files"]
 

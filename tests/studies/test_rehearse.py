@@ -37,10 +37,10 @@ from strobe.kinds import advise
 from strobe.loops import rollout
 from strobe.loops.event_log import read
 from strobe.loops.observations import Observations
-from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.runs import store
+from strobe.runs.rollout_files import EVENTS, OBSERVATIONS
 from strobe.studies.replay.policy import fed_policy
-from strobe.studies.rollout import rehearsed
+from strobe.studies.rollout import rehearse as rehearsal
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -124,7 +124,7 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
 def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
     flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=4", "--device=cpu"]
     flags += ["--return_to_initial_position=false", "--play_sounds=false"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions()).result
+    found = rehearsal.rehearse(flags, tmp_path / "events", RehearsalOptions()).result
     assert [camera.name for camera in found.rollout.cameras] == ["front"]
     assert found.rollout.rehearsal is not None
     # A busy machine may take seconds for the first call: one goal shows that the arm was told to move.
@@ -133,7 +133,7 @@ def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path
 
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
     options = RehearsalOptions(faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2)
-    found = rehearsed.rehearse(arguments(act), tmp_path / "events", options).result
+    found = rehearsal.rehearse(arguments(act), tmp_path / "events", options).result
     bus = found.rollout.bus
     assert bus is not None
     assert (bus.damaged, bus.lost, bus.stale) == (2, 0, 0)
@@ -142,7 +142,7 @@ def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_
 
 def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_path: Path) -> None:
     faults = ["corrupt,servo=6,count=null,when=0.3"]
-    found = rehearsed.rehearse(
+    found = rehearsal.rehearse(
         arguments(act, "--duration=60"), tmp_path / "events", RehearsalOptions(faults=faults)
     ).result
     assert found.status == "failed"
@@ -154,7 +154,7 @@ def test_a_run_that_the_bus_ends_keeps_its_profile_and_says_why(act: Path, tmp_p
 
 def test_a_servo_in_error_at_the_end_leaves_torque_on_behind_it(act: Path, tmp_path: Path) -> None:
     faults = ["error-bits,servo=wrist_flex,when=end"]
-    found = rehearsed.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults)).result
+    found = rehearsal.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults)).result
     assert found.rollout.rehearsal is not None
     left = found.rollout.rehearsal.holding
     assert "gripper" in left
@@ -169,7 +169,7 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
     """LeRobot's drivers of these arms ask once, those of SO arms three times."""
     flags = [one.replace("so101_follower", robot) for one in arguments(act, "--duration=60")]
     faults = ["corrupt,servo=elbow_flex,when=0,after=30"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
+    found = rehearsal.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
     told = found.rollout.rehearsal
     assert told is not None
     assert found.rollout.robot == robot
@@ -190,7 +190,7 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     flags += ["--robot.type=bi_so_follower", f"--robot.cameras={{top: {eye}}}", "--policy.type=act"]
     flags += [f"--robot.{side}_arm_config.cameras={{wrist: {eye}}}" for side in ("left", "right")]
     faults = ["error-bits,servo=wrist_flex,when=end,arm=left", "corrupt,servo=2,when=0,arm=right"]
-    found = rehearsed.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
+    found = rehearsal.rehearse(flags, tmp_path / "events", RehearsalOptions(faults=faults)).result
     rollout, told = found.rollout, found.rollout.rehearsal
     assert told is not None
     assert {camera.name for camera in rollout.cameras} == {"top", "left_wrist", "right_wrist"}
@@ -203,7 +203,7 @@ def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
 
 def test_a_frozen_picture_and_late_frames_are_told_of_their_camera(act: Path, tmp_path: Path) -> None:
     faults = ["camera-freeze,camera=front,when=0,seconds=100", "camera-late,camera=wrist,ms=300"]
-    found = rehearsed.rehearse(
+    found = rehearsal.rehearse(
         arguments(act, "--duration=2"), tmp_path / "events", RehearsalOptions(faults=faults)
     ).result
     front, wrist = found.rollout.cameras
@@ -227,7 +227,7 @@ def test_sigterm_ends_it_as_lerobot_does(act: Path, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=stop)
     thread.start()
-    found = rehearsed.rehearse(arguments(act, "--duration=120"), tmp_path / "events", RehearsalOptions()).result
+    found = rehearsal.rehearse(arguments(act, "--duration=120"), tmp_path / "events", RehearsalOptions()).result
     thread.join()
     assert found.status == "interrupted"
     assert found.rollout.rehearsal is not None
@@ -238,7 +238,7 @@ def test_lerobots_loop_is_given_back(act: Path, tmp_path: Path) -> None:
     before = rollout.loop.build_rollout_context, rollout.loop.create_strategy
     faults = ["error-bits,servo=2,when=connect"]
     with pytest.raises(UserError, match=r"Missing motor IDs.*no servo holds torque"):
-        rehearsed.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults))
+        rehearsal.rehearse(arguments(act), tmp_path / "events", RehearsalOptions(faults=faults))
     assert (rollout.loop.build_rollout_context, rollout.loop.create_strategy) == before
 
 
@@ -273,7 +273,7 @@ def test_only_calls_for_a_chunk_take_longer(each_tick: bool, monkeypatch: pytest
 def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> None:
     main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(act)])
     (run,) = tmp_path.iterdir()
-    drawn = rehearsed.draws([str(run)])
+    drawn = rehearsal.draws([str(run)])
     calls = store.load(run).rollout.series.call_ms  # type: ignore[union-attr]
     assert drawn(str(run), 0) == calls[0]
     assert {drawn(str(run), number) for number in range(1, 50)} <= set(calls)

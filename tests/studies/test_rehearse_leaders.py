@@ -21,7 +21,7 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.report.rollout import about_rehearsal
 from strobe.runs import store
-from strobe.studies.rollout.rehearsed import rehearse
+from strobe.studies.rollout.rehearse import rehearse
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -45,16 +45,20 @@ def pair(brand: str, *more: str) -> list[str]:
 @pytest.mark.parametrize(
     ("brand", "arms"),
     [
-        ("so100", ["robot", "teleop"]),
+        pytest.param("so100", ["robot", "teleop"], marks=pytest.mark.matrix),
         ("so101", ["robot", "teleop"]),
         ("bi_so", ["left", "right", "teleop left", "teleop right"]),
-        pytest.param("koch", ["robot", "teleop"], marks=DYNAMIXEL),
+        pytest.param("koch", ["robot", "teleop"], marks=[DYNAMIXEL, pytest.mark.matrix]),
         pytest.param("omx", ["robot", "teleop"], marks=DYNAMIXEL),
     ],
 )
 def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Path) -> None:
-    given = pair(brand, "--teleop_time_s=1.5", "--fps=30")
-    result = rehearse(given, tmp_path / "events", RehearsalOptions(), command=TELEOPERATE).result
+    for seconds in (1.5, 6, 24):  # a busy machine makes fewer ticks, in which a joint may show no motion
+        given = pair(brand, f"--teleop_time_s={seconds}", "--fps=30")
+        events = tmp_path / f"events {seconds}"
+        result = rehearse(given, events, RehearsalOptions(), command=TELEOPERATE).result
+        if sum(joint.lag_ticks is not None for joint in result.rollout.tracking) >= 6 * len(arms) / 2 - 1:
+            break
     rollout, told = result.rollout, result.rollout.rehearsal
     assert told is not None
     assert (result.status, rollout.robot) == ("complete", f"{brand}_follower")

@@ -1,5 +1,7 @@
-"""A replay of made-up rollouts, all in virtual time: it is as what was recorded, foretells another setting, and tells
-the loop's faults from the policy's."""
+"""A replay of made-up rollouts, all in virtual time.
+
+It is as what was recorded, predicts another setting, and separates the loop's faults from the policy's.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,20 @@ import numpy as np
 import pytest
 import torch
 from support.made_up_rollout import MS, header, motion, rtc, sync
+from support.matrix import matrix
 
 from strobe.cli.main import main
 from strobe.kinds import advise, document
 from strobe.loops.recorded_run import RecordedRun, load, recorded_run
 from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy
 from strobe.loops.virtual_time import PlayOptions, play
-from strobe.results.recorded import EVENTS, leave
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
-from strobe.studies.replay import replay as study
-from strobe.studies.replay.asked import Changes
+from strobe.runs.rollout_files import EVENTS, leave
+from strobe.studies.replay import run as study
 from strobe.studies.replay.policy import FedPolicy
-from strobe.studies.replay.replay import Options, Policies, replayed
+from strobe.studies.replay.run import Options, Policies, replayed
+from strobe.studies.replay.settings import Changes
 
 FEW = Options(draws=8)
 
@@ -44,8 +47,8 @@ def varied(seed: int, median: float = 330.0, spread: float = 0.35):
 
 
 def run_of(latency_ms, *, threshold: int = 5, seconds: float = 25.0, **facts: Any) -> RecordedRun:
-    facts = header(threshold=threshold, **facts)
-    return recorded_run(facts, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
+    made = header(threshold=threshold, **facts)
+    return recorded_run(made, rtc(latency_ms, threshold=threshold, seconds=seconds, looks=4))
 
 
 def replay_of(found: RecordedRun, *, options: Options = FEW, **changes: Any) -> ReplayResult:
@@ -139,7 +142,7 @@ def test_a_reset_empties_the_queue_and_the_run_goes_on():
     assert all(sent[36:])
 
 
-@pytest.mark.parametrize(("recorded_at", "asked"), [(4, 9), (25, 4), (9, 25)])
+@pytest.mark.parametrize(("recorded_at", "asked"), matrix([(4, 9), (25, 4), (9, 25)]))
 def test_a_run_at_one_threshold_foretells_a_run_at_another(recorded_at, asked):
     found = run_of(varied(1), threshold=recorded_at)
     truth = run_of(varied(2), threshold=asked)

@@ -1,5 +1,7 @@
-"""A real rollout with a tiny policy, kept with its observations, and replayed: the policy is asked what LeRobot's
-engine would ask it, on what the robot saw."""
+"""A real rollout with a tiny policy, kept with its observations, and replayed.
+
+The policy is asked what LeRobot's engine would ask it, on what the robot saw.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from strobe.loops.recorded_run import load
 from strobe.loops.virtual_rollout import Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.policies.standins import stand_ins
-from strobe.results.recorded import EVENTS, OBSERVATIONS
 from strobe.results.replay import ReplayResult
 from strobe.runs import store
+from strobe.runs.rollout_files import EVENTS, OBSERVATIONS
 from strobe.studies.replay.policy import fed_policy, merged
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"

@@ -1,6 +1,6 @@
-"""strobe rollout on LeRobot's own loop, with a robot without hardware: what it is told stays the same, whatever ends
-the run it is put to rest, and what was recorded is kept.
+"""strobe rollout on LeRobot's own loop, with a robot without hardware.
 
+What the robot is told stays the same, whatever ends the run it is put to rest, and what was recorded is kept.
 Only one of these looks at times: a planted pause of 0.7 s, judged against calls of a few hundredths.
 """
 
@@ -33,11 +33,11 @@ from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.lerobot.flags import patched_arguments
 from strobe.loops import bench_calls, rollout
-from strobe.loops.rollout_config import rollout_config
+from strobe.loops.rollout import rollout_config
 from strobe.policies.standins import stand_ins
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
-from strobe.studies.rollout.watched import watch
+from strobe.studies.rollout.run import watch
 
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.
@@ -141,24 +141,24 @@ def test_once_the_robot_is_at_rest_its_calls_are_made_again(robot, checkpoints, 
     def hold_the_interpreter(tick: int) -> None:
         def spin() -> None:
             while not run_over.is_set():
-                until = time.perf_counter() + 0.02
+                until = time.perf_counter() + 0.04  # so long that nearly every call meets it, of however few
                 while time.perf_counter() < until:  # whoever gives the interpreter away gets it back 5 ms later
                     sum(range(1000))
-                time.sleep(0.04)
+                time.sleep(0.02)
 
         if tick == 1:
             threading.Thread(target=spin, daemon=True).start()
 
     monkeypatch.setattr(robot, "before", staticmethod(hold_the_interpreter))
     made_again: list[float] = []
-    again = bench_calls.CallWatch.again
+    again = bench_calls.CallWatch.repeat_call
 
     def noted(self):
         made_again.append(time.perf_counter())
         return again(self)
 
-    monkeypatch.setattr(bench_calls.CallWatch, "again", noted)
-    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=2")
+    monkeypatch.setattr(bench_calls.CallWatch, "repeat_call", noted)
+    given = arguments(checkpoints / policy, tmp_path / "told.jsonl", *more, "--duration=4")
     try:
         found = watch(given, tmp_path / "run.events")
     finally:

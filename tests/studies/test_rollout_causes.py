@@ -15,7 +15,7 @@ from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.watched import recovered
+from strobe.studies.rollout.run import recovered
 
 
 def answered(events, **facts) -> RolloutResult:

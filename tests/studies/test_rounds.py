@@ -13,7 +13,7 @@ from torch import Tensor
 
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.subject import ITERATION, Phase
-from strobe.studies.measuring import Measured, Options, measure
+from strobe.studies.shared.measuring import Measured, Options, measure
 from strobe.timeline import section
 from strobe.treatments.treatment import Variant
 

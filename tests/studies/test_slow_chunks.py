@@ -11,13 +11,13 @@ from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
 from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
-from strobe.studies.measuring import Options
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.candidates import Candidate, groups
 from strobe.studies.optimize.climb import AS_IT_IS
-from strobe.studies.optimize.optimize import optimize
+from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim, Climbing
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})

@@ -15,12 +15,14 @@ import time
 import types
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from lerobot.policies.act.modeling_act import ACTPolicy
 from support.broken_datasets import late, number
+from support.matrix import matrix
 from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
@@ -29,9 +31,9 @@ from strobe.errors import UserError
 from strobe.kinds import advise, document
 from strobe.loops import training as watched_training
 from strobe.report import markdown
-from strobe.studies.training.answer import LOADING, STEP
-from strobe.studies.training.summary import section_price_ms
-from strobe.studies.training.train import WatchOptions, train
+from strobe.studies.train.answer import LOADING, STEP
+from strobe.studies.train.run import WatchOptions, train
+from strobe.studies.train.summary import section_price_ms
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +89,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.loops.train_config import patched_arguments
+    from strobe.lerobot.flags import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 
@@ -138,7 +140,8 @@ def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_pa
     both = [next(c for c in step.components if c.path == [way, "backbone"]) for way in ("forward", "backward")]
     forward, backward = (median(part.values) for part in both)
     assert forward < 1.5 * backward, "nothing for slow-forward to name"
-    assert "_worker_loop" in repr(torch.utils.data._utils.worker._worker_loop)
+    data: Any = torch.utils.data
+    assert "_worker_loop" in repr(data._utils.worker._worker_loop)
     assert not hasattr(lerobot_train.update_policy, "__wrapped__"), "nothing of Strobe stays on LeRobot"
 
 
@@ -321,7 +324,7 @@ def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
     ],
 )
 def test_what_a_policy_does_wrong_is_told_as_everywhere(raised, said, dataset, tmp_path, monkeypatch):
-    plug_in = types.ModuleType("lerobot_policy_made_up")
+    plug_in: Any = types.ModuleType("lerobot_policy_made_up")
     exec("def forward(self, batch):\n    repo_id = 'some/weights'\n    raise error\n", vars(plug_in))
     plug_in.error = raised
     monkeypatch.setattr(ACTPolicy, "forward", plug_in.forward)
@@ -335,7 +338,7 @@ def damaged(dataset, tmp_path):
     return Path(shutil.copytree(dataset, tmp_path / "damaged"))
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", matrix([1, 0]))
 def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
     (video,) = damaged.glob("videos/*/*/*.mp4")
     video.write_bytes(video.read_bytes()[:3000])
@@ -345,7 +348,7 @@ def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
         trained(damaged, tmp_path / "out", workers=workers)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", matrix([1, 0]))
 def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there
     said = []
@@ -376,10 +379,10 @@ def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
-    from strobe.processes import shared_memory
+    from strobe.measure import memory
 
     usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shared_memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
+    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
     with pytest.raises(UserError, match=r"2 workers × 4 batches of \S+ MiB need .+ of shared memory"):
         trained(dataset, tmp_path / "out")
 
@@ -387,10 +390,10 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.processes.shared_memory import batch_bytes
+    from strobe.measure.memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
-    sample = whole[0]
+    sample: Any = whole[0]
     held = sum(v.numel() * v.element_size() for v in sample.values() if isinstance(v, torch.Tensor))
     assert batch_bytes(whole, 1) == pytest.approx(held, rel=0.01)
 

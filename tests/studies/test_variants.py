@@ -19,11 +19,11 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options, measure
-from strobe.studies.variants import Wanted, check, compose, parse_variant
+from strobe.studies.compare.run import compare
+from strobe.studies.compare.settings import RequestedVariants, check, compose, parse_variant
+from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments import catalogue
-from strobe.treatments.training.step import OptimizerForm
+from strobe.treatments.training_step import OptimizerForm
 from strobe.treatments.treatment import Treatment, Variant
 
 
@@ -35,7 +35,7 @@ def subject(kind: str = "act") -> PolicySubject:
 
 
 def names(kind: str, **wanted: Any) -> list[str]:
-    return [variant.name for variant in compose(subject(kind), Wanted(**wanted)).variants]
+    return [variant.name for variant in compose(subject(kind), RequestedVariants(**wanted)).variants]
 
 
 def drafts(*texts: str) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def test_what_is_asked_for_has_a_baseline_before_it(recipe: Path) -> None:
 
 def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe: Path) -> None:
     other = drafts(f"both: compile=default, precision=bf16, rtc.execution_horizon=6, recipe={recipe}")
-    composed = compose(subject(), Wanted(drafts=other, recipe=recipe))
+    composed = compose(subject(), RequestedVariants(drafts=other, recipe=recipe))
     assert composed.recipes == [recipe]
     baseline, both = composed.variants
     assert [treatment.key for treatment in baseline.treatments] == ["channels_last"]
@@ -78,7 +78,7 @@ def test_every_variant_has_its_own_treatments_in_the_order_of_their_ranks(recipe
 
 
 def test_levers_of_their_own_choice_say_what_they_left_out() -> None:
-    composed = compose(subject(), Wanted(phase="training step", levers="auto", batch_size=6))
+    composed = compose(subject(), RequestedVariants(phase="training step", levers="auto", batch_size=6))
     assert [variant.name for variant in composed.variants][:2] == ["as it is", "amp"]
     assert [why.split(":")[0] for why in composed.left_out] == ["tf32", "accumulate=4"]
 
@@ -132,7 +132,7 @@ def test_the_table_of_phases_has_every_treatment() -> None:
 def test_a_treatment_is_refused_in_the_phases_it_is_not_for(text: str) -> None:
     key = text.split(".")[0] if text.startswith("rtc.") else text.split("=")[0]
     for phase in (INFERENCE, FORWARD, STEP):
-        wanted = Wanted(phase=phase, drafts=drafts(f"a: {text}"))
+        wanted = RequestedVariants(phase=phase, drafts=drafts(f"a: {text}"))
         if phase not in REFUSED[text]:
             check(wanted)
             continue
@@ -193,4 +193,4 @@ def test_the_python_api_is_held_against_the_phase_too() -> None:
     with pytest.raises(UserError, match=r"^'fused': fused is of training step: add --phase='training step'$"):
         measure(subject(), INFERENCE, [Variant("fused", (OptimizerForm("fused"),))], options)
     with pytest.raises(UserError, match="cannot be cut into 3"):
-        check(Wanted(phase=STEP, drafts=drafts("a: accumulate=3")))
+        check(RequestedVariants(phase=STEP, drafts=drafts("a: accumulate=3")))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.required import required
 
 from strobe.cli import live
 from strobe.cli import main as cli
@@ -23,12 +25,12 @@ from strobe.treatments import catalogue, known, table
 from strobe.treatments.recipe import guards_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
 
-MIXED = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]
+MIXED: list[dict[str, Any]] = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]
 BOUND = ["--policy.type=pi05", "--policy.size=tiny", "--policy.num_inference_steps=2", "--policy.device=cpu"]
 
 
-def recipe(treatments: list[dict[str, object]], guard: str = "") -> Recipe:
-    return Recipe(policy="pi05", size="tiny", treatments=treatments, guard=guard)  # type: ignore[arg-type]
+def recipe(treatments: list[dict[str, Any]], guard: str = "") -> Recipe:
+    return Recipe(policy="pi05", size="tiny", treatments=treatments, guard=guard)
 
 
 class Reused(Treatment):
@@ -38,7 +40,7 @@ class Reused(Treatment):
     key = "reused"
 
     def apply(self, subject):
-        model = policy_of(subject).policy.model
+        model: Any = policy_of(subject).policy.model
         kept, before = {}, model.embed_prefix
 
         def embed(*args, **kwargs):
@@ -67,7 +69,7 @@ def test_a_recipe_that_acts_the_same_passes_and_its_exact_treatments_are_held_to
     assert result.passed
     assert [(check.name, check.effect) for check in result.checks] == [(EXACT_ALONE, "exact"), (ALL, "rounding")]
     exact, together = (check.agreement for check in result.checks)
-    assert exact.rms < 1e-5 < together.rms < 0.02
+    assert required(exact).rms < 1e-5 < required(required(together).rms) < 0.02
     assert [one.name for one in result.yardsticks] == [
         "reordered sums", "another noise draw", "neighbouring frame", "another observation",
     ]  # fmt: skip

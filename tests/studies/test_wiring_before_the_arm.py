@@ -17,7 +17,7 @@ from strobe.cli.rollouts import look_at_wiring
 from strobe.results.preflight import PreflightResult
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
-from strobe.studies.rollout import rehearsed
+from strobe.studies.rollout import rehearse
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -85,7 +85,7 @@ def answer(folder: Path) -> Any:
 def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
     inert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(rehearsed, "staged", lambda *_: pytest.fail("an arm was started"))
+    monkeypatch.setattr(rehearse, "staged", lambda *_: pytest.fail("an arm was started"))
     assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
     printed = " ".join(capsys.readouterr().out.split())
     assert "! Nothing normalises observation.state" in printed

@@ -3,9 +3,9 @@
 import sys
 
 from strobe.datasets.train_loader import settings_of
-from strobe.loops.train_config import train_config
+from strobe.loops.training import train_config
 from strobe.studies.dataloader import process
-from strobe.studies.dataloader.candidates import started_by_fork
+from strobe.studies.dataloader.settings import started_by_fork
 
 if __name__ == "__main__":
     process.warm_up()

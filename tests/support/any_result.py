@@ -20,12 +20,10 @@ from pydantic.fields import FieldInfo
 from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
 from strobe.results.data import Samples, Summary
 from strobe.results.dataloader import Dataloader
-from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import EvaluatedVariant, PairedRates, VariantOnTask
+from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
 from strobe.results.ladder import Ladder
-from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.sweep import Axis, Cell, Sweep
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer

@@ -21,8 +21,7 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     """A data set of two cameras and two joints at ``root``, as lerobot-record writes it. Returns ``root``."""
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.lerobot.quiet import muted_stderr, quiet
-    from strobe.lerobot.thread_priority import kept_priority
+    from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
 
     features: dict[str, Any] = {
         name: {"dtype": "video", "shape": (side, side, 3), "names": ["height", "width", "channels"]} for name in CAMERAS
@@ -30,7 +29,7 @@ def written(root: Path, *, episodes: int = EPISODES, frames: int = FRAMES, side:
     for name in ("observation.state", "action"):
         features[name] = {"dtype": "float32", "shape": (2,), "names": ["x", "y"]}
     random = np.random.default_rng(0)
-    with quiet(), muted_stderr(), kept_priority():
+    with quiet(), muted_stderr(), priority_restored():
         made = LeRobotDataset.create(f"local/{root.name}", FPS, features, root=root, use_videos=True)
         for _ in range(episodes):
             for frame in range(frames):
@@ -47,7 +46,7 @@ def copied(root: Path, to: Path) -> Path:
     return Path(shutil.copytree(root, to))
 
 
-def table(root: Path, folder: str, change: Callable[[dict[str, list[Any]]], None]) -> None:
+def table(root: Path, folder: str, change: Callable[[dict[str, list[Any]]], object]) -> None:
     """Rewrite the one parquet file below ``root/folder``; ``change`` is given its columns as lists."""
     (file,) = (root / folder).rglob("*.parquet")
     before = parquet.read_table(file)
@@ -81,8 +80,9 @@ def shortened(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
 
 def rewritten(file: Path, *, frames: int | None = None, rate: int = FPS, size: int | None = None) -> None:
     """Encode a video anew, of as many frames, at another rate, or with sides of ``size`` pixels."""
+    pictures: list[Any] = []
     with av.open(str(file)) as given:
-        pictures = [frame.to_ndarray(format="rgb24") for frame in given.decode(video=0)][:frames]
+        pictures += [frame.to_ndarray(format="rgb24") for frame in given.decode(video=0)][:frames]
     with av.open(str(file), "w") as out:
         stream: Any = out.add_stream("mpeg4", rate=rate)
         stream.height, stream.width = (size, size) if size else pictures[0].shape[:2]

@@ -9,9 +9,11 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+Browse = Callable[..., str]  # from a page's source to the document that it becomes: the fixture `browse`
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 QUIET = (
     "--headless=new",

@@ -45,7 +45,7 @@ _INDEXED = {"aten::index", "aten::index_put", "aten::index_put_", "aten::_index_
 _MADE_OF_DATA = {torch.tensor, torch.as_tensor, torch.asarray}
 
 
-class NotPermitted(RuntimeError):
+class NotPermittedError(RuntimeError):
     """An operation that CUDA refuses while a stream is capturing."""
 
 
@@ -112,11 +112,11 @@ class EmulatedDevice:
                 vars(step).update(values)
 
     def note(self, kind: str, what: str) -> None:
-        """Note a copy or a wait. Raises NotPermitted in a capture."""
+        """Note a copy or a wait. Raises NotPermittedError in a capture."""
         note = Note(kind, what, _line())
         self.notes[note] += 1
         if self.recording:
-            raise NotPermitted(f"operation not permitted when stream is capturing: {kind}, {what}, {note.where}")
+            raise NotPermittedError(f"operation not permitted when stream is capturing: {kind}, {what}, {note.where}")
 
     def _instead(self) -> Iterator[tuple[Any, str, Any]]:
         """Yield what takes the place of torch's own: owner, name, value."""

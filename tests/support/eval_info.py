@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from strobe.results.judged import Judged
+from strobe.results.evaluate import Judged
 from strobe.studies.evaluate.judge import judge
 
 

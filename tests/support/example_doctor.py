@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from strobe.results.doctor import DoctorResult, SelfCheck
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 
 
 def ailing() -> DoctorResult:

@@ -13,9 +13,8 @@ from strobe.results.answer import BreakdownResult, CompareResult
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding
-from strobe.results.machine import Ceiling, Machine
 from strobe.results.measurement import Component, Measurement, Memory, Span
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
 
 # part → its share of its parent, or (share, its own parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
@@ -163,7 +164,7 @@ def line(**more: object) -> Sweep:
 
     def make(settings: Settings) -> Cell:
         ms, batch = milliseconds(settings), int(settings["batch_size"])
-        bare: dict[str, object] = {"memory_bytes": None, "activation_bytes": None, "gflop": None, "parts": []}
+        bare: dict[str, Any] = {"memory_bytes": None, "activation_bytes": None, "gflop": None, "parts": []}
         return cell(settings, [row(ms, batch, **bare)])
 
     return sweep([BATCH], grid([BATCH], make), **more)

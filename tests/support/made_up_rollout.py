@@ -89,18 +89,10 @@ def rtc(
     while now < seconds * 1e9:
         look(now)
         start = now
-        events.append(("tick", start))
-        events.append(("s", "observation", start, start + MS, MAIN))
-        events.append(("camera", start + MS, "front", int(fresh(number))))
-        events.append(("s", "camera front", start, start + MS // 10, MAIN))
-        events.append(("seen", start + MS, 1000 + number))
+        events += _observation(start, number, fresh(number))
         observed.append(number)
-        at = start + MS
-        for name, took in extra(number):
-            events.append(("s", name, at, at + round(took * MS), MAIN))
-            if name.startswith("camera "):
-                events.append(("camera", at, name.removeprefix("camera "), 1))
-            at += round(took * MS)
+        more, at = _parts(start + MS, extra(number))
+        events += more
         action = queue.get()
         held = queue.queue
         left = (0, merges, -1) if held is None else (len(held) - queue.last_index, merges, queue.last_index - 1)
@@ -119,6 +111,28 @@ def rtc(
         now, number = end, number + 1
     events.append(("end", now))
     return events
+
+
+def _observation(start: int, number: int, fresh: bool) -> list[Event]:
+    """The first events of a tick: it looks, and the camera has another frame or not."""
+    return [
+        ("tick", start),
+        ("s", "observation", start, start + MS, MAIN),
+        ("camera", start + MS, "front", int(fresh)),
+        ("s", "camera front", start, start + MS // 10, MAIN),
+        ("seen", start + MS, 1000 + number),
+    ]
+
+
+def _parts(at: int, parts: Sequence[tuple[str, float]]) -> tuple[list[Event], int]:
+    """The events of parts of a tick that take the milliseconds named, one after the other, and when they end."""
+    events: list[Event] = []
+    for name, took in parts:
+        events.append(("s", name, at, at + round(took * MS), MAIN))
+        if name.startswith("camera "):
+            events.append(("camera", at, name.removeprefix("camera "), 1))
+        at += round(took * MS)
+    return events, at
 
 
 def sync(

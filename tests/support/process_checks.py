@@ -19,9 +19,8 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.measurement import Memory
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
-from strobe.studies.measuring import Options, measure
-from strobe.treatments import catalogue
-from strobe.treatments.process import glibc, memory, threads
+from strobe.studies.shared.measuring import Options, measure
+from strobe.treatments import catalogue, glibc, process_settings
 from strobe.treatments.treatment import Variant
 from support.checkpoints import tiny_checkpoint
 
@@ -48,7 +47,7 @@ def test_page_faults_end_while_memory_is_kept_and_are_back_in_between():
     alone = [faults() for _ in range(10)]  # glibc's threshold for mapping rises in the first ones
     untouched = min(alone)
     assert untouched > 10_000
-    kept = Variant("kept", (memory.KeptMemory(),))
+    kept = Variant("kept", (process_settings.KeptMemory(),))
     alternating: list[tuple[int, int]] = []
     for _ in range(4):
         undo = kept.apply(ON_CPU)
@@ -65,7 +64,7 @@ def test_page_faults_end_while_memory_is_kept_and_are_back_in_between():
 
 @ON_GLIBC
 def test_memory_stays_kept_for_as_long_as_one_of_two_wants_it():
-    first, second = memory.KeptMemory(), memory.KeptMemory()
+    first, second = process_settings.KeptMemory(), process_settings.KeptMemory()
     undo_first, undo_second = first.apply(ON_CPU), second.apply(ON_CPU)
     undo_first()
     faults()
@@ -79,14 +78,14 @@ def test_the_same_bits_with_kept_memory_and_what_stays_is_in_the_result():
     act = load_subject(
         PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
     )
-    kept = Variant("kept", (memory.KeptMemory(),))
+    kept = Variant("kept", (process_settings.KeptMemory(),))
     options = Options(SamplingBudget(iterations=3), counted=False)
     untreated, treated = measure(act, "inference", [Variant("as it is"), kept], options).measurements
     assert untreated.memory.stays is None
     assert treated.memory.stays == kept.stays() > 0
     assert treated.traits.treatment("memory") is not None
     before = act.chunk(0)
-    undo = memory.KeptMemory().apply(act)
+    undo = process_settings.KeptMemory().apply(act)
     try:
         assert torch.equal(act.chunk(0), before)
     finally:
@@ -147,23 +146,24 @@ def test_a_recipe_with_kept_memory_and_threads_loads(tmp_path):
     path = tmp_path / "act"
     tiny_checkpoint("act", path)
     recipe = tmp_path / "recipe.yaml"
-    dump(Recipe(policy="act", treatments=[KEPT, {"threads": 1}], size="tiny"), recipe)
-    before, wanted = torch.get_num_threads(), glibc.HEAP._wanted
+    treatments: list[Any] = [KEPT, {"threads": 1}]
+    dump(Recipe(policy="act", treatments=treatments, size="tiny"), recipe)
+    before, wanted = torch.get_num_threads(), glibc.HEAP._holders
     loaded = strobe.load_policy(path, recipe, device="cpu", check=False)
-    assert glibc.HEAP._wanted == wanted + 1
+    assert glibc.HEAP._holders == wanted + 1
     assert torch.get_num_threads() == 1
     loaded._applied.undo()
-    assert (glibc.HEAP._wanted, torch.get_num_threads()) == (wanted, before)
+    assert (glibc.HEAP._holders, torch.get_num_threads()) == (wanted, before)
 
 
 def test_threads_are_put_back_also_after_an_exception():
     before = torch.get_num_threads()
-    undo = Variant("one", (threads.Threads(1),)).apply(ON_CPU)
+    undo = Variant("one", (process_settings.Threads(1),)).apply(ON_CPU)
     assert torch.get_num_threads() == 1
     undo()
     assert torch.get_num_threads() == before
     with pytest.raises(UserError):
-        Variant("fails", (threads.Threads(before + 1), memory.KeptMemory())).apply(OnCpuOnce())  # type: ignore
+        Variant("fails", (process_settings.Threads(before + 1), process_settings.KeptMemory())).apply(OnCpuOnce())  # type: ignore
     assert torch.get_num_threads() == before
 
 
@@ -181,10 +181,10 @@ class OnCpuOnce:
 
 def test_threads_that_are_offered(monkeypatch):
     offered = catalogue.entry_of("threads").candidates
-    monkeypatch.setattr(threads, "_siblings", lambda processor: f"{processor % 4},{processor % 4 + 4}")
+    monkeypatch.setattr(process_settings, "_siblings", lambda processor: f"{processor % 4},{processor % 4 + 4}")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
-    assert threads.cores() == (8, 4)
+    assert process_settings.cores() == (8, 4)
     assert offered(ON_CPU) == [{"threads": 4}, {"threads": 3}, {"threads": 7}]
     assert offered(ON_CUDA) == []
 

@@ -15,8 +15,7 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.runs.episode_log import EpisodeLog, Request
 from strobe.studies.evaluate.crews import Players, Workers
-from strobe.studies.evaluate.plan import Plan
-from strobe.studies.evaluate.play import play
+from strobe.studies.evaluate.play import Plan, play
 from support.made_up_episodes import made_up
 
 

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.policies.families.family import Family
-from strobe.policies.subject import ITERATION, Phase
+from strobe.policies.subject import ITERATION, Fed, Phase
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
 from strobe.studies.optimize.settings import SilentClimb
 from strobe.timeline import section
 from strobe.timeline.probe import Hook
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment
+from support.required import required
 
 VISION_MS, HEAD_MS = 8.0, 4.0
 
@@ -43,9 +44,9 @@ class Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
         # The sampler's budget is counted by a default that was bound when the function was made.
-        monkeypatch.setitem(collect.__kwdefaults__, "clock", lambda: self.now)
+        monkeypatch.setitem(required(collect.__kwdefaults__), "clock", lambda: self.now)
         # A climb collects garbage after each refusal: with torch and LeRobot loaded, a third of a second for nothing.
-        monkeypatch.setattr("strobe.studies.optimize.runs.gc.collect", lambda: 0)
+        monkeypatch.setattr("strobe.studies.optimize.runner.gc.collect", lambda: 0)
         return self
 
 
@@ -72,6 +73,7 @@ class Sleeper:
         self.notes: list[str] = []
         self.device = torch.device("cpu")
         self.compiled: Sequence[tuple[str, str]] = ()
+        self.fed = Fed("made up")
         self.family = Family("modules", ())
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:

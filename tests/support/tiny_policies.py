@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from strobe.policies.options import Size
+
 KINDS = ("act", "diffusion", "smolvla", "pi0", "pi05")
 
 
-def build(kind: str, *overrides: str, size: str = "tiny", seed: int = 0) -> tuple[Any, Any, Any]:
+def build(kind: str, *overrides: str, size: Size = "tiny", seed: int = 0) -> tuple[Any, Any, Any]:
     """A policy of ``kind`` with synthetic inputs: (config, inputs, loaded)."""
     from strobe.policies import inputs, lerobot_policies
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.training import levers
+from strobe.treatments import levers
 from strobe.treatments.treatment import Variant
 from support.emulated_device import EmulatedDevice
 

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import pytest
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
+from support.required import required
 from support.side_by_side import OnNodes, Slow
 
 import strobe
@@ -62,7 +63,7 @@ class Nodes:
 
     @property
     def address(self) -> str:
-        return self.cluster.address
+        return required(self.cluster.address)
 
     def add(self, name: str, wait: bool = True, **more: Any) -> None:
         variables = {"LIGHT_NODE": name, **more.pop("env_vars", {})}
@@ -319,6 +320,7 @@ def test_a_lost_node(
     jobs += [light(f"cell{index}", until="three:2") for index in range(1, 6)]
     heard, ended = Heard(), []
 
+    begin: dict[str, Any] = {}
     for job, outcome in run_on_ray(jobs, heard, nodes.address):
         if not ended:
             begin = wait_for(lambda: [line for line in told(tmp_path) if line["name"] == "first"])[0]
@@ -359,7 +361,7 @@ def test_a_cell_that_takes_its_node_with_it_is_given_up(nodes: Nodes, light: Cal
 def test_stopping_ends_the_cells(nodes: Nodes, light: Callable[..., Job], tmp_path: Path) -> None:
     import ray
 
-    running = run_on_ray(
+    running: Any = run_on_ray(
         [light("quick"), *(light(f"slow{index}", sleep=600) for index in range(3))], Heard(), nodes.address
     )
     assert next(running)[0].key == "quick"

@@ -169,7 +169,7 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path: Pat
 def test_a_cell_says_by_its_exit_code_that_it_could_not_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def study(*_: object) -> Studied:
+    def study(*_arguments: object) -> Studied:
         _, config = breakdown.read(TINY)
         return studied(runs.act(), PolicyOptions(type="act"), config)
 

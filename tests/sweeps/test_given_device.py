@@ -10,7 +10,7 @@ import pytest
 from strobe.cli import cell, sweep
 from strobe.processes.ray_backend import devices_of
 from strobe.results.answer import BreakdownResult
-from strobe.sweeps import given, grid
+from strobe.sweeps import grid
 from strobe.sweeps.execute import ONE_DEVICE
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
@@ -37,13 +37,13 @@ def test_cells_on_accelerators_run_side_by_side_and_those_on_the_cpu_do_not():
     ],
 )
 def test_the_device_that_flags_ask_for(flags, device):
-    assert given.device_of(flags) == device
+    assert grid.device_of(flags) == device
 
 
 def test_a_checkpoint_s_device_is_its_config_s(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"type": "act", "device": "cpu"}))
-    assert given.device_of([f"--policy.path={tmp_path}"]) == "cpu"
-    assert given.device_of([f"--policy.path={tmp_path / 'elsewhere'}"]) is None
+    assert grid.device_of([f"--policy.path={tmp_path}"]) == "cpu"
+    assert grid.device_of([f"--policy.path={tmp_path / 'elsewhere'}"]) is None
 
 
 @pytest.mark.parametrize("alone", [True, False])

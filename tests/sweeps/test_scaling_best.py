@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.examples import scaled
 
 from strobe.errors import UserError
 from strobe.measure.statistics import summarise
@@ -33,7 +34,7 @@ def cell(values: list[float], batch: int = 1, memory: int | None = None, machine
     return Cell(key=key, settings=wanted, status="done", runs=[run], rows=[row])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=scaled(20))
 @given(st.floats(-1, 3), st.floats(0.1, 100), st.integers(1, 3))
 def test_a_power_is_found_over_groups_of_any_height(exponent: float, height: float, groups: int) -> None:
     cells = [

@@ -117,7 +117,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str, more: int, tolerance
 
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla", "act"]))
-@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("dtype", matrix(["bf16", "fp16"]))
 def test_under_another_precision(kind: str, dtype: str) -> None:
     subject = tiny(kind)
     plain = chunk(subject)
@@ -127,9 +127,15 @@ def test_under_another_precision(kind: str, dtype: str) -> None:
 
 
 def test_a_transformers_model_that_is_eager() -> None:
-    config = SiglipVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=28, patch_size=14
-    )
+    fields: dict[str, Any] = {
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    config = SiglipVisionConfig(**fields)
     torch.manual_seed(0)
     model = SiglipVisionModel._from_config(config, attn_implementation="eager").eval()
     pixels = torch.randn(1, 3, 28, 28)

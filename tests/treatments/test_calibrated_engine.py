@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.results.recipe import Recipe
-from strobe.studies.compare import agree
 from strobe.studies.optimize.candidates import slot_of, together
 from strobe.treatments import catalogue
-from strobe.treatments.engines import backends, cache, quantised
+from strobe.treatments.engines import backends
+from strobe.treatments.engines.backends import calibrated, engines_folder
 from strobe.treatments.treatment import Variant
 
 BACKBONE = "model.backbone"
@@ -28,7 +29,7 @@ BACKBONE = "model.backbone"
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield cache.folder()
+        yield engines_folder()
 
 
 def subject_of(kind: str, fed: Any = "made up") -> Any:
@@ -76,7 +77,7 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
     def watching(model: Any, calls: Any) -> Any:
         seen.append(calls)
-        return quantised.calibrated(model, calls)
+        return calibrated(model, calls)
 
     monkeypatch.setattr("strobe.treatments.engines.backends.calibrated", watching)
     subject = load_subject(
@@ -165,7 +166,7 @@ def test_wrong_words_are_a_line(text: str, why: str) -> None:
 
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantised, "find_spec", lambda _: None)
+    monkeypatch.setattr(backends, "find_spec", lambda _: None)
     subject = subject_of("act")
     assert catalogue.entry_of("int8_engine").candidates(subject) == []
     with pytest.raises(UserError, match=r"int8_engine needs a package: .*openvino"):
@@ -189,9 +190,9 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
     monkeypatch.setattr(backends, "_core", Core)
     run(subject_of("act"), part())
     assert asked == [rest]
-    (file,) = cache.folder().iterdir()
+    (file,) = engines_folder().iterdir()
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: not faster)
     run(subject_of("act"), part())
-    assert len(list(cache.folder().iterdir())) == 2, f"{file.name} is of another machine"
+    assert len(list(engines_folder().iterdir())) == 2, f"{file.name} is of another machine"
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: pytest.fail("a robot's start need not wait for this"))
     backends.OpenVINO().versions(torch.device("cpu"), "bf16")

@@ -17,8 +17,8 @@ from strobe.cli.main import main
 from strobe.errors import UserError
 from strobe.results.recipe import Recipe
 from strobe.runs.recipe_file import dump
+from strobe.studies.compare.settings import parse_variant
 from strobe.studies.optimize.candidates import Choice, candidates
-from strobe.studies.variants import parse_variant
 from strobe.treatments import catalogue, known, table
 from strobe.treatments.recipe import rungs_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch

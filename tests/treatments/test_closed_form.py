@@ -24,10 +24,7 @@ from strobe.treatments.treatment import Variant
 @settings(deadline=None, max_examples=60)
 @given(
     schedule=st.sampled_from(list(RTCAttentionSchedule)),
-    steps=st.integers(2, 12),
-    left=st.integers(1, 12),
-    horizon=st.integers(1, 14),
-    delay=st.integers(0, 14),
+    lengths=st.tuples(st.integers(2, 12), st.integers(1, 12), st.integers(1, 14), st.integers(0, 14)),
     time=st.sampled_from([1.0, 0.9, 0.5, 0.1, 1e-3]) | st.floats(0.001, 1),
     narrow=st.booleans(),
     flat=st.booleans(),
@@ -35,9 +32,9 @@ from strobe.treatments.treatment import Variant
     seed=st.integers(0, 1000),
 )
 def test_the_guided_velocity_has_the_same_bits(
-    schedule: Any, steps: int, left: int, horizon: int, delay: int, time: float, narrow: bool, flat: bool,
-    as_tensor: bool, seed: int,
-) -> None:  # fmt: skip
+    schedule: Any, lengths: tuple[int, int, int, int], time: float, narrow: bool, flat: bool, as_tensor: bool, seed: int
+) -> None:
+    steps, left, horizon, delay = lengths
     processor = RTCProcessor(RTCConfig(enabled=True, prefix_attention_schedule=schedule, execution_horizon=horizon))
     generator = torch.Generator().manual_seed(seed)
     latent = torch.randn(1, steps, 4, generator=generator)

@@ -13,7 +13,7 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.measuring import Options, measure
+from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments import catalogue
 from strobe.treatments.engines import compile
 from strobe.treatments.engines.compile import Compile

@@ -18,7 +18,7 @@ from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.probe import Attached
 from strobe.treatments import catalogue
-from strobe.treatments.flow import context_keys
+from strobe.treatments.flow import context as context_treatments
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.patch import patched
 from strobe.treatments.treatment import Spec, Treatment, Variant
@@ -81,11 +81,11 @@ def test_together_with_another_number_of_steps_too(kind):
 
 
 def test_nothing_of_a_context_is_kept_from_one_chunk_to_the_next():
-    owner, treatment = tiny("vla_jepa"), context_keys.ContextOnce()
+    owner, treatment = tiny("vla_jepa"), context_treatments.ContextOnce()
     undo = treatment.apply(owner)
     try:
         owner.chunk(0)
-        assert not treatment._kept
+        assert not treatment._outputs
     finally:
         undo()
 
@@ -213,7 +213,7 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
         made[:] = made or [make(kept)]
         return made[0]
 
-    call = context_keys._attending(attention, attention.forward, once)
+    call = context_treatments._attending(attention, attention.forward, once)
     with torch.no_grad():
         for _ in range(2):
             theirs, ours = attention(query, context, context, **given), call(query, context, context, **given)
@@ -226,12 +226,12 @@ def test_torchs_own_attention_gives_the_same_sums_with_keys_that_were_kept(needs
 
 def test_two_tables_of_words_give_the_same_rows_without_being_joined(monkeypatch):
     owner = tiny("molmoact2")
-    table = owner.policy.get_submodule(owner.family.word_tables)
+    table: Any = owner.policy.get_submodule(owner.family.word_tables)
     count, further = table.embedding.shape[0], table.new_embedding.shape[0]
     words = torch.tensor([[0, count - 1, count, count + further - 1]])
     wanted, wanted_rows = treated(owner), table(words)
     with torch.no_grad():
-        undo = Variant("it", [catalogue.make(TABLES)]).apply(owner)
+        undo = Variant("it", (catalogue.make(TABLES),)).apply(owner)
         joined = torch.cat
         sizes: list[int] = []
         monkeypatch.setattr(

@@ -24,7 +24,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.graphs import graph, structure
+from strobe.treatments.graphs import graph, regions
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.host_work import Host
@@ -204,7 +204,7 @@ def test_what_cannot_be_captured_is_one_line() -> None:
         chunks(subject, CudaGraph("loop", Failing()), count=1)
     torch.set_rng_state(state)
     with pytest.raises(UserError, match="holds a object"):
-        structure.Structure({"unknown": object()}, "it")
+        regions.Structure({"unknown": object()}, "it")
 
 
 def test_numbers_of_the_host_are_remembered_and_noise_is_drawn_anew() -> None:

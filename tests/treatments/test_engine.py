@@ -19,17 +19,19 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.families.family import Family
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.sameness.check import Sameness, guidance_of
 from strobe.sameness.visits import plan
-from strobe.studies.compare import agree, compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.timeline.probe import Hook
 from strobe.treatments import catalogue
-from strobe.treatments.engines import cache, engine
+from strobe.treatments.engines import engine
+from strobe.treatments.engines.backends import engines_folder
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
@@ -43,7 +45,7 @@ VISION = f"{JOINT}.paligemma.model.vision_tower"
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     before = os.environ.get("STROBE_CACHE")
     os.environ["STROBE_CACHE"] = str(tmp_path_factory.mktemp("cache"))
-    yield cache.folder()
+    yield engines_folder()
     os.environ.pop("STROBE_CACHE")
     if before is not None:
         os.environ["STROBE_CACHE"] = before
@@ -61,7 +63,8 @@ class Tower(nn.Module):
         hidden = self.norm(first) * scale
         if mask is not None:
             hidden = torch.where(mask, hidden, torch.zeros_like(hidden))
-        return BaseModelOutput(last_hidden_state=hidden, hidden_states=(first, hidden))
+        made: Any = {"last_hidden_state": hidden, "hidden_states": (first, hidden)}
+        return BaseModelOutput(**made)
 
 
 class Seeing(nn.Module):
@@ -195,7 +198,7 @@ def test_a_built_engine_is_taken_from_the_cache_unless_the_weights_are_others(ow
     assert torch.equal(run(subject, second), wanted)
     assert (first.traits().from_cache, second.traits().from_cache) == (False, True)
     with torch.no_grad():
-        subject.module.get_submodule("vision.project").weight.mul_(-1)
+        subject.module.get_parameter("vision.project.weight").mul_(-1)
     for treatment in (second, third := PartInEngine("openvino", "vision")):
         assert torch.allclose(run(subject, treatment), subject.call("inference")(0), atol=1e-5)
     assert third.traits().from_cache is True  # what the second one built

@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 from transformers.cache_utils import DynamicCache, StaticCache
 
-from strobe.treatments.engines.caches import Given, is_cache, played, put_together, taken_apart
+from strobe.treatments.engines.recorded import GivenCache, caches_flattened, caches_restored, is_cache, played
 
 
 class Reads(nn.Module):
     """Appends to the first layer of the cache that it is given, and only reads the second."""
 
     def forward(self, x: Tensor, past: DynamicCache | None = None) -> tuple[Tensor, Any]:
-        made = DynamicCache() if past is None else past
+        made: Any = DynamicCache() if past is None else past
         keys, values = made.update(x, 2 * x, 0)
         if past is None:
             made.update(3 * x, 4 * x, 1)
         return keys.sum() + values.sum() + made.layers[1].keys.sum(), made
 
 
-def filled(length: int) -> DynamicCache:
+def filled(length: int) -> Any:
     x = torch.arange(2.0 * length).reshape(1, 1, length, 2)
     return Reads()(x)[1]
 
@@ -31,14 +31,14 @@ def filled(length: int) -> DynamicCache:
 def test_a_given_cache_is_appended_to_and_given_back() -> None:
     plain, own, x = filled(3), filled(3), torch.ones(1, 1, 2, 2)
     wanted, _ = Reads()(x, plain)
-    (args, kwargs), caches = taken_apart(((x,), {"past": own}))
+    (args, kwargs), caches = caches_flattened(((x,), {"past": own}))
     assert caches == [own]
     assert all(isinstance(leaf, Tensor) for leaf in tree_flatten((args, kwargs))[0])
     results = played(Reads(), args, kwargs)
-    assert results.value[1] == Given(0)
+    assert results.value[1] == GivenCache(0)
     assert [[number for number, *_ in one.layers] for one in results.appended] == [[0]]
     assert [layer.keys.shape[-2] for layer in own.layers] == [3, 3], "nothing is appended before the results are there"
-    value, back = put_together(results, caches)
+    value, back = caches_restored(results, caches)
     assert back is own
     assert torch.equal(value, wanted)
     for ours, theirs in zip(own.layers, plain.layers, strict=True):
@@ -51,9 +51,10 @@ def test_a_cache_that_is_made_comes_out_whole() -> None:
     wanted = filled(2)
     results = played(Reads(), (torch.arange(4.0).reshape(1, 1, 2, 2),), {})
     assert not results.appended
-    _, made = put_together(results, [])
+    _, made = caches_restored(results, [])
     assert isinstance(made, DynamicCache)
-    assert [layer.keys.tolist() for layer in made.layers] == [layer.keys.tolist() for layer in wanted.layers]
+    layers: Any = made.layers
+    assert [layer.keys.tolist() for layer in layers] == [layer.keys.tolist() for layer in wanted.layers]
     made.update(x, x, 1)
     assert made.get_seq_length(1) == 4, "it grows like any other"
 

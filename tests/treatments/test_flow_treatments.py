@@ -203,7 +203,8 @@ def test_a_camera_that_is_not_there_is_not_computed(in_float64):
     name = next(iter(owner.policy.config.image_features))
     without = {key: value for key, value in owner.observation(0).items() if key != name}
     seen: list[int] = []
-    inner = owner.policy.model.sample_actions
+    model: Any = owner.policy.model
+    inner = model.sample_actions
 
     def sample_actions(images: Any, *args: Any, **kwargs: Any) -> Tensor:
         seen.append(len(images))
@@ -262,7 +263,7 @@ def test_other_weights_are_another_table():
     spec = catalogue.make({"timesteps": "precomputed"})
     Variant("it", (spec,)).apply(owner)()
     with torch.no_grad():
-        owner.policy.model.time_mlp_out.bias += 1
+        owner.policy.get_parameter("model.time_mlp_out.bias").add_(1)
     wanted = chunk(owner, 0)
     undo = Variant("it", (spec,)).apply(owner)
     assert torch.equal(chunk(owner, 0), wanted)

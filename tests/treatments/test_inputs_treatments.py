@@ -14,8 +14,8 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.clips import Clips
 from strobe.policies.loading import load_model, load_subject
 from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
-from strobe.studies.compare import compare
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision

@@ -19,13 +19,12 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.training_step import own_autocast
-from strobe.studies.compare import compare
-from strobe.studies.gradients import gradients
-from strobe.studies.measuring import Options
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.gradients import gradients
+from strobe.studies.shared.measuring import Options
+from strobe.treatments.levers import LEVERS, lever, parse, worth_trying
 from strobe.treatments.numbers.channels_last import ChannelsLast
-from strobe.treatments.numbers.mixed_precision import MixedPrecision
-from strobe.treatments.training.levers import LEVERS, lever, parse, worth_trying
-from strobe.treatments.training.step import Accumulate, OptimizerForm
+from strobe.treatments.training_step import Accumulate, MixedPrecision, OptimizerForm
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
@@ -84,7 +83,7 @@ def test_a_step_leaves_the_weights_where_they_were(kind: str):
 
 
 @pytest.mark.parametrize("kind", matrix(POLICIES))
-@pytest.mark.parametrize("form", ["fused", "foreach"])
+@pytest.mark.parametrize("form", matrix(["fused", "foreach"]))
 def test_the_optimizer_in_another_form_takes_the_same_step(kind: str, form: str):
     owner = subject(kind)
     optimizer = owner.training.optimizer
@@ -244,7 +243,7 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
 
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: few pixels, and a scale that is too large once rather than seven times.
-    monkeypatch.setattr("strobe.studies.gradients.LARGEST_SCALE", 2048.0)
+    monkeypatch.setattr("strobe.studies.shared.gradients.LARGEST_SCALE", 2048.0)
     owner = load_subject(
         PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(32, 32))
     )

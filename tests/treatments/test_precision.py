@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from strobe.errors import UserError
+from strobe.measure.agreement import agree
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.studies.compare import agree
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.treatment import Variant
 from strobe.treatments.words import name_of, sensible
@@ -38,13 +38,19 @@ def one_thread():
 class Small:
     """The least that is a subject: a module and its device."""
 
-    module: nn.Module
+    module: Any
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     info: Any = field(default_factory=lambda: SimpleNamespace(name="small", kind="small"))
 
     def run(self, *given: Tensor) -> Tensor:
         with torch.no_grad():
             return self.module(*given)
+
+
+def applied(precision: Precision, module: nn.Module) -> None:
+    """Put a precision on a module."""
+    subject: Any = Small(module)
+    precision.apply(subject)
 
 
 def under(subject: Any, call: Callable[[], Any], *treatments: Any) -> Any:
@@ -69,7 +75,7 @@ def trace(module: nn.Module) -> list[Any]:
 
 @pytest.mark.parametrize("kind", matrix(KINDS))
 def test_real_architectures_in_every_precision_stay_close_and_come_back(kind):
-    overrides = ("--dtype=bfloat16",) if kind == "pi05" else ()
+    overrides = ["--dtype=bfloat16"] if kind == "pi05" else []
     subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for dtype, least in (("fp32", 0.9999), ("bf16", 0.999), ("fp16", 0.9999)):
@@ -103,7 +109,7 @@ PARTS = {
 @pytest.mark.parametrize("kind", matrix(("pi05", "act", "smolvla")))
 def test_parts_with_neighbours_in_other_dtypes(kind):
     # pi0.5 in bf16 with a part in fp16 is where 'Half against BFloat16' was met.
-    overrides = ("--dtype=bfloat16",) if kind == "pi05" else ()
+    overrides = ["--dtype=bfloat16"] if kind == "pi05" else []
     subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=overrides))
     before, chunk = trace(subject.module), subject.call("inference")(0)
     for part in PARTS[kind]:
@@ -317,19 +323,19 @@ class Complaining(nn.Linear):
 REFUSED = {
     "unknown precision": (lambda: Precision("bf61"), r"unknown precision 'bf61': did you mean 'bf16'\?"),
     "part that does not exist": (
-        lambda: Precision("bf16", "visoin").apply(Small(Projected())),
+        lambda: applied(Precision("bf16", "visoin"), Projected()),
         r"no part 'visoin' in Projected: did you mean 'vision'\?",
     ),
-    "tf32 on the CPU": (lambda: Precision("tf32").apply(Small(nn.Linear(1, 1))), "tf32 is a mode of CUDA"),
-    "nothing floating": (lambda: Precision("bf16").apply(Small(nn.ReLU())), "small has no floating-point weights"),
+    "tf32 on the CPU": (lambda: applied(Precision("tf32"), nn.Linear(1, 1)), "tf32 is a mode of CUDA"),
+    "nothing floating": (lambda: applied(Precision("bf16"), nn.ReLU()), "small has no floating-point weights"),
     "quantised": (
-        lambda: Precision("bf16").apply(
-            Small(torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear}))
+        lambda: applied(
+            Precision("bf16"), torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(2, 2)), {nn.Linear})
         ),
         "small holds quantised weights",
     ),
     "float8": (
-        lambda: Precision("bf16").apply(Small(nn.Linear(2, 2).to(torch.float8_e4m3fn))),
+        lambda: applied(Precision("bf16"), nn.Linear(2, 2).to(torch.float8_e4m3fn)),
         "small holds quantised weights .Linear, float8_e4m3fn",
     ),
     "an operator that is missing": (

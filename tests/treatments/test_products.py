@@ -78,8 +78,8 @@ def test_it_is_attention(
         added = Masks().of(torch.where(look, 0.0, LOW), torch.bfloat16)
     with torch.no_grad():
         ours = products.products(query, key, value, added, 0.4)
-    repeated = (each.double().repeat_interleave(heads // shared, 1) for each in (key, value))
-    exact = attend(query.double(), *repeated, None if added is None else added.double(), 0.4)
+    keys, values = (each.double().repeat_interleave(heads // shared, 1) for each in (key, value))
+    exact = attend(query.double(), keys, values, None if added is None else added.double(), 0.4)
     assert all_sizes, "computed as before"
     assert torch.allclose(ours.double(), exact, atol=0.03)
 
@@ -101,7 +101,8 @@ def test_what_gains_nothing_is_computed_as_before(all_sizes: list[Any]) -> None:
     query = torch.randn(1, 2, 8, 16)
     with torch.no_grad():
         assert torch.equal(products.products(query, query, query, None, None), attend(query, query, query, None, None))
-    assert products.products(query.bfloat16().requires_grad_(), *[query.bfloat16()] * 2, None, None).requires_grad
+    half = query.bfloat16()
+    assert products.products(query.bfloat16().requires_grad_(), half, half, None, None).requires_grad
     assert not all_sizes
 
 

@@ -107,7 +107,7 @@ def test_chunks_agree_and_nothing_is_left_behind(kind: str) -> None:
         assert torch.allclose(together, chunk(subject, index=index), atol=1e-4)
     assert torch.equal(chunk(subject), plain)
     assert fingerprint(subject.module) == before
-    assert all(not group.apart for group in fused._groups)  # all share their input, cross-attention is not among them
+    assert all(not group.separate for group in fused._groups)  # all share their input; no cross-attention is there
 
 
 @pytest.mark.parametrize("kind", matrix(["pi05", "smolvla"]))
@@ -131,11 +131,11 @@ def test_with_attention_in_both_orders_and_in_bf16(kind: str) -> None:
 
 
 def test_v_jepa_2_and_new_weights() -> None:
-    config = VJEPA2Config(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, crop_size=32, frames_per_clip=4,
-        pred_hidden_size=24, pred_num_hidden_layers=1, pred_num_attention_heads=2, pred_num_mask_tokens=2,
-    )  # fmt: skip
-    model = VJEPA2Model(config).double().eval()
+    fields: dict[str, Any] = {
+        "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2, "crop_size": 32, "frames_per_clip": 4,
+        "pred_hidden_size": 24, "pred_num_hidden_layers": 1, "pred_num_attention_heads": 2, "pred_num_mask_tokens": 2,
+    }  # fmt: skip
+    model: Any = VJEPA2Model(VJEPA2Config(**fields)).double().eval()
     subject: Any = Bare(model)
     fused = FusedProjections()
     clip = torch.randn(1, 4, 3, 32, 32, dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_another_input_is_computed_apart_and_soon_everything_is() -> None:
         for given in (None, others, others, others, others, None):
             for ours, theirs in zip(attention(x, given), plain(x, given), strict=True):
                 assert torch.allclose(ours, theirs, rtol=1e-12)
-        assert fused._groups[0].apart
+        assert fused._groups[0].separate
         assert products(lambda: attention(x, others)) == 3
     undo()
 

@@ -15,9 +15,9 @@ from torch import nn
 
 from strobe.errors import UserError
 from strobe.measure.accounting import Accounting, weight_bytes
+from strobe.measure.agreement import agree
 from strobe.policies.loading import load_model, load_subject
 from strobe.policies.options import ModelOptions, PolicyOptions
-from strobe.studies.compare import agree
 from strobe.treatments import catalogue
 from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.matrix import matrix
 
 from strobe.errors import UserError
 from strobe.measure.guard import ROUNDING, Guard
@@ -125,7 +126,7 @@ def test_other_versions_are_told_in_one_line() -> None:
     ]
 
 
-@pytest.mark.parametrize("kind", ["smolvla", "pi05"])
+@pytest.mark.parametrize("kind", matrix(["smolvla", "pi05"]))
 def test_closed_form_guidance_takes_hold_whenever_rtc_comes(kind: str) -> None:
     flow: Any = subject(kind)
     policy = flow.policy

@@ -16,7 +16,7 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments import catalogue, room
-from strobe.treatments.engines import cache
+from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import OpenVINO
 from strobe.treatments.layers import packed
 
@@ -100,7 +100,7 @@ def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> Non
 def test_where_an_engine_fits_and_its_file_does_not_none_is_kept(policy, monkeypatch) -> None:
     monkeypatch.setattr(OpenVINO, "_KEPT", 1e12)
     catalogue.make({"engine": "openvino", "engine.part": "model.backbone"}).apply(policy)()
-    assert not cache.folder().exists()
+    assert not backends.engines_folder().exists()
 
 
 def test_a_cache_that_cannot_be_written_costs_no_engine(policy, tmp_path, monkeypatch) -> None:
@@ -111,15 +111,15 @@ def test_a_cache_that_cannot_be_written_costs_no_engine(policy, tmp_path, monkey
 
 
 def test_the_engines_that_were_not_used_for_longest_go_first(monkeypatch) -> None:
-    cache.folder().mkdir(parents=True)
+    backends.engines_folder().mkdir(parents=True)
     for age, name in enumerate(("new", "older", "oldest")):
-        file = cache.folder() / name
+        file = backends.engines_folder() / name
         file.write_bytes(bytes(100))
         os.utime(file, (1e9 - age, 1e9 - age))
-    monkeypatch.setattr(cache, "MOST_BYTES", 250)
-    cache.used(cache.folder() / "oldest")
-    cache.trim()
-    assert {file.name for file in cache.folder().iterdir()} == {"new", "oldest"}
+    monkeypatch.setattr(backends, "MOST_BYTES", 250)
+    backends.mark_used(backends.engines_folder() / "oldest")
+    backends.trim_engines()
+    assert {file.name for file in backends.engines_folder().iterdir()} == {"new", "oldest"}
 
 
 def test_what_a_call_takes_and_gives_back_must_stay_free(small) -> None:

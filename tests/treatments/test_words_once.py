@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.matrix import matrix
 from torch import Tensor
 
 from strobe.errors import UserError
@@ -40,7 +41,7 @@ def chunks(owner: PolicySubject, *tasks: str, treatment: WordsOnce | None = None
         undo()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_each_task_is_read_once_and_acted_on_as_ever(kind: str) -> None:
     owner, treatment = tiny(kind), WordsOnce()
     tasks = ("push it", "push it", "lift it", "push it")
@@ -57,7 +58,7 @@ def test_each_task_is_read_once_and_acted_on_as_ever(kind: str) -> None:
     assert all(map(torch.equal, chunks(owner, *tasks), wanted)), "nothing is left behind"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_later_chunks_do_no_work_for_the_words(kind: str) -> None:
     owner, treatment = tiny(kind), WordsOnce()
 
@@ -74,7 +75,7 @@ def test_later_chunks_do_no_work_for_the_words(kind: str) -> None:
     assert later == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_other_weights_read_the_words_again(kind: str) -> None:
     owner, treatment = tiny(kind), WordsOnce()
     before = chunks(owner, "push it", treatment=treatment)[0]

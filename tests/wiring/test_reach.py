@@ -54,7 +54,7 @@ def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
 
 def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, tmp_path: Path):
     pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
-    from strobe.loops.rollout_config import rollout_config
+    from strobe.loops.rollout import rollout_config
     from strobe.wiring.robot import read_robot
 
     joints = cal.so101()

@@ -59,6 +59,8 @@ DID_NOT = ("out of memory", "timed out")
 
 @dataclass
 class BatchConfig:
+    """Flags of `strobe batch`."""
+
     # The largest size to try.
     largest: int = field(default=1024, metadata=at_least(1))
     # Stop once the gap to a size that does not fit is below this fraction of the size that does.
@@ -144,7 +146,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
 
 def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
     """Return the table of the sizes tried, with the answer in sentences."""
-    from strobe.sweeps import answer as sweeps
+    from strobe.sweeps import table as sweeps
 
     sizes = sorted([*search.fitted, *search.failed])
     if not sizes:

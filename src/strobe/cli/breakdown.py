@@ -40,6 +40,8 @@ PHASES = ("inference", "training forward", "training step")
 
 @dataclass
 class BreakdownConfig(RunConfig):
+    """Flags of `strobe breakdown`."""
+
     # What to measure, one or more of: inference, training forward, training step.
     phases: list[str] = field(default_factory=lambda: ["inference"])
 

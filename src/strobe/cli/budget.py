@@ -32,6 +32,8 @@ from strobe.studies.budget import budget
 
 @dataclass
 class BudgetConfig(PageFlags):
+    """Arguments and flags of `strobe budget`."""
+
     # Folders of runs or sweeps, or tables (.csv).
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN…"))
     # Chunks per second.

@@ -24,7 +24,7 @@ from strobe.processes.lifetime import end_first, end_with
 from strobe.results.sweep import Status
 from strobe.runs import store
 from strobe.sweeps.execute import NOT_KEPT, ONE_DEVICE, Outcome, write_outcome
-from strobe.sweeps.given import on_the_one_device
+from strobe.sweeps.grid import on_the_one_device
 
 # Imported by a cell once its flags are read, whatever its study and its policy.
 NEEDED = (
@@ -34,9 +34,9 @@ NEEDED = (
     "strobe.cli.keep",
     "strobe.cli.subject",
     "strobe.measure.operators",
-    "strobe.studies.measuring",
-    "strobe.studies.profilers.operators",
-    "strobe.studies.profilers.python_profile",
+    "strobe.studies.shared.measuring",
+    "strobe.studies.shared.operators",
+    "strobe.studies.shared.python_profile",
     "strobe.policies.loading",
     "strobe.timeline.trace",
 )
@@ -71,7 +71,7 @@ def prepare(study: str, argv: Sequence[str]) -> None:
     """Import what the cell will need, for a server to fork cells from. Run no operator and start no device."""
     quicken()
     command = importlib.import_module(f"strobe.cli.{study}")
-    for name in (*NEEDED, f"strobe.studies.{study}"):
+    for name in (*NEEDED, f"strobe.studies.{study}", f"strobe.studies.{study}.run"):
         with contextlib.suppress(ImportError):  # the cell will say so
             importlib.import_module(name)
     from strobe.policies.lerobot_policies import known_types

@@ -58,11 +58,13 @@ from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
-    from strobe.studies.variants import Wanted
+    from strobe.studies.compare.settings import RequestedVariants
 
 
 @dataclass
 class CompareConfig(RunConfig):
+    """Flags of `strobe compare`."""
+
     # Also compare every variant compiled with torch.compile.
     compile: bool = False
     # torch.compile's mode: default, reduce-overhead, max-autotune.
@@ -88,7 +90,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
-    from strobe.studies.variant_text import check_levers, check_words
+    from strobe.studies.shared.variant_text import check_levers, check_words
     from strobe.treatments.words import MODES, precisions
 
     if config.compile_mode not in MODES:
@@ -98,7 +100,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.variant = texts
     if config.levers:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
-        check_levers(config.levers, config.phase, alone=not others)
+        check_levers(config.levers, config.phase, other_flags=bool(others))
     precisions(config.precision, "cpu")
     recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
     if isinstance(flags, ModelFlags) and not (texts or config.precision.strip() or config.compile or config.recipe):
@@ -113,7 +115,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 def check_variants(config: CompareConfig) -> None:
     """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
     with importing():
-        from strobe.studies.variants import check
+        from strobe.studies.compare.settings import check
 
     check(wanted_of(config))
 
@@ -121,8 +123,8 @@ def check_variants(config: CompareConfig) -> None:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.studies.compare import compare
-    from strobe.studies.variants import compose
+    from strobe.studies.compare.run import compare
+    from strobe.studies.compare.settings import compose
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
@@ -135,11 +137,11 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 
-def wanted_of(config: CompareConfig) -> Wanted:
+def wanted_of(config: CompareConfig) -> RequestedVariants:
     """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
-    from strobe.studies.variants import Wanted, parse_variant
+    from strobe.studies.compare.settings import RequestedVariants, parse_variant
 
-    return Wanted(
+    return RequestedVariants(
         phase=config.phase,  # type: ignore[arg-type]
         drafts=tuple(parse_variant(text, config.inference_delay) for text in config.variant),
         levers=config.levers,

@@ -35,11 +35,13 @@ if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig
 
     from strobe.results.dataloader import Dataloader, LoaderSettings, StepNeed
-    from strobe.studies.dataloader.candidates import SearchOptions
+    from strobe.studies.dataloader.settings import SearchOptions
 
 
 @dataclass
 class DataloaderConfig(OutputFlags):
+    """Flags of `strobe dataloader`."""
+
     # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
     # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.
@@ -84,10 +86,10 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
     loading.warm_up()  # imports in the background, while the policy is built here
     import torch
 
-    from strobe.loops.train_config import train_config
+    from strobe.loops.training import train_config
     from strobe.measure import machine
-    from strobe.studies.dataloader import search as dataloader
-    from strobe.studies.dataloader.needs import StepNeeds, device_of
+    from strobe.studies.dataloader import run as dataloader
+    from strobe.studies.dataloader.preparation import StepNeeds, device_of
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:
@@ -117,7 +119,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
 def options_of(config: DataloaderConfig) -> SearchOptions:
     """Return the candidates and times of the search. Raises UserError."""
-    from strobe.studies.dataloader.candidates import SearchOptions
+    from strobe.studies.dataloader.settings import SearchOptions
 
     needed: float | None = None
     if config.needed is not None:

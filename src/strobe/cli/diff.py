@@ -29,6 +29,8 @@ from strobe.studies.diff import gate as judge
 
 @dataclass
 class DiffConfig(PageFlags, GateFlags):
+    """Arguments and flags of `strobe diff`."""
+
     # A run folder, or its result.json.
     before: Path | None = field(default=None, metadata=positional("BEFORE"))
     # Another run of the same study.

@@ -77,9 +77,9 @@ def _take_log(argv: Sequence[str]) -> tuple[Log, list[str]]:
         values[name] = value
     tool = values.get("--log", "")
     if tool:
-        from strobe.report.experiment_loggers import require
+        from strobe.report.exports import require_logger
 
-        require(tool)
+        require_logger(tool)
     elif values:
         raise UserError("--log.project needs --log=wandb or --log=trackio")
     return Log(tool, values.get("--log.project", "strobe")), rest
@@ -137,10 +137,10 @@ def log(answer: Answer, name: str) -> None:
     target = _log.get()
     if not target.tool:
         return
-    from strobe.report import experiment_loggers
+    from strobe.report import exports
 
     try:
-        experiment_loggers.log(answer, target.tool, target.project, name)
+        exports.log(answer, target.tool, target.project, name)
     except Exception as error:  # the tool's own: no account, no network, a full disk
         again = f"`strobe report RUN --log={target.tool}` tries again"
         print(f"not logged in {target.tool}: {in_a_line(error, 200)}; {again}", file=sys.stderr)

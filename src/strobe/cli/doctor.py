@@ -36,6 +36,8 @@ from strobe.errors import UserError, nearest
 
 @dataclass
 class DoctorConfig:
+    """Flags of `strobe doctor`."""
+
     # What to examine it for: cpu, cuda, cuda:1, xpu, mps (default: the accelerator that is there, else the CPU).
     device: str | None = None
     # Areas to look at, separated by commas (default: all).
@@ -62,12 +64,12 @@ def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
     live.stage("starting")
     import torch
 
-    from strobe.devices.which import check_device
-    from strobe.studies.doctor import devices
-    from strobe.studies.doctor.doctor import AREAS, doctor
+    from strobe.devices.accelerators import check_device
+    from strobe.studies.doctor import machine
+    from strobe.studies.doctor.run import AREAS, doctor
 
     check_device(config.device)
-    device = torch.device(config.device) if config.device else devices.best()
+    device = torch.device(config.device) if config.device else machine.best()
     result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
     return Studied(result, vars(config), config.output_dir, code=int(not result.trusted))
 

@@ -86,6 +86,8 @@ from strobe.policies.options import PolicyOptions
 
 @dataclass
 class JudgeConfig(OutputFlags):
+    """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
+
     # lerobot-eval's eval_info.json, or folders of its runs, separated by commas; the first is judged against.
     results: str = ""
     # All runs had the same --seed and --env, so that episode i of each task began alike in all: judge in pairs.
@@ -101,8 +103,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         if flags.path or flags.type:
             raise UserError("--results judges what was played already: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
-    from strobe.studies.evaluate.sharing import parse_parallel
-    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+    from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
 
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
@@ -148,10 +149,9 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
 
 def judge_results(config: JudgeConfig) -> Studied:
     """Judge runs of lerobot-eval; nothing is played, and no policy is loaded. Raises UserError."""
-    from strobe.studies.evaluate import eval_info
-    from strobe.studies.evaluate.judge import judge
+    from strobe.studies.evaluate.judge import find_runs, judge
 
-    result = judge(eval_info.find(config.results), config.margin, config.same_seeds)
+    result = judge(find_runs(config.results), config.margin, config.same_seeds)
     return Studied(result, vars(config), config.output_dir, config.thresholds)
 
 

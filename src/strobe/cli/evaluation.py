@@ -28,6 +28,8 @@ else:
 
 @dataclass
 class EvaluateConfig(OutputFlags, RealtimeFlags):
+    """Flags of `strobe evaluate` where it plays episodes."""
+
     # Where episodes are played: --env.type=pusht, metaworld, aloha …, --env.task=TASK, and other fields of it.
     env: EnvConfig | None = None
     # Numbers of denoising steps to try beside the policy's own, separated by commas: 10,5,2.
@@ -72,7 +74,7 @@ def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[
     """
     import torch
 
-    from strobe.studies.evaluate.sharing import parse_parallel, threads_of
+    from strobe.studies.evaluate.settings import parse_parallel, threads_of
 
     count = parse_parallel(config.parallel)
     threads = threads_of(config.threads, count, config.resume)
@@ -89,7 +91,7 @@ def _workers(config: EvaluateConfig, live: Live) -> contextlib.AbstractContextMa
         UserError: Ray is not installed, or there is no such cluster.
     """
     from strobe.studies.evaluate.crews import Players, Workers
-    from strobe.studies.evaluate.sharing import parse_each, parse_parallel
+    from strobe.studies.evaluate.settings import parse_each, parse_parallel
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
@@ -104,12 +106,12 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
 
     with importing(announced=True):
         from strobe.policies import loading
-        from strobe.studies.evaluate import evaluate as study
-        from strobe.studies.evaluate.plan import Plan
+        from strobe.studies.evaluate import run as study
+        from strobe.studies.evaluate.play import Plan
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
+        from strobe.studies.evaluate.settings import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
         from strobe.studies.evaluate.timings import timed
-        from strobe.studies.evaluate.variants import candidates, parse_recipes, parse_steps
         from strobe.studies.evaluate.videos import Filming
         from strobe.wiring.of_run import wiring_of_run
     realise(config)
@@ -176,19 +178,19 @@ class _Start:
 
 def _start(workers: Any, start: _Start, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.policies.fingerprint import fingerprint
-    from strobe.studies.evaluate.alike import Alike, Elsewhere, require_memory, taken_along
+    from strobe.policies.subject import fingerprint
     from strobe.studies.evaluate.crews import Workers
-    from strobe.studies.evaluate.variants import parse_recipes, parse_steps
+    from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec, picklable, require_memory
+    from strobe.studies.evaluate.settings import parse_recipes, parse_steps
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
-    alike = Alike(
+    spec = PlayerSpec(
         env=config.env,
         path=flags.path,
         type=flags.type,
         size=flags.size,
-        fed=taken_along(subject.inputs),
+        fed=picklable(subject.inputs),
         weights=fingerprint(subject.policy),
         overrides=flags.overrides,
         seed=config.seed,
@@ -204,20 +206,22 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     if isinstance(workers, Workers):
         require_memory(subject, workers.free)
         live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
-        workers.begin(alike)
+        workers.begin(spec)
         return
     kind = subject.device.type
     # The one device that a node's player sees is its first; without a flag LeRobot would choose by the node.
     overrides = [flag for flag in flags.overrides if not flag.startswith("--device=")]
     path = str(Path(flags.path).absolute()) if flags.path and Path(flags.path).is_dir() else flags.path
-    alike = replace(alike, path=path, overrides=[*overrides, f"--device={kind}"])
+    spec = replace(spec, path=path, overrides=[*overrides, f"--device={kind}"])
     live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
-    workers.begin(Elsewhere(alike, tuple(recipe.read_bytes() for recipe in alike.recipes)), kind == "cpu", films.write)
+    workers.begin(
+        RemotePlayerSpec(spec, tuple(recipe.read_bytes() for recipe in spec.recipes)), kind == "cpu", films.write
+    )
 
 
 def _settings(config: EvaluateConfig, subject: Any, plan: Any, threads: int) -> Request:
     """Return the settings that must match for --resume."""
-    from strobe.policies.fingerprint import fingerprint
+    from strobe.policies.subject import fingerprint
     from strobe.runs.episode_log import Request
 
     settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}

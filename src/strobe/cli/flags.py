@@ -40,6 +40,8 @@ NO_TRAINING_RECIPE = {"--recipe": "--recipe is about inference: `strobe breakdow
 
 @dataclass
 class OutputFlags:
+    """Where a run goes, and the limits of its findings."""
+
     # Where run folders go.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.control_hz=50
@@ -62,6 +64,8 @@ class PageFlags:
 
 @dataclass
 class VideoFlags:
+    """A video as the inputs of a model."""
+
     # A video file, decoded as LeRobot decodes; decoding is part of what is measured.
     video: Path | None = None
 
@@ -97,6 +101,8 @@ class InputFlags:
 
 @dataclass
 class GuidanceFlags:
+    """Real-Time Chunking."""
+
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
     rtc: RTCConfig | None = None
     # RTC: control ticks from the observation to the first action of the chunk that is executed.
@@ -105,6 +111,8 @@ class GuidanceFlags:
 
 @dataclass
 class RecipeFlags:
+    """A recipe to run with."""
+
     # A file of treatments to put on the policy or model in inference, as written by hand or by `strobe optimize`.
     recipe: Path | None = None
 
@@ -159,6 +167,8 @@ class RunConfig(OutputFlags, ProfilerFlags, SamplingFlags, RecipeFlags, Guidance
 
 @dataclass
 class RayFlags:
+    """The Ray cluster to run on."""
+
     # The cluster: 'auto' or HOST:PORT; left out, the one found here, or one of this machine alone.
     address: str | None = None
 
@@ -233,7 +243,7 @@ def _check_profilers(config: ProfilerFlags) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
     if config.python_profile is None and config.profile_functions is None:
         return
-    from strobe.studies.profilers.python_profile import TOOLS, require_tool
+    from strobe.studies.shared.python_profile import TOOLS, require_tool
 
     tool = config.python_profile
     if tool is not None:

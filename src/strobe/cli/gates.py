@@ -10,7 +10,7 @@ from strobe.cli.bounds import bare, checked
 from strobe.cli.runner import EXIT_CODES, Studied
 from strobe.report import units
 from strobe.results.agreement import Outcome
-from strobe.studies.gates import Gated
+from strobe.studies.shared.comparable_runs import Gated
 
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 
@@ -25,6 +25,8 @@ def _not_a_percentage(text: str) -> str:
 
 @dataclass
 class GateFlags:
+    """The exit code on a regression."""
+
     # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
     fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
     # With --fail-on-regression: exit with 0 where the samples cannot tell, too.

@@ -27,13 +27,15 @@ from strobe.cli.flags import PageFlags
 from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
 from strobe.cli.runner import Command, Studied
+from strobe.runs.saved_runs import in_folder, in_git
 from strobe.studies.history import gate as judge
 from strobe.studies.history import history
-from strobe.studies.kept_runs import in_folder, in_git
 
 
 @dataclass
 class HistoryConfig(PageFlags, GateFlags):
+    """Arguments and flags of `strobe history`."""
+
     # A folder of runs; with --git, a run under git.
     folder: Path | None = field(default=None, metadata=positional("FOLDER"))
     # The run's result.json as it was at each commit.

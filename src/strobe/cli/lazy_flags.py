@@ -33,8 +33,7 @@ from strobe.errors import UserError, in_a_line, nearest
 from strobe.findings.thresholds import refusal_of_former
 from strobe.lerobot.quiet import errors_alone
 from strobe.lerobot.schema import registries, shapes
-from strobe.lerobot.schema.classes import Class
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import Class, UnreadableSourceError
 
 
 class LazyConfig:
@@ -75,7 +74,7 @@ def options(where: str, kind: str | None = None) -> list[str]:
     if where not in registries.FOLDERS:
         try:
             return shapes.options(shapes.chosen(where, None))
-        except Unreadable:
+        except UnreadableSourceError:
             return _options_of_class(_imported(where))
     kinds = _kinds(where)
     if kind is not None:
@@ -95,7 +94,7 @@ def _kinds(where: str) -> dict[str, Any]:
     """Return type → its config: as source where that is readable, else LeRobot's class itself."""
     try:
         configs: dict[str, Any] = dict(registries.choices(where))
-    except Unreadable:
+    except UnreadableSourceError:
         return dict(_registered(where))
     module, _, name = where.partition(":")
     if module in sys.modules:  # what a program has registered by itself
@@ -107,7 +106,7 @@ def _options_of(config: Any) -> list[str]:
     if isinstance(config, Class):
         try:
             return shapes.options(config)
-        except Unreadable:
+        except UnreadableSourceError:
             config = _imported(f"{config.module.name}:{config.name}")
     return _options_of_class(config)
 
@@ -134,7 +133,7 @@ def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), 
         raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
     try:
         return shapes.build(where, given, path)
-    except (Unreadable, KeyError):  # the source does not show it
+    except (UnreadableSourceError, KeyError):  # the source does not show it
         return _real(shapes.Request(where, dict(given), tuple(path)))
 
 

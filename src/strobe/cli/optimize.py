@@ -87,12 +87,16 @@ REFUSED = {
 
 @dataclass
 class EpisodeFlags:
+    """Episodes that confirm a ladder."""
+
     # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on, at most; 0 for none.
     n_episodes: int = field(default=0, metadata=at_least(0))
 
 
 @dataclass
 class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
+    """Flags of `strobe optimize`."""
+
     # Chunks per second to climb to: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # Share of chunks that must be ready within it, for the target to be reached: 0.95 is 95 %.
@@ -158,7 +162,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 
 def _check_words(config: OptimizeConfig) -> None:
     """Check what needs no torch: keys of treatments, effects. Raises UserError."""
-    from strobe.studies.variant_text import check_treatments
+    from strobe.studies.shared.variant_text import check_treatments
     from strobe.treatments.known import known_words
 
     for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
@@ -186,9 +190,9 @@ def _guards(config: OptimizeConfig) -> Guards:
 def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     """Raises UserError for paired episodes that cannot be played, or a guard that lacks them."""
     guards, count = _guards(config), config.eval.n_episodes
-    if guards.said is not None:
+    if guards.requested is not None:
         try:
-            guards.said.require_figures("features" if isinstance(flags, ModelFlags) else "actions")
+            guards.requested.require_figures("features" if isinstance(flags, ModelFlags) else "actions")
         except UserError as error:
             raise UserError(f"--guard={error}") from None
     if not count:
@@ -206,7 +210,7 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:
     """Load the subject and climb. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
-    from strobe.studies.optimize.optimize import optimize
+    from strobe.studies.optimize.run import optimize
     from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require
 
     aim = aim_of(config)

@@ -40,12 +40,16 @@ from strobe.errors import UserError
 
 @dataclass
 class DataFlags:
+    """The data set."""
+
     # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
     root: Path | None = None
 
 
 @dataclass
 class PreflightConfig(OutputFlags):
+    """Flags of `strobe preflight`."""
+
     # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
@@ -88,7 +92,7 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
-            from strobe.loops.rollout_config import rollout_config
+            from strobe.loops.rollout import rollout_config
             from strobe.wiring.robot import read_robot
 
         robot = read_robot(rollout_config(theirs))

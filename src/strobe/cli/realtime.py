@@ -16,13 +16,15 @@ if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
     from strobe.runs.episode_log import EpisodeLine
-    from strobe.studies.evaluate.timings import AskedTiming
+    from strobe.studies.evaluate.timings import RequestedTiming
 else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
 @dataclass
 class InferenceFlags:
+    """LeRobot's inference engines, and the settings of rtc."""
+
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
     # Chunking), which calls beside the loop.
     type: str = "sync"
@@ -34,6 +36,8 @@ class InferenceFlags:
 
 @dataclass
 class RealtimeFlags:
+    """Episodes that are true to time."""
+
     # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
     realtime: bool = False
     # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,
@@ -59,11 +63,10 @@ def check(config: RealtimeFlags, env: Any) -> None:
         timings(config, env)
 
 
-def timings(config: RealtimeFlags, env: Any) -> list[AskedTiming]:
+def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     """Return each engine with each latency, in the order of the flags. Raises UserError."""
     from strobe.simulators.held_action import HOLDS, hold_for
-    from strobe.studies.evaluate.latencies import LIVE, parse_latency, parse_ticks
-    from strobe.studies.evaluate.timings import AskedTiming, parse_engines
+    from strobe.studies.evaluate.timings import LIVE, RequestedTiming, parse_engines, parse_latency, parse_ticks
 
     fps, inference = env.fps, config.inference
     if not fps > 0:
@@ -82,7 +85,7 @@ def timings(config: RealtimeFlags, env: Any) -> list[AskedTiming]:
     rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
     hold = hold_for(env, config.hold)
     return [
-        AskedTiming(engine, latency, hold, fps, rtc if engine == "rtc" else {}, inference.queue_threshold)
+        RequestedTiming(engine, latency, hold, fps, rtc if engine == "rtc" else {}, inference.queue_threshold)
         for engine in engines
         for latency in latencies
     ]
@@ -92,7 +95,7 @@ def timed_live(config: RealtimeFlags) -> bool:
     """Return whether the latency of an episode's call is what the call takes here."""
     if not config.realtime or config.delay_ticks:
         return False
-    from strobe.studies.evaluate.latencies import LIVE
+    from strobe.studies.evaluate.timings import LIVE
 
     return LIVE in (config.latency or LIVE).split(",")
 
@@ -104,7 +107,9 @@ def _values(inference: InferenceFlags) -> dict[str, Any]:
     return {**{item.name: getattr(inference, item.name) for item in dataclasses.fields(inference)}, "rtc": plain}
 
 
-def notes(config: RealtimeFlags, env: Any, requested: list[AskedTiming], played: Iterable[EpisodeLine]) -> list[str]:
+def notes(
+    config: RealtimeFlags, env: Any, requested: list[RequestedTiming], played: Iterable[EpisodeLine]
+) -> list[str]:
     """Return notes on the requested timings, once episodes were ``played``."""
     hold = requested[0].hold
     gripper = "; a gripper keeps its goal" if hold.gripper is not None else ""

@@ -37,6 +37,8 @@ _DEFAULTS = {"pusht": (40, 10), "metaworld": (80, 80)}
 
 @dataclass
 class RecordConfig:
+    """Flags of `strobe record`."""
+
     # New folder for the dataset.
     root: Path | None = None
     # What to record: pusht or metaworld.

@@ -1,4 +1,4 @@
-"""strobe rehearse: what would happen on the robot, tried without it?
+r"""strobe rehearse: what would happen on the robot, tried without it?
 
 Runs `lerobot-rollout` as it is, with the arguments that the robot gets, and watches it as `strobe rollout` does. All
 is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, Koch or OMX arm, or of two SO arms, are
@@ -28,7 +28,7 @@ No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny
 
 Examples:
   strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
-  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \\
+  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
       --policy.path=FOLDER --task="pick up the cube" --duration=10
   strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
   strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
@@ -52,13 +52,15 @@ from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measur
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check, joined
-from strobe.results.recorded import observations_folder
+from strobe.runs.rollout_files import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 
 
 @dataclass
 class RehearseConfig(OutputFlags):
+    """Flags of `strobe rehearse`."""
+
     # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
     frames: str | None = None
     # Episode of the dataset.
@@ -120,9 +122,9 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
-        from strobe.emulator.rehearsal.arms import with_ports
+        from strobe.emulator.arms import with_ports
         from strobe.emulator.rehearsal.stage import RehearsalOptions
-        from strobe.studies.rollout.rehearsed import rehearse
+        from strobe.studies.rollout.rehearse import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
     look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None

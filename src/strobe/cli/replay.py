@@ -40,14 +40,16 @@ from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, spelt, take_positional
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.results.recorded import events_of
+from strobe.runs.rollout_files import events_of
 
 if TYPE_CHECKING:
-    from strobe.studies.replay.asked import Changes
+    from strobe.studies.replay.settings import Changes
 
 
 @dataclass
 class ReplayConfig(OutputFlags):
+    """Arguments and flags of `strobe replay`."""
+
     # The folder of a `strobe rollout`.
     rollout: Path | None = field(default=None, metadata=positional("RUN"))
     # Latencies of the calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.
@@ -72,7 +74,7 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
         raise UserError("which rollout? strobe replay RUN, with the folder that `strobe rollout` made")
-    from strobe.studies.replay.asked import Changes, is_lerobots
+    from strobe.studies.replay.settings import Changes, is_lerobots
 
     ours, theirs = words, {}
     for name, value in pairs(flags):
@@ -99,7 +101,7 @@ def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
     """Replay the rollout. Raises UserError, and KeyboardInterrupt if nothing was replayed by then."""
     with importing():
         from strobe.measure.sampling import Progress
-        from strobe.studies.replay.replay import Options, replay
+        from strobe.studies.replay.run import Options, replay
 
     assert config.rollout is not None
     started = time.monotonic()

@@ -32,13 +32,15 @@ from strobe.cli.parse import parse
 from strobe.cli.runner import Command
 from strobe.errors import UserError, in_words
 from strobe.kinds import document, figures, page
-from strobe.report.viewers import WRITERS
+from strobe.report.exports import WRITERS
 from strobe.results.answer import Answer
 from strobe.runs import store
 
 
 @dataclass
 class ReportConfig:
+    """Arguments and flags of `strobe report`."""
+
     # A run folder, its result.json, or a folder of runs.
     run: Path | None = field(default=None, metadata=positional("RUN"))
     # Print or write only this; a rollout also as a recording (rrd, mcap).
@@ -93,7 +95,7 @@ def report(config: ReportConfig, live: Live) -> int:
 
 def _index(folder: Path, shape: str | None, output: Path | None) -> int:
     """Write the page of a folder of runs. Raises UserError for another shape, or if it cannot be written."""
-    from strobe.report import runs_page
+    from strobe.report import html
 
     if shape not in (None, "html"):
         raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
@@ -104,11 +106,11 @@ def _index(folder: Path, shape: str | None, output: Path | None) -> int:
             answer = store.load_answer(file)
             if not (file.parent / store.REPORT).exists():
                 write(file.parent / store.REPORT, page(answer, folder=file.parent))
-            lines.append(runs_page.line(answer, document(answer), name))
+            lines.append(html.run_line(answer, document(answer), name))
         except UserError as error:
             left_out.append(f"left out {name}: {error}")
     file = output or folder / "index.html"
-    write(file, runs_page.render(lines, folder.resolve().name))
+    write(file, html.render_runs(lines, folder.resolve().name))
     print(*left_out, sep="\n", end="\n" * bool(left_out))
     print(f"{len(lines)} run{'s' * (len(lines) != 1)}: {file}")
     return 0

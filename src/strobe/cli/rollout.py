@@ -1,4 +1,4 @@
-"""strobe rollout: does the robot get its actions in time, and what is in the way?
+r"""strobe rollout: does the robot get its actions in time, and what is in the way?
 
 Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
 the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
@@ -25,13 +25,13 @@ which is the ordinary end of teleoperation, client and server. What was recorded
 killed leaves a file of events: --events reads it.
 
 Examples:
-  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \\
+  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \
       --task="pick up the cube" --duration=60
   strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
   strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
   strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
   strobe rollout -- policy_server --host=0.0.0.0 --port=8080
-  strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \\
+  strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \
       --pretrained_name_or_path=FOLDER --actions_per_chunk=50
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
@@ -55,7 +55,7 @@ from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measur
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
-from strobe.results.recorded import observations_folder
+from strobe.runs.rollout_files import observations_folder
 
 REFUSED = {
     "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
@@ -64,6 +64,8 @@ REFUSED = {
 
 @dataclass
 class RolloutConfig(OutputFlags):
+    """Flags of `strobe rollout`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
@@ -100,7 +102,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
 
 def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
-    from strobe.studies.rollout.watched import recovered, watch
+    from strobe.studies.rollout.run import recovered, watch
 
     if theirs is None:
         assert config.events is not None

@@ -15,7 +15,7 @@ from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.errors import UserError
-from strobe.results.recorded import leave
+from strobe.runs.rollout_files import leave
 
 if TYPE_CHECKING:
     from strobe.results.wiring import Wiring

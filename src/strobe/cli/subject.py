@@ -14,13 +14,12 @@ from strobe.cli.lazy_flags import one_line, realise
 from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.cli.subject_flags import ModelFlags
-from strobe.policies.folders import check_dataset
-from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.options import InputOptions, PolicyOptions, check_dataset
 
 if TYPE_CHECKING:
     from strobe.policies.subject import Phase, Subject
     from strobe.results.answer import Result
-    from strobe.studies.measuring import Options
+    from strobe.studies.shared.measuring import Options
     from strobe.timeline.timeline import Section
     from strobe.treatments.treatment import Variant
 
@@ -46,7 +45,7 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
         import torch
 
         from strobe.policies import loading
-        from strobe.studies import measuring  # noqa: F401
+        from strobe.studies.shared import measuring  # noqa: F401
     realise(config)
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -68,7 +67,7 @@ def options_of(config: SamplingFlags) -> Options:
     """Return the options of measuring."""
     from strobe.measure.sampling import SamplingBudget
     from strobe.measure.verdicts import WITHIN
-    from strobe.studies.measuring import Options
+    from strobe.studies.shared.measuring import Options
 
     seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
     budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
@@ -121,8 +120,8 @@ class Profilers:
     """The profilers that the flags ask for, checked against the subject before it is measured. Raises UserError."""
 
     def __init__(self, subject: Subject, config: RunConfig, options: Options) -> None:
-        from strobe.studies.profilers.operators import require_allocator
-        from strobe.studies.profilers.python_profile import functions_of
+        from strobe.studies.shared.operators import require_allocator
+        from strobe.studies.shared.python_profile import functions_of
 
         self.subject, self.config, self.options = subject, config, options
         if config.memory_snapshot:
@@ -146,8 +145,8 @@ class Profilers:
 
     def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
         from strobe.results.answer import Profiled
-        from strobe.studies.profilers.operators import memory_snapshot, operators_of
-        from strobe.studies.profilers.python_profile import python_profile
+        from strobe.studies.shared.operators import memory_snapshot, operators_of
+        from strobe.studies.shared.python_profile import python_profile
 
         config, result = self.config, answer.result
         assert isinstance(result, Profiled)

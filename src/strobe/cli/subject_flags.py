@@ -16,12 +16,10 @@ from strobe.cli.live import importing
 from strobe.cli.parse import check_names, pairs, spelt
 from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema import backbones
-from strobe.lerobot.schema.registries import POLICY
+from strobe.lerobot.schema.registries import POLICY, check_backbone
 from strobe.lerobot.schema.shapes import build, nested
-from strobe.lerobot.schema.source import Unreadable
-from strobe.policies.folders import check_checkpoint, type_of
-from strobe.policies.options import ModelOptions, PolicyOptions
+from strobe.lerobot.schema.source import UnreadableSourceError
+from strobe.policies.options import ModelOptions, PolicyOptions, check_checkpoint, type_of
 
 POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
 MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
@@ -159,7 +157,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
     check_names(known, [f"--policy.{name[2:]}" for name in given], others=lambda: POLICY_NAMES)
     try:
         build(POLICY, nested({"type": kind} | {name[2:]: value for name, value in given.items()}))
-    except (Unreadable, KeyError):  # only the config itself knows
+    except (UnreadableSourceError, KeyError):  # only the config itself knows
         return
     except Exception as error:
         raise UserError(f"--policy.type={kind} cannot be read as a policy's config: {first_line(error)}") from None
@@ -202,8 +200,8 @@ def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
     if "transformers.models.auto.configuration_auto" in sys.modules:  # which may know more by now
         return
     try:
-        backbones.check(kind, overrides)
-    except Unreadable:  # transformers itself says it, later
+        check_backbone(kind, overrides)
+    except UnreadableSourceError:  # transformers itself says it, later
         return
 
 

@@ -1,4 +1,4 @@
-"""strobe sweep: one study over a grid of settings, one table.
+r"""strobe sweep: one study over a grid of settings, one table.
 
 Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
 context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
@@ -9,7 +9,7 @@ A cell is saved when it ends. Interrupted or killed, the same command goes on wh
 the cells that fit.
 
 Examples:
-  strobe sweep breakdown --policy.type=act --phases='[training forward]' \\
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' \
       --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
   strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
   strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10
@@ -48,8 +48,7 @@ from strobe.cli.runner import Command, Studied
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
-from strobe.sweeps.given import device_of, without_device
-from strobe.sweeps.grid import Cell, subject_of
+from strobe.sweeps.grid import Cell, device_of, subject_of, without_device
 
 if TYPE_CHECKING:
     from strobe.results.sweep import Sweep
@@ -61,6 +60,8 @@ START_S = 15.0  # a cell's start, where none has shown it yet: imports, building
 
 @dataclass
 class SweepConfig:
+    """Flags of `strobe sweep`."""
+
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
     # The grid from a YAML file.
@@ -111,7 +112,7 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
     if config.dry_run:
         dry_run(study, config, cells, invalid, root)
         return 0
-    from strobe.sweeps.answer import answer
+    from strobe.sweeps.table import answer
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))

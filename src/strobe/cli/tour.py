@@ -32,6 +32,8 @@ from strobe.cli.runner import Command
 
 @dataclass
 class TourConfig:
+    """Flags of `strobe tour`."""
+
     # Where the dataset and the run folders go.
     output_dir: Path = Path("runs/tour")
     # Record the dataset again even if it is there.

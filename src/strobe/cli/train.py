@@ -1,4 +1,4 @@
-"""strobe train: what do the steps of a training wait for?
+r"""strobe train: what do the steps of a training wait for?
 
 Runs `lerobot-train` as it is, with the arguments after --, and times what each step consists of: waiting for data,
 transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
@@ -10,7 +10,7 @@ steps stall, and how many hours the planned training will take, by part. A run t
 keeps what was recorded.
 
 Examples:
-  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \\
+  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \
       --steps=100 --save_freq=1000
   strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …
   strobe train --python_profile=cprofile -- …                 also training_profile.prof, and the top functions
@@ -37,6 +37,8 @@ from strobe.lerobot.argument_names import check
 
 @dataclass
 class TrainConfig(OutputFlags):
+    """Flags of `strobe train`."""
+
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Steps that are recorded; after them the run goes on without Strobe.
@@ -56,7 +58,7 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
     check(theirs, "lerobot-train")
     with importing():
-        from strobe.loops.train_config import train_config
+        from strobe.loops.training import train_config
 
     train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
     return config, theirs
@@ -64,8 +66,8 @@ def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
 
 def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
-    from strobe.studies.training import ranks
-    from strobe.studies.training.train import STEP, WatchOptions, train
+    from strobe.studies.train import ranks
+    from strobe.studies.train.run import STEP, WatchOptions, train
 
     profiler = _Profiler(config.python_profile) if config.python_profile else None
     options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
@@ -100,7 +102,7 @@ class _Profiler:
     """Run a training under a profiler of Python, and keep its profile even if the training fails."""
 
     def __init__(self, tool: str) -> None:
-        from strobe.studies.profilers.python_profile import require_tool
+        from strobe.studies.shared.python_profile import require_tool
 
         require_tool(tool)
         self.tool: Any = tool
@@ -108,7 +110,7 @@ class _Profiler:
         self._rows: list[Any] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
-        from strobe.studies.profilers.python_profile import profiled
+        from strobe.studies.shared.python_profile import profiled
 
         failed: list[BaseException] = []
 
@@ -124,7 +126,7 @@ class _Profiler:
             raise failed[0]
 
     def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
-        from strobe.studies.profilers.python_profile import of_run
+        from strobe.studies.shared.python_profile import of_run
 
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 

@@ -44,6 +44,8 @@ REFUSED = {
 
 @dataclass
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
+    """Flags of `strobe verify`."""
+
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
@@ -67,8 +69,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     check_recipe(flags, config.recipe, ["inference"])
     try:
         guard = Guards.parse(config.guard)
-        if guard.said is not None:
-            guard.said.require_figures("actions")
+        if guard.requested is not None:
+            guard.requested.require_figures("actions")
     except UserError as error:
         raise UserError(f"--guard={error}") from None
     if guard.success_drop is not None:

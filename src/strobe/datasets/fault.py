@@ -27,7 +27,7 @@ class Fault:
     stops: bool = True
 
 
-class Broken(Exception):
+class DatasetError(Exception):
     """A fault that makes all further checks impossible."""
 
     def __init__(self, fault: Fault) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from strobe.datasets import recording, tables, videos
-from strobe.datasets.fault import Broken, Fault, merge, sentence
+from strobe.datasets.fault import DatasetError, Fault, merge, sentence
 from strobe.errors import UserError
 from strobe.lerobot.refusals import first_line, ran_out
 
@@ -51,7 +51,7 @@ def look(
         faults += videos.videos(dataset, tolerance_s, until)
         if decode and not any(fault.stops for fault in faults):
             faults += videos.undecodable(dataset, tolerance_s, until)
-    except Broken as error:
+    except DatasetError as error:
         faults.append(error.fault)
     except Exception:  # LeRobot may still read it, and else reports the error itself
         LOG.debug("the dataset at %s could not be looked at", where, exc_info=True)

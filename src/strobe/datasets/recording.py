@@ -13,7 +13,7 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet as parquet
 
-from strobe.datasets.fault import Broken, Fault
+from strobe.datasets.fault import DatasetError, Fault
 from strobe.errors import in_a_line
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
@@ -44,10 +44,12 @@ class Recording:
 
     @property
     def fps(self) -> float:
+        """Frames in a second."""
         return float(self.info["fps"])
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
+        """Name → shape, dtype and names of the dimensions, as ``meta/info.json`` has them."""
         return self.info["features"]
 
     @property
@@ -84,12 +86,12 @@ def read(root: Path, named: str = "", chosen: Sequence[int] | None = None) -> Re
     """Read a dataset's ``meta/``.
 
     Raises:
-        Broken: a file is missing, cannot be read, or has content that makes reading impossible.
+        DatasetError: a file is missing, cannot be read, or has content that makes reading impossible.
     """
     info = _info(root, named)
     episodes = _episodes(root, named, info)
     if chosen is not None and (missing := [episode for episode in chosen if episode not in episodes]):
-        raise Broken(Fault("chosen", f"it has no episode {missing[0]}, only 0 to {max(episodes, default=0)}"))
+        raise DatasetError(Fault("chosen", f"it has no episode {missing[0]}, only 0 to {max(episodes, default=0)}"))
     tasks = len(_table(root, named, root / TASKS)) if info.get("total_tasks", 0) else 0
     return Recording(root, named, info, episodes, list(episodes if chosen is None else chosen), tasks)
 
@@ -98,17 +100,17 @@ def rows(root: Path, named: str, file: Path, columns: Sequence[str] | None = Non
     """Read a parquet file.
 
     Raises:
-        Broken: it cannot be read.
+        DatasetError: it cannot be read.
     """
     shown = str(file.relative_to(root))
     try:
         return parquet.read_table(file, columns=list(columns) if columns is not None else None)
     except FileNotFoundError:
-        raise Broken(Fault("file", f"{shown} is missing", how_to_restore(root, named, shown))) from None
+        raise DatasetError(Fault("file", f"{shown} is missing", how_to_restore(root, named, shown))) from None
     except (OSError, pyarrow.ArrowException) as error:
         # Arrow names the file once more, with its whole path.
         reason = in_a_line(error, 300).replace(f"Could not open Parquet input source '{file}': ", "")
-        raise Broken(
+        raise DatasetError(
             Fault("file", f"{shown} cannot be read ({reason[:120].rstrip('.')})", how_to_restore(root, named, shown))
         ) from None
 
@@ -122,21 +124,21 @@ def _info(root: Path, named: str) -> dict[str, Any]:
     try:
         info = json.loads((root / INFO).read_text())
     except FileNotFoundError:
-        raise Broken(Fault("info", f"{INFO} is missing", repair)) from None
+        raise DatasetError(Fault("info", f"{INFO} is missing", repair)) from None
     except (OSError, ValueError) as error:
-        raise Broken(Fault("info", f"{INFO} cannot be read ({in_a_line(error, 120)})", repair)) from None
+        raise DatasetError(Fault("info", f"{INFO} cannot be read ({in_a_line(error, 120)})", repair)) from None
     lacking = [key for key in _NEEDED if key not in info] if isinstance(info, dict) else list(_NEEDED)
     if lacking:
-        raise Broken(Fault("info", f"{INFO} has no '{lacking[0]}'", repair))
+        raise DatasetError(Fault("info", f"{INFO} has no '{lacking[0]}'", repair))
     version = str(info["codebase_version"])
     if not version.startswith(FORMAT):
         convert = "python -m lerobot.scripts.convert_dataset_v21_to_v30"
         how = f"convert it: {convert} --repo-id={named or 'OWNER/NAME'} --root={root} --push-to-hub=false"
-        raise Broken(Fault("info", f"it is in LeRobot's format {version}, and LeRobot reads {FORMAT}", how))
+        raise DatasetError(Fault("info", f"it is in LeRobot's format {version}, and LeRobot reads {FORMAT}", how))
     if not isinstance(info["fps"], int | float) or not info["fps"] > 0:
-        raise Broken(Fault("info", f"{INFO} says {info['fps']} frames per second", "correct 'fps' in it"))
+        raise DatasetError(Fault("info", f"{INFO} says {info['fps']} frames per second", "correct 'fps' in it"))
     if not isinstance(info["features"], dict) or not info["features"]:
-        raise Broken(Fault("info", f"{INFO} names no features", repair))
+        raise DatasetError(Fault("info", f"{INFO} names no features", repair))
     return info
 
 
@@ -144,7 +146,7 @@ def _episodes(root: Path, named: str, info: dict[str, Any]) -> dict[int, dict[st
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
         repair = how_to_restore(root, named, EPISODES)
-        raise Broken(Fault("episodes", f"there is no parquet file in {EPISODES}", repair))
+        raise DatasetError(Fault("episodes", f"there is no parquet file in {EPISODES}", repair))
     parts = []
     for file in files:
         # The statistics of each episode are most of the file.
@@ -156,11 +158,13 @@ def _episodes(root: Path, named: str, info: dict[str, Any]) -> dict[int, dict[st
     columns = [*_OF_AN_EPISODE, *(f"videos/{name}/{what}" for name in videos for what in (
         "chunk_index", "file_index", "from_timestamp", "to_timestamp"))]  # fmt: skip
     if lacking := [name for name in columns if name not in table]:
-        raise Broken(Fault("episodes", f"{shown} has no column '{lacking[0]}'", how_to_restore(root, named, shown)))
+        raise DatasetError(
+            Fault("episodes", f"{shown} has no column '{lacking[0]}'", how_to_restore(root, named, shown))
+        )
     table = table.sort_values("episode_index")
     total = int(info.get("total_episodes", 0))
     if not np.array_equal(table["episode_index"], np.arange(total)):
-        raise Broken(
+        raise DatasetError(
             Fault(
                 "episodes",
                 f"{INFO} counts {total:,} episodes, and {EPISODES} lists {len(table):,}",

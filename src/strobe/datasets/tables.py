@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from strobe.datasets.fault import Broken, Fault, distance, in_words
+from strobe.datasets.fault import DatasetError, Fault, distance, in_words
 from strobe.datasets.recording import INFO, STATS, TASKS, Recording, rows
 
 _NUMBERS = ("float16", "float32", "float64")
@@ -78,7 +78,7 @@ def _file(recording: Recording, file: str, episodes: list[int], until: float) ->
     try:
         # Of single images and texts only the columns' names are checked: they can be large.
         table = rows(recording.root, recording.named, path, None if not path.is_file() else _light(path, features))
-    except Broken as error:
+    except DatasetError as error:
         missing = not path.is_file()
         what = error.fault.what.replace(file, f"{file} ({in_words(episodes)})", 1) if episodes else error.fault.what
         yield Fault(f"data {file}", what, error.fault.repair, tuple(episodes) if missing else ())

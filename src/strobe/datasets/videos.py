@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.datasets.fault import Broken, Fault, distance
+from strobe.datasets.fault import DatasetError, Fault, distance
 from strobe.datasets.recording import INFO, Recording
 from strobe.errors import in_a_line
 
@@ -54,7 +54,7 @@ def _file(recording: Recording, camera: str, file: str, episodes: list[int], tol
         if faults or not len(video.times):
             video = _read(recording, file, episodes, indexed=True)
             faults = list(_frames(recording, camera, file, video, episodes, tolerance_s))
-    except Broken as error:
+    except DatasetError as error:
         yield error.fault
         return
     shape = recording.features[camera].get("shape") or []
@@ -166,17 +166,17 @@ def _read(recording: Recording, file: str, episodes: list[int], *, indexed: bool
     """Read the file's header, or with ``indexed`` the time of each of its frames.
 
     Raises:
-        Broken: the file is missing, or is not a video.
+        DatasetError: the file is missing, or is not a video.
     """
     import av
 
     path = recording.root / file
     if not path.is_file():
-        raise Broken(Fault(f"video {file}", f"{file} is missing", recording.restore(file), tuple(episodes)))
+        raise DatasetError(Fault(f"video {file}", f"{file} is missing", recording.restore(file), tuple(episodes)))
     size_bytes, expected_bytes = path.stat().st_size, _expected_bytes(path)
     if size_bytes < expected_bytes:
         what = f"{file} is cut off: it has {size_bytes:,} bytes of {expected_bytes:,}"
-        raise Broken(Fault(f"video {file}", what, recording.restore(file), tuple(episodes)))
+        raise DatasetError(Fault(f"video {file}", what, recording.restore(file), tuple(episodes)))
     try:
         with closing(av.open(str(path))) as container:
             stream: Any = container.streams.video[0]
@@ -190,7 +190,7 @@ def _read(recording: Recording, file: str, episodes: list[int], *, indexed: bool
     except (av.FFmpegError, IndexError) as error:
         reason = in_a_line(_reason(error, path), 120)
         what = f"{file} is not a readable video ({reason}; {size_bytes:,} bytes)"
-        raise Broken(Fault(f"video {file}", what, recording.restore(file), tuple(episodes))) from None
+        raise DatasetError(Fault(f"video {file}", what, recording.restore(file), tuple(episodes))) from None
 
 
 def _expected_bytes(path: Path) -> int:

@@ -20,7 +20,7 @@ from strobe.policies.families.registry import predict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, CallFailed, Sameness, affordable
+from strobe.sameness.check import FEWEST, PolicyCallError, Sameness, affordable
 from strobe.sameness.visits import Visit, plan
 from strobe.treatments import recipe as recipes
 from strobe.treatments.treated import Treated
@@ -83,9 +83,9 @@ class Applied:
         if any(treatment.changes_execution for treatment in self.treatments):
             (untouched,), (treated,) = in_common([untouched], [treated])
         if untouched.shape != treated.shape:
-            apart = f"a chunk of {tuple(treated.shape)}, and {tuple(untouched.shape)} without the treatments"
-            unlike = Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=apart)
-            return unlike, Judgement("broken", apart)
+            difference = f"a chunk of {tuple(treated.shape)}, and {tuple(untouched.shape)} without the treatments"
+            unlike = Agreement(cosine=0, largest_error=0, mean_error=0, observations=1, note=difference)
+            return unlike, Judgement("broken", difference)
         if self._post is None:
             # The processors together: one that makes actions absolute reads the state that the other has seen.
             loaded = self.subject.loaded
@@ -94,8 +94,10 @@ class Applied:
         rows = range(len(before))
         calls = [call if len(rows) == 1 else f"{call}, environment {row + 1}" for row in rows]
         executed = self.subject.executed
-        found = agree([before[r] for r in rows], [after[r] for r in rows], self.scale, executed=executed, calls=calls)
-        return found, self.guard.judge(found, self.reordered)
+        agreement = agree(
+            [before[r] for r in rows], [after[r] for r in rows], self.scale, executed=executed, calls=calls
+        )
+        return agreement, self.guard.judge(agreement, self.reordered)
 
 
 def put_on(
@@ -113,7 +115,7 @@ def put_on(
 
     Args:
         check: run it and the untouched policy on several observations and hold the recipe's guard.
-        twin: keep the untouched policy beside it. What a comparison needs is then measured without ``check`` too.
+        twin: keep a copy of the untouched policy. What a comparison needs is then measured without ``check`` too.
         seconds: that the check takes, about; `SECONDS` where it is None.
 
     Raises:
@@ -121,10 +123,10 @@ def put_on(
     """
     treatments = recipes.treatments_of(recipe, name)
     guard = recipes.guard_of(recipe, [treatment.effect for treatment in treatments])
-    told = recipes.differences(recipe, name)
+    notes = recipes.differences(recipe, name)
     if guard.blind and check:
-        told.append(f"{name} is held to {guard}: {guard.blind}")
-    for line in told:
+        notes.append(f"{name} is held to {guard}: {guard.blind}")
+    for line in notes:
         warnings.warn(line, stacklevel=3)
     variant = Variant(name, treatments)
     if not check and not twin:
@@ -155,26 +157,26 @@ def _checked(
     subject.policy.reset()
     treated = Treated(subject, variant)
     try:
-        found = Applied(subject, recipe, name, treatments, treated, guard, scale, reordered, twin=copy_of)
+        applied = Applied(subject, recipe, name, treatments, treated, guard, scale, reordered, twin=copy_of)
         if check:
-            found.agreement = _agreement(same, variant, visits)
-            judged = guard.judge(found.agreement, reordered)
+            applied.agreement = _agreement(same, variant, visits)
+            judged = guard.judge(applied.agreement, reordered)
             if judged.outcome != "held":
                 fault = "not the policy that the recipe promises" if judged.broken else "its guard was not judged"
                 raise UserError(
-                    f"{name}: {fault}: {judged.words} ({in_words(found.agreement)}; "
-                    f"{found.agreement.how}), and it demands {guard}; with check=False it is loaded all the same"
+                    f"{name}: {fault}: {judged.words} ({in_words(applied.agreement)}; "
+                    f"{applied.agreement.how}), and it demands {guard}; with check=False it is loaded all the same"
                 )
         if copy_of is not None and call is not None and expected is not None:
-            _require_untouched(found, copy_of.predict(call), expected)
+            _require_untouched(applied, copy_of.predict(call), expected)
     except BaseException:
         treated.off()
         raise
-    return found
+    return applied
 
 
 def _time(subject: PolicySubject) -> float:
-    """Seconds of one untouched chunk: of the second, where the first was short."""
+    """Return the seconds of one untouched chunk: of the second, where the first was short."""
     taken = 0.0
     for _ in range(2):
         began = time.perf_counter()
@@ -187,7 +189,7 @@ def _time(subject: PolicySubject) -> float:
 
 def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
     """Return the calls of the check, without those that put the treatments on for one call: here these stay on."""
-    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.apart]
+    visits = [visit for visit in plan(same.count, rtc=same.rtc) if not visit.isolated]
     if chunk_s < SLOW:
         return visits
     guided = [at for at, visit in enumerate(visits) if visit.rtc][:1]
@@ -197,12 +199,12 @@ def _visits(same: Sameness, chunk_s: float) -> list[Visit]:
 def _agreement(same: Sameness, variant: Variant, visits: Sequence[Visit]) -> Agreement:
     try:
         return same.check(variant, visits, on_already=True)
-    except CallFailed as error:
+    except PolicyCallError as error:
         raise UserError(f"{variant.name}: {error}") from error
 
 
 def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
-    """A call of the untouched policy and its chunk, as the policy gave it."""
+    """Return a call of the untouched policy and its chunk, as the policy gave it."""
     policy: Any = subject.policy
     policy.reset()
     batch = subject.training.laid_out(subject.loaded.preprocessor(subject.observation(0)))
@@ -213,17 +215,17 @@ def _one_call(subject: PolicySubject) -> tuple[Call, Tensor]:
 
 
 def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
-    """Raises UserError where the copy, beside the treated policy, is not what the untouched policy was."""
-    found, _ = applied.compare(expected, own, "the copy")
-    moved = found.rms if found.rms is not None else 1 - found.cosine
-    if found.not_finite or moved > _LIKE_ITSELF:
+    """Raise UserError unless the copy acts as the untouched policy did."""
+    agreement, _ = applied.compare(expected, own, "the copy")
+    moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
+    if agreement.not_finite or moved > _LIKE_ITSELF:
         raise UserError(
             f"{applied.name}: it cannot be watched: the copy of the untouched policy to compare with acts otherwise "
-            f"({in_words(found)}); load it without watch"
+            f"({in_words(agreement)}); load it without watch"
         )
 
 
 def device_of(policy: torch.nn.Module) -> torch.device:
-    """The device that the policy's weights are on."""
+    """Return the device that the policy's weights are on."""
     first = next(iter(policy.parameters()), None)
     return torch.device("cpu") if first is None else first.device

@@ -38,7 +38,7 @@ _LAST = 10.0  # seconds that the end of the program waits for a chunk that is be
 
 
 def require_share(share: float) -> None:
-    """Raises UserError unless ``share`` is one of the chunks that can be watched."""
+    """Raise UserError unless ``share`` is one of the chunks that can be watched."""
     if not 0 < share <= 1:
         raise UserError(f"watch={share:g}: it is a share of the chunks, over 0 and up to 1, such as 0.01")
 
@@ -141,10 +141,10 @@ class Watch:
             twin.policy.to(call.device)
         untouched = twin.predict(call)
         with call.modes():
-            found, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
+            agreement, judged = self._applied.compare(untouched, chunk, f"chunk {number}")
         self.checked += 1
-        if self.worst is None or _moved(found) > _moved(self.worst):
-            self.worst = found
+        if self.worst is None or _moved(agreement) > _moved(self.worst):
+            self.worst = agreement
         applied = self._applied
         if judged.unjudged and not self.failed:
             self.failed = f"{applied.name} is watched no longer: chunk {number} was not judged: {judged.unjudged}"
@@ -152,7 +152,7 @@ class Watch:
         if judged.broken and not self.broken:
             self.fallen_back = (
                 f"{applied.name} on {applied.subject.info.kind} is taken off: chunk {number} breaks its guard: "
-                f"{judged.broken} ({in_words(found)}); the untouched policy runs from the next chunk on"
+                f"{judged.broken} ({in_words(agreement)}); the untouched policy runs from the next chunk on"
             )
             self.broken = judged.broken  # what the program's thread looks at: last
             _tell(self.fallen_back)
@@ -198,7 +198,7 @@ class Outermost:
             now = self._around
             return self.inner(*args, **kwargs) if now is None else now(*args, **kwargs)
 
-        # LeRobot asks the signature whether the policy takes what Real-Time Chunking hands over.
+        # LeRobot reads in the signature whether the policy takes what Real-Time Chunking hands over.
         predict_action_chunk.__signature__ = inspect.signature(getattr(type(policy), METHOD).__get__(policy))  # type: ignore[attr-defined]
         self._made = predict_action_chunk
         vars(policy)[METHOD] = predict_action_chunk

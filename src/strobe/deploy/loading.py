@@ -64,15 +64,15 @@ def load_policy(
         check: compare chunks with the untouched policy's, with the same noise, and hold them against the recipe's
             guard: on several synthetic observations and prompts, on returning to one, and under Real-Time Chunking
             where the policy has it. It takes about ten seconds, longer where a chunk takes seconds, and the time of
-            compiling where that is asked for.
+            compiling, if the recipe compiles.
         watch: share of the chunks that the untouched policy computes again while the robot moves, 0 to 1; 0.01 is one
             in a hundred. That is done on a thread of its own, which competes with the program for cores. At the first
             chunk that breaks the guard the policy goes back to the untouched one, with a warning. The price is that the
-            untouched weights are kept in memory beside those of the recipe's precision; and a sampled call takes the
+            untouched weights are kept in memory besides those of the recipe's precision; and a sampled call takes the
             time of copying its observation.
 
     Raises:
-        UserError: the checkpoint or the recipe cannot be had, the recipe is for another type of policy, a rung does
+        UserError: the checkpoint or the recipe is not available, the recipe is for another type of policy, a rung does
             not fit (which one, and why), or the check falls short of the guard.
     """
     if watch:
@@ -85,12 +85,12 @@ def load_policy(
     fed = replace(inputs.synthetic(config, count=1), kind="to come")
     tiny = named is not None and named[0].size == "tiny"
     loaded = lerobot_policies.load(config, fed, size="tiny" if tiny else "full")
-    found = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
+    result = Loaded(loaded.policy, loaded.preprocessor, loaded.postprocessor)
     if named is not None:
         applied = put_on(PolicySubject(loaded, fed), *named, check=check, twin=bool(watch))
-        found.agreement, found._applied = applied.agreement, applied
-        found.watch = _watched(applied, watch)
-    return found
+        result.agreement, result._applied = applied.agreement, applied
+        result.watch = _watched(applied, watch)
+    return result
 
 
 def watch(loaded: Loaded, share: float) -> Watch:

@@ -1,6 +1,6 @@
 """A recipe on trial: held against the untouched policy on the first observation that the program really gives.
 
-For programs that load a policy themselves and never asked for Strobe, such as LeRobot's commands with our plug-in.
+For programs that load a policy themselves and do not use Strobe, such as LeRobot's commands with our plug-in.
 Nothing that is wrong with a recipe may stop the robot: the policy then runs as it is, and one line of the log says why.
 """
 
@@ -20,7 +20,7 @@ from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
 from strobe.deploy.twin import Call, copied
-from strobe.devices import random_state
+from strobe.devices.accelerators import generator_states, set_generators
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
@@ -46,12 +46,12 @@ def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: flo
     """
     name = Path(recipe).name
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always", UserWarning)
             made, name = read(recipe)
             again = partial(carry, policy, path, made, name, twin=True)
             applied = again(seconds=SECONDS)
-        notes = [str(one.message) for one in said if str(one.message).startswith(f"{name} ")]
+        notes = [str(warning.message) for warning in warned if str(warning.message).startswith(f"{name} ")]
         return Trial(applied, again, watch, notes)
     except Exception as error:
         not_used(name, error if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
@@ -61,7 +61,7 @@ def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: flo
 class Trial:
     """The treated policy until its first observation has been seen, and its first call with Real-Time Chunking.
 
-    On these the untouched policy is asked as well, with the same noise: the program waits for both. The generators are
+    On these the untouched policy runs as well, with the same noise: the program waits for both. The generators are
     left as if the untouched policy alone had been called.
 
     Args:
@@ -108,18 +108,18 @@ class Trial:
         twin = self.applied.twin
         assert twin is not None
         chunk = self._wrapper.inner(*args, **kwargs)
-        random_state.set_states(dict(call.noise))
+        set_generators(dict(call.noise))
         untouched = twin.predict(call, own_noise=False)
-        after = random_state.states(call.device)
+        after = generator_states(call.device)
         with call.modes():
-            found, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
-        random_state.set_states(after)
-        self.agreement = found
+            agreement, judged = self.applied.compare(untouched, chunk, "first observation" if not self._seen else "RTC")
+        set_generators(after)
+        self.agreement = agreement
         if judged.outcome == "held":
             return chunk, ""
         where = "the first observation" if not self._seen else "the first call with Real-Time Chunking"
         words = judged.broken or f"its guard was not judged: {judged.unjudged}"
-        return chunk, f"on {where} {words} ({in_words(found)}), and it demands {self.applied.guard}"
+        return chunk, f"on {where} {words} ({in_words(agreement)}), and it demands {self.applied.guard}"
 
     def _move(self, call: Call) -> None:
         """Put the treatments on again, on the device that the program has moved the policy to."""
@@ -142,7 +142,7 @@ class Trial:
         self._wrapper.off(treatments=True)
         not_used(self.applied.name, why)
         vars(self._policy).update(call.state)
-        random_state.set_states(dict(call.noise))
+        set_generators(dict(call.noise))
         self.applied.twin = None
         return self._wrapper.inner(*copied(call.args), **copied(call.kwargs))
 

@@ -1,4 +1,4 @@
-"""The untouched policy beside the treated one: a copy of its modules whose weights lie in the same memory.
+"""The untouched policy, to compare the treated one with: a copy of its modules whose weights lie in the same memory.
 
 Treatments swap weights or methods on the policy's own objects, which the copy does not share; so it stays what the
 policy was when the copy was made, and costs next to no memory for as long as the policy's own weights are kept anyway.
@@ -20,9 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.devices import random_state
-from strobe.devices.random_state import put_back
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import generator_states, generators_restored, numbered
 from strobe.errors import UserError, in_a_line
 from strobe.treatments.flow.rtc import switch
 
@@ -58,7 +56,7 @@ class Call:
             state=copied_state(policy),
             rtc=copy.deepcopy(getattr(policy.config, "rtc_config", None)),
             guided=getattr(policy, "rtc_processor", None) is not None,
-            noise=random_state.states(device),
+            noise=generator_states(device),
             device=device,
             inference=torch.is_inference_mode_enabled(),
             autocast=torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
@@ -134,8 +132,8 @@ def _drop_replaced_methods(module: nn.Module) -> None:
 
 # Noise of one's own: random numbers of this thread from generators that nothing else draws from.
 #
-# torch's generators belong to the whole process. A policy that is run beside another one would take numbers from it,
-# and the program's next action would be another.
+# torch's generators belong to the whole process. A policy that runs at the same time as another would take numbers from
+# it, and the program's next action would be another.
 
 # Operators that older versions of torch give no generator: what fills an empty tensor to the same bits.
 _FILLED = {"aten::randn_like": "normal_", "aten::rand_like": "uniform_"}
@@ -147,8 +145,8 @@ class OwnNoise(TorchDispatchMode):
     The numbers are those that the process's generators would give from there.
 
     Args:
-        states: name of a device → state of its generator (`strobe.devices.random_state.states`). A device that is not
-            among them draws from the process's generator.
+        states: name of a device → state of its generator (`generator_states`). A device that is not among them
+            draws from the process's generator.
     """
 
     def __init__(self, states: Mapping[str, Tensor]) -> None:
@@ -233,7 +231,7 @@ def copied(value: Any) -> Any:
     if isinstance(value, deque):
         return deque(map(copied, value), value.maxlen)
     if isinstance(value, dict):
-        return {key: copied(one) for key, one in value.items()}
+        return {key: copied(entry) for key, entry in value.items()}
     if type(value) in (list, tuple, set):
         return type(value)(map(copied, value))
     return value
@@ -246,15 +244,15 @@ def state_of(policy: nn.Module) -> dict[str, Any]:
 
 def copied_state(policy: nn.Module) -> dict[str, Any]:
     """Return a copy of `state_of`."""
-    found = {}
+    copies = {}
     for name, value in state_of(policy).items():
         if _own_object(policy, value):
             other = copy.copy(value)
-            vars(other).update({key: copied(one) for key, one in vars(value).items()})
-            found[name] = other
+            vars(other).update({key: copied(entry) for key, entry in vars(value).items()})
+            copies[name] = other
         else:
-            found[name] = copied(value)
-    return found
+            copies[name] = copied(value)
+    return copies
 
 
 def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
@@ -264,7 +262,7 @@ def _is_state(policy: nn.Module, name: str, value: Any) -> bool:
 
 
 def _own_object(policy: nn.Module, value: Any) -> bool:
-    """Whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
+    """Return whether ``value`` is of a class of the policy's own package, such as ACT's ensemble over time."""
     if isinstance(value, nn.Module | Tensor) or callable(value) or not hasattr(value, "__dict__"):
         return False
     return type(value).__module__.rpartition(".")[0] == type(policy).__module__.rpartition(".")[0]
@@ -277,7 +275,7 @@ def unchanged(policy: nn.Module, device: torch.device) -> Iterator[None]:
     before, working = state_of(policy), copied_state(policy)
     vars(policy).update(working)
     try:
-        with put_back(device):
+        with generators_restored(device):
             yield
     finally:
         for name in set(state_of(policy)) - set(before):

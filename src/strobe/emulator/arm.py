@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from strobe.emulator import calibration as cal
 from strobe.emulator import faults as f
-from strobe.emulator.state import ArmState
+from strobe.emulator.bus import ArmState
 from strobe.errors import UserError
 
 _START_S = 30.0
@@ -25,7 +25,7 @@ _REPLY_S = 10.0
 _END_S = 5.0
 
 
-class ArmEnded(RuntimeError):
+class ArmEndedError(RuntimeError):
     """The process of an emulated arm has ended, or does not answer."""
 
 
@@ -130,20 +130,20 @@ class EmulatedArm:
 
     def _ask(self, request: Mapping[str, Any], key: str, wait_s: float = _REPLY_S) -> Any:
         if self._process is None or self._process.stdin is None:
-            raise ArmEnded("the emulated arm has not been started, or has ended")
+            raise ArmEndedError("the emulated arm has not been started, or has ended")
         with self._lock:
             try:
                 self._process.stdin.write(json.dumps(request).encode() + b"\n")
             except OSError:
-                raise ArmEnded("the emulated arm's process has ended") from None
+                raise ArmEndedError("the emulated arm's process has ended") from None
             reply = self._line(self._process, wait_s)
         if reply is None:
-            raise ArmEnded("the emulated arm's process has ended or does not answer")
+            raise ArmEndedError("the emulated arm's process has ended or does not answer")
         if "error" in reply:
             raise UserError(reply["error"])
         if "ended" in reply:
             self.ended = ArmState.from_content(reply["ended"])
-            raise ArmEnded("the emulated arm's process has ended")
+            raise ArmEndedError("the emulated arm's process has ended")
         return reply[key]
 
     def _line(self, process: subprocess.Popen[bytes], wait_s: float) -> dict[str, Any] | None:

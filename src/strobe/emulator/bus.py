@@ -1,21 +1,90 @@
 """Servos on one serial bus: requests in, answers out, each with the time at which the host gets it.
 
-Knows no terminal and reads no clock. Assumed: servos that are missing do not delay the others in a sync read, and the
-host does not talk while a servo answers.
+`Brand` says which protocol and models a maker has; `ArmState` is what a bus reports. Knows no terminal and reads no
+clock. Assumed: servos that are missing do not delay the others in a sync read, and the host does not talk while a servo
+answers.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from strobe.emulator import faults as f
-from strobe.emulator.brands import brand_of
 from strobe.emulator.calibration import Calibration
-from strobe.emulator.servo import Servo
-from strobe.emulator.state import ArmState, ServoState
+from strobe.emulator.dynamixel import X_SERIES, Dynamixel
+from strobe.emulator.feetech import STS3215, Feetech
+from strobe.emulator.servo import Model, Servo
 from strobe.emulator.wire import Packet, Request, Wire
+
+
+@dataclass(frozen=True)
+class Brand:
+    """A maker: ``models`` by LeRobot's names, the largest homing ``offset``, the ``sdk`` of LeRobot's driver."""
+
+    wire: Wire
+    models: Mapping[str, Model]
+    offset: int
+    sdk: str
+
+
+BRANDS = {
+    "feetech": Brand(Feetech(), {"sts3215": STS3215}, offset=2047, sdk="scservo_sdk"),  # the register's sign is bit 11
+    "dynamixel": Brand(Dynamixel(), X_SERIES, offset=1_044_479, sdk="dynamixel_sdk"),
+}
+
+
+def brand_of(model: str) -> Brand:
+    """Return the brand that makes ``model``. Raises ValueError for a servo that none makes."""
+    for brand in BRANDS.values():
+        if model in brand.models:
+            return brand
+    raise ValueError(f"no servo '{model}' can be emulated")
+
+
+@dataclass(frozen=True)
+class ServoState:
+    """Registers of one servo. Positions are counts, less the homing offset."""
+
+    torque: bool
+    lock: bool
+    goal: int
+    present: int
+    temperature: int  # °C
+
+
+@dataclass(frozen=True)
+class ArmState:
+    """Servos by id at ``time_s`` of the monotonic clock, and counts since the start.
+
+    ``packets`` counts requests by instruction, ``corrupt`` those with a wrong checksum, ``noise`` bytes in no packet,
+    ``struck`` the requests that planted faults struck, by the fault's name.
+    """
+
+    time_s: float
+    servos: dict[int, ServoState]
+    packets: dict[str, int]
+    corrupt: int = 0
+    noise: int = 0
+    struck: Mapping[str, int] | None = None
+
+    @property
+    def holding(self) -> list[int]:
+        """Ids of the servos whose torque is on."""
+        return [id for id, servo in sorted(self.servos.items()) if servo.torque]
+
+    def content(self) -> dict[str, Any]:
+        """Return the state as plain data, for `from_content`."""
+        return asdict(self)
+
+    @staticmethod
+    def from_content(content: Mapping[str, Any]) -> ArmState:
+        """Return the state that `content` gave, also after JSON."""
+        servos = {int(id): ServoState(**registers) for id, registers in content["servos"].items()}
+        return ArmState(**{**content, "servos": servos})
+
 
 USB_FRAME_S = 1e-3  # a full-speed adapter hands on together what came within one frame
 _BITS = 10  # of a byte on the wire: eight, start and stop
@@ -26,11 +95,13 @@ _Answer = tuple[int, Servo, int, bytes]  # id, servo, error, data: a new id coun
 
 
 class Delivery(NamedTuple):
+    """Bytes for the host, and the second of the monotonic clock at which it gets them."""
+
     due_s: float
     data: bytes
 
 
-class PortGone(Exception):
+class UnpluggedError(Exception):
     """The adapter left the host."""
 
 
@@ -61,7 +132,7 @@ class Bus:
         self._last_due = 0.0
 
     def receive(self, data: bytes, now: float) -> list[Delivery]:
-        """Return answers to the requests that ``data`` completes. Raises PortGone if a fault unplugs the adapter."""
+        """Return answers to the requests that ``data`` completes. Raises UnpluggedError if a fault says so."""
         return [each for packet in self._parser.feed(data) for each in self._obey(packet, now)]
 
     def plant(self, fault: f.Fault) -> None:
@@ -112,7 +183,7 @@ class Bus:
         addressed = [id for id in ids if id in self.servos]
         met = self.faults.strike(request.kind, addressed)
         if any(isinstance(fault, f.Unplugged) for fault in met):
-            raise PortGone
+            raise UnpluggedError
         dead = {id for id in addressed for fault in met if isinstance(fault, f.Dead) and fault.touches(id)}
         alive = [id for id in addressed if id not in dead]
         for id in alive:

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from strobe.emulator.register import TURN
 from strobe.errors import UserError, in_words
 
+TURN = 4096  # counts of one turn
 _LAST_ID = 253
 
 

@@ -1,8 +1,9 @@
 """The process of an emulated arm: ``python -m strobe.emulator.served``, started by `strobe.emulator.arm`.
 
-It has a process of its own because a driver spins while it waits for an answer, and would starve a thread. The first
-line on stdin says what to emulate; each further line is a request. Each is answered by one line on stdout, all in JSON.
-On a request to end, or when the parent has ended, it closes the port and reports the arm's last state.
+It has a process of its own because a driver spins while it waits for an answer, and would starve a thread. Its servos
+answer on a pseudo-terminal that passes for a serial port (`Terminal`). The first line on stdin says what to emulate;
+each further line is a request. Each is answered by one line on stdout, all in JSON. On a request to end, or when the
+parent has ended, it closes the port and reports the arm's last state.
 """
 
 from __future__ import annotations
@@ -13,19 +14,93 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import time
+import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 from strobe.emulator import calibration, faults
-from strobe.emulator.brands import brand_of
-from strobe.emulator.bus import Bus, Delivery, PortGone, bus_of
+from strobe.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
 from strobe.emulator.servo import swing
-from strobe.emulator.terminal import Terminal
 from strobe.emulator.wire import Packet
 from strobe.errors import UserError, in_words
+
+
+class Terminal:
+    """The servos' end of a pseudo-terminal. ``port`` is the path that a driver opens.
+
+    The driver's end is raw from the start, because a driver may set only some of the modes. It stays open here too:
+    otherwise the servos' end would fail when a driver leaves. Without ``link``, one is made in a temporary folder.
+
+    Raises UserError if the link cannot be made, or if something else has its name.
+    """
+
+    def __init__(self, link: Path | None = None) -> None:
+        self.fd, self._driver = os.openpty()
+        self._folder: Path | None = None
+        self.link: Path | None = None
+        try:
+            tty.setraw(self._driver)
+            os.set_blocking(self.fd, False)
+            self._target = os.ttyname(self._driver)
+            if link is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="strobe-arm-"))
+                link = self._folder / "port"
+            self._make(link)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def port(self) -> str:
+        """The path that a driver opens."""
+        return str(self.link)
+
+    def read(self) -> bytes:
+        """Return the bytes that the driver has sent; b"" if there are none."""
+        try:
+            return os.read(self.fd, 4096)
+        except BlockingIOError:
+            return b""
+
+    def write(self, data: bytes) -> None:
+        """Send ``data`` to the driver. Bytes beyond its buffer are lost, as on a real port."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self.fd, data)
+
+    def hang_up(self) -> None:
+        """End the connection as a pulled plug does: reading and writing fail from now on."""
+        for fd in (self.fd, self._driver):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    def close(self) -> None:
+        """Hang up and remove the link. Another arm's link of that name stays."""
+        self.hang_up()
+        if self.link:
+            with contextlib.suppress(OSError):
+                if os.readlink(self.link) == self._target:
+                    self.link.unlink()
+            self.link = None
+        if self._folder:
+            with contextlib.suppress(OSError):
+                self._folder.rmdir()
+
+    def _make(self, link: Path) -> None:
+        link = link.absolute()
+        try:
+            if link.is_symlink():
+                link.unlink()  # of an arm that was killed
+            link.symlink_to(self._target)
+        except FileExistsError:
+            raise UserError(f"{link} is there already, and it is no link to an emulated arm") from None
+        except OSError as error:
+            raise UserError(f"cannot make the port {link}: {in_words(error)}") from None
+        self.link = link
+
 
 _QUIET_S = 0.005  # without a byte for so long, a packet is unfinished
 _LOOK_S = 1.0
@@ -61,7 +136,7 @@ def serve(
                 heard = now
             elif bus.unfinished and now - heard >= _QUIET_S:
                 due += bus.quiet(now)
-        except PortGone:
+        except UnpluggedError:
             plugged = False
             due.clear()
             terminal.hang_up()
@@ -80,6 +155,7 @@ class _End(BaseException):
 
 
 def main() -> int:
+    """Emulate the arm that stdin describes, until the end is requested. Return the exit code."""
     for name in _SIGNALS:
         signal.signal(name, _end)
     with contextlib.suppress(_End):

@@ -80,41 +80,41 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
 def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
     """One convolution over the pixels, before the blocks."""
     for measurement, model, _blocks in _backbones(result):
-        found = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
-        if found is None or found.ms <= MAX_PATCH_EMBEDDING_SHARE * model.ms:
+        embedding = next((f for name in PATCHES if (f := find(measurement, name, inside="model")) is not None), None)
+        if embedding is None or embedding.ms <= MAX_PATCH_EMBEDDING_SHARE * model.ms:
             continue
         yield Finding(
             rule="patch-embedding-slow",
             level="warning",
-            title=f"The {found.name} is {percent(found.ms / model.ms)} of the model",
-            seen=f"{ms(found.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
+            title=f"The {embedding.name} is {percent(embedding.ms / model.ms)} of the model",
+            seen=f"{ms(embedding.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
             f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
             why="It is one convolution with little arithmetic per byte, bound by memory or by a slow algorithm for it.",
             do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
             "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
-            gain=free(measurement, found.share),
-            evidence=_of_model(found, model),
+            gain=free(measurement, embedding.share),
+            evidence=_of_model(embedding, model),
         )
 
 
 def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Attention grows with the square of the tokens, the rest of a block in proportion."""
     for measurement, model, _blocks in _backbones(result):
-        found = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
-        if found is None or found.ms < MAX_ATTENTION_SHARE * model.ms:
+        attention_part = part([c for c in measurement.components if _is_attention(c.path) and not c.other])
+        if attention_part is None or attention_part.ms < MAX_ATTENTION_SHARE * model.ms:
             continue
         tokens = number(backbone.tokens) if (backbone := measurement.traits.backbone) else None
         yield Finding(
             rule="attention-heavy",
             level="warning",
-            title=f"Attention is {percent(found.ms / model.ms)} of the model",
-            seen=f"{ms(found.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'"
+            title=f"Attention is {percent(attention_part.ms / model.ms)} of the model",
+            seen=f"{ms(attention_part.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'"
             f"{f', on {tokens:,.0f} tokens a clip' if tokens else ''}; under {percent(MAX_ATTENTION_SHARE)} is "
             "usual (the guide's number).",
             why="Its cost grows with the square of the tokens, everything else in a block in proportion to them.",
             do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
-            gain=free(measurement, found.share),
-            evidence=_of_model(found, model),
+            gain=free(measurement, attention_part.share),
+            evidence=_of_model(attention_part, model),
         )
 
 
@@ -144,7 +144,9 @@ def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Where frames come from a video file, or where preparing them takes longer than the model: what limits the FPS."""
     for measurement in examined(result, "inference"):
         model = top(measurement, "model")
-        around = [found for name in ("decode", "preprocessing") if (found := top(measurement, name)) is not None]
+        around = [
+            around_part for name in ("decode", "preprocessing") if (around_part := top(measurement, name)) is not None
+        ]
         if model is None or not around:
             continue
         slowest = max([model, *around], key=lambda part: part.ms)
@@ -159,12 +161,12 @@ def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
 
         whole = whole_ms(measurement)
         each = f" ({significant(1e3 * clips / whole)} clips/s)" if clips > 0 else ""
-        alone = ", ".join(f"{part.name} {rate(part.ms)} ({ms(part.ms)})" for part in [*around, model])
+        by_itself = ", ".join(f"{part.name} {rate(part.ms)} ({ms(part.ms)})" for part in [*around, model])
         yield Finding(
             rule="frame-rate-limit",
             level="info" if slowest is model else "warning",
             title=f"{slowest.name[:1].upper()}{slowest.name[1:]} limits the frame rate",
-            seen=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. By itself: {alone}. "
+            seen=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. By itself: {by_itself}. "
             f"Overlapped, at most {rate(slowest.ms)} (computed).",
             why="However the parts are overlapped, no more frames get through than the slowest of them lets pass."
             if slowest is model
@@ -189,9 +191,9 @@ _LEVERS = {
 }
 
 
-def _of_model(found: Part, model: Part) -> dict[str, float | str | None]:
-    share = found.ms / model.ms
-    return {"share": share, "part_ms": found.ms, "model_ms": model.ms, "gain_share": min(found.share, 1.0)}
+def _of_model(component: Part, model: Part) -> dict[str, float | str | None]:
+    share = component.ms / model.ms
+    return {"share": share, "part_ms": component.ms, "model_ms": model.ms, "gain_share": min(component.share, 1.0)}
 
 
 def _backbones(result: Result) -> Iterator[tuple[Measurement, Part, Blocks]]:

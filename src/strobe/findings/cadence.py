@@ -1,4 +1,4 @@
-"""Rules on calls at a robot's pace: the price of the gaps between them, and of the robot beside the bench."""
+"""Rules on calls at a robot's pace: the price of the gaps between them, and the robot compared with the bench."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import ms, percent, whole_ms
 from strobe.results.answer import BreakdownResult
-from strobe.results.bench import Cause
 from strobe.results.finding import Finding
-from strobe.results.machine import Machine
-from strobe.results.rollout import RolloutResult
+from strobe.results.rollout import Cause, RolloutResult
+from strobe.results.subject import Machine
 
 MIN_GAP_COST = 0.1  # by which calls at the robot's pace must be slower than back to back
 MIN_ROBOT_COST = 0.2  # by which calls on the robot must be slower than on the bench

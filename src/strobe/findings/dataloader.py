@@ -8,7 +8,7 @@ from strobe.findings.thresholds import Thresholds
 from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
 from strobe.results.finding import Finding
 
-MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it anew hardly pays
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
 
 
 def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:
@@ -135,16 +135,16 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
 
 
 def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
-    """The time until the first batch, where it is long beside the training."""
+    """The time until the first batch, where it is long compared with the training."""
     recommended, _, row = _users_case(answer)
     if recommended is None or recommended.step_ms_then is None or row is None:
         return
-    own = next((one for one in answer.start_ups if one.start_method == answer.own.start_method), None)
-    timed = [one for one in answer.start_ups if one.first_batch_s is not None]
+    own = next((start_up for start_up in answer.start_ups if start_up.start_method == answer.own.start_method), None)
+    timed = [start_up for start_up in answer.start_ups if start_up.first_batch_s is not None]
     if own is None or own.first_batch_s is None:
         return
     steps = 1000 * own.first_batch_s / recommended.step_ms_then
-    fastest = min(timed, key=lambda one: one.first_batch_s or 0.0)
+    fastest = min(timed, key=lambda start_up: start_up.first_batch_s or 0.0)
     if steps < thresholds.start_up_steps:
         return
     persistent = answer.own.persistent_workers
@@ -165,20 +165,20 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
 
 def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
-    timed = [one for one in answer.encodings if one.rate is not None]
+    timed = [encoding for encoding in answer.encodings if encoding.rate is not None]
     if len(timed) < 2:
         return
     as_is, *others = timed
-    best = max(others, key=lambda one: one.rate.samples_per_s if one.rate else 0.0)
+    best = max(others, key=lambda encoding: encoding.rate.samples_per_s if encoding.rate else 0.0)
     assert as_is.rate is not None
     assert best.rate is not None
     factor = best.rate.samples_per_s / as_is.rate.samples_per_s
-    apart = (
+    distinct = (
         as_is.rate.interval is not None
         and best.rate.interval is not None
         and best.rate.interval.low > as_is.rate.interval.high
     )
-    if factor < MIN_ENCODING_GAIN or not apart:
+    if factor < MIN_ENCODING_GAIN or not distinct:
         return
     size = ""
     if best.bytes_per_hour and as_is.bytes_per_hour:

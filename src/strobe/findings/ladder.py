@@ -54,55 +54,57 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
 
 def _late(ladder: Ladder, last: Measurement) -> Iterator[Finding]:
     """The median is in time, and too many chunks are late; or there are too few chunks to say so."""
-    found = ladder.in_time
+    judged = ladder.in_time
     values = (ladder.alone or last.samples).values
-    if found is None or not values:
+    if judged is None or not values:
         return
-    if found.outcome == "not judged":
-        needed = found.needed
+    if judged.outcome == "not judged":
+        needed = judged.needed
         yield Finding(
             rule="target-not-judged",
             level="info",
             title=f"Too few chunks to say whether {ladder.target_hz:g} Hz are reached",
-            seen=f"{found.on_time} of {found.chunks} chunks took {ms(ladder.target_ms)} or less.",
+            seen=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
             why="A robot waits for each late chunk. A few chunks in time do not show that most are.",
             do="Measure more chunks, on a quiet machine"
             + (f": --iterations={needed} if as many of them are in time." if needed else "."),
-            evidence={"chunks": float(found.chunks)},
+            evidence={"chunks": float(judged.chunks)},
         )
         return
-    slowest = sorted(values)[min(math.ceil(found.asked * len(values)), len(values)) - 1]
+    slowest = sorted(values)[min(math.ceil(judged.asked * len(values)), len(values)) - 1]
     yield Finding(
         rule="chunks-late",
         level="warning",
-        title=f"{percent(1 - found.share)} of chunks come too late for {ladder.target_hz:g} Hz",
+        title=f"{percent(1 - judged.share)} of chunks come too late for {ladder.target_hz:g} Hz",
         seen=f"The median takes {ms(whole_ms(last))}, and {ms(ladder.target_ms)} are allowed; "
-        f"{percent(found.asked)} of chunks take up to {ms(slowest)}.",
+        f"{percent(judged.asked)} of chunks take up to {ms(slowest)}.",
         why="A robot waits for each late chunk, whatever the median is.",
         do="Look for what makes some chunks slow. The notes on the samples say whether they fall into groups, drift or "
         "have spikes. Other programs do that, and clocks that fall; memory=kept and fewer threads can help. Or ask for "
         "fewer chunks in time: --in-time.",
-        evidence={"late_share": 1 - found.share, "slowest_ms": slowest},
+        evidence={"late_share": 1 - judged.share, "slowest_ms": slowest},
     )
 
 
 def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     """Treatments that the guard refused: perhaps the guard is too tight, perhaps they are no good."""
     ladder = result.ladder
-    refused = [one for one in _last(ladder) if one.outcome == "guard"] if ladder is not None else []
+    refused = [attempt for attempt in _last(ladder) if attempt.outcome == "guard"] if ladder is not None else []
     if ladder is None or not refused:
         return
-    said = []
-    for one in refused[:_SHOWN]:
-        faster = f", {1 / one.verdict.ratio:.2f} × as fast" if one.verdict and one.verdict.ratio > 0 else ""
-        same = one.agreement
-        said.append(f"{one.treatment} ({_figures(same) if same is not None else one.reason}{faster})")
+    lines = []
+    for attempt in refused[:_SHOWN]:
+        faster = f", {1 / attempt.verdict.ratio:.2f} × as fast" if attempt.verdict and attempt.verdict.ratio > 0 else ""
+        agreement = attempt.agreement
+        lines.append(
+            f"{attempt.treatment} ({_figures(agreement) if agreement is not None else attempt.reason}{faster})"
+        )
     more = f", and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
     yield Finding(
         rule="guard-refused",
         level="info",
         title=f"The guard refused {_counted(len(refused))}",
-        seen=f"{'; '.join(said)}{more}; allowed is {ladder.guard}.",
+        seen=f"{'; '.join(lines)}{more}; allowed is {ladder.guard}.",
         why="The guard is about this policy on these observations. Actions of random weights, or on inputs that the "
         "policy was not trained for, say little about what a treatment does to the robot.",
         do=f"If these errors, in {_units(refused)}, do not matter to the robot, loosen --guard; else leave it.",
@@ -119,7 +121,7 @@ def _figures(same: Agreement) -> str:
 
 
 def _units(refused: list[Try]) -> str:
-    spread = any(one.agreement is not None and one.agreement.rms is not None for one in refused)
+    spread = any(attempt.agreement is not None and attempt.agreement.rms is not None for attempt in refused)
     return "σ, the spread of each action dimension" if spread else "the action's own units"
 
 
@@ -136,12 +138,12 @@ def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         if (verdict := verdicts.get((before.name, after.name))) is not None and verdict.kind != "faster"
     ]
     if doubtful:
-        said = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
+        lines = "; ".join(f"{rung.name}, {rung.treatment}: {verdict.kind}" for rung, verdict in doubtful)
         yield Finding(
             rule="rung-without-effect",
             level="info",
             title=f"No gain in the closing run: {', '.join(rung.name for rung, _ in doubtful)}",
-            seen=f"{said}.",
+            seen=f"{lines}.",
             why="What a try showed was small, or the machine has changed its pace since. Of treatments that were put "
             "on together, one may lose what another gains.",
             do="Take it out of the recipe if it rounds, or climb again on a quieter machine.",
@@ -152,10 +154,10 @@ def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
 def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
     """The ways that are left, the surest first."""
     last = _last(ladder)
-    untried = [one for one in last if one.outcome == "not tried"]
-    noisy = [one for one in last if one.outcome == "too noisy"]
+    untried = [attempt for attempt in last if attempt.outcome == "not tried"]
+    noisy = [attempt for attempt in last if attempt.outcome == "too noisy"]
     if untried:
-        names = "; ".join(one.treatment for one in untried[:_SHOWN])
+        names = "; ".join(attempt.treatment for attempt in untried[:_SHOWN])
         given = result.config.get("time_limit")
         chunk_s = result.measurement(ladder.rungs[0].name).samples.summary.median / 1e3
         longer = 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s
@@ -169,7 +171,7 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
         yield "Fewer denoising steps, which are lossy, are tried with --allow=lossy, under the guard."
     best = _best(result)
     lower = best.limit.lower if best is not None and best.limit is not None else []
-    integers = next((one for one in lower if one.dtype == "int8"), None)
+    integers = next((narrower for narrower in lower if narrower.dtype == "int8"), None)
     if not lossy and integers is not None:
         yield (
             f"Products of 8-bit integers, which are lossy, would take {ms(integers.least_ms)} at the least: "
@@ -180,7 +182,7 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
 
 def _last(ladder: Ladder | None) -> list[Try]:
     """The last try of each treatment."""
-    return list({one.treatment: one for one in ladder.tries}.values()) if ladder is not None else []
+    return list({attempt.treatment: attempt for attempt in ladder.tries}.values()) if ladder is not None else []
 
 
 def _counted(count: int, noun: str = "treatment") -> str:
@@ -193,7 +195,7 @@ def at_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
     if last is None or last.limit is None or last.limit.least_ms < NEAR_LIMIT * whole_ms(last):
         return
     limit, took = last.limit, whole_ms(last)
-    narrower = [f"all in {one.dtype} would take at least {ms(one.least_ms)}" for one in limit.lower]
+    narrower = [f"all in {bound.dtype} would take at least {ms(bound.least_ms)}" for bound in limit.lower]
     yield Finding(
         rule="at-the-limit",
         level="good",
@@ -215,7 +217,7 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
     limit, took = last.limit, whole_ms(last)
     if not 0 < limit.least_ms < FAR_FROM_LIMIT * took:
         return
-    part = max(limit.parts, key=lambda one: one.ms - one.least_ms)
+    part = max(limit.parts, key=lambda candidate: candidate.ms - candidate.least_ms)
     above = part.ms - part.least_ms
     bound = f" (bound by {part.bound})" if part.bound else ""
     yield Finding(

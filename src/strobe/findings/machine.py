@@ -241,25 +241,25 @@ def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
         return
     for measurement in examined(result, "inference"):
         for name, (good, poor) in MPS_MS.items():
-            found = top(measurement, name)
-            if found is None:
+            component = top(measurement, name)
+            if component is None:
                 continue
-            if found.ms > poor:
+            if component.ms > poor:
                 level, judgement = "warning", "poor"
-            elif found.ms > good:
+            elif component.ms > good:
                 level, judgement = "info", "acceptable"
             else:
                 level, judgement = "good", "good"
             yield Finding(
                 rule=f"mps-{name}",
                 level=level,
-                title=f"{name} takes {ms(found.ms)}: {judgement} for MPS",
-                seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
+                title=f"{name} takes {ms(component.ms)}: {judgement} for MPS",
+                seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
                 why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor "
                 "(the RTC profiling toolkit, for pi0 and pi0.5).",
                 do="" if level == "good" else "See what the biggest part is, and whether it ran on the device.",
-                gain="" if level == "good" else free(measurement, found.share),
-                evidence={"part_ms": found.ms, "good_ms": good, "poor_ms": poor},
+                gain="" if level == "good" else free(measurement, component.share),
+                evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},
             )
 
 

@@ -100,41 +100,41 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
 def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Images are resized and normalised before the policy sees them."""
     for measurement in examined(result, "inference"):
-        found, model = top(measurement, "preprocessing"), top(measurement, "model")
+        component, model = top(measurement, "preprocessing"), top(measurement, "model")
         # A backbone's limit is its model's own time, see backbone.py.
-        if model is not None or found is None or found.share <= MAX_PREPROCESSING_SHARE:
+        if model is not None or component is None or component.share <= MAX_PREPROCESSING_SHARE:
             continue
         yield Finding(
             rule="preprocessing-heavy",
             level="warning",
-            title=f"Preprocessing is {percent(found.share)} of the inference",
-            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} is "
+            title=f"Preprocessing is {percent(component.share)} of the inference",
+            seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} is "
             "usual (the RTC profiling toolkit's experience).",
             why="It delays every chunk and moves no robot.",
             do="Lower the cameras' resolution, leave out views that are not needed, or preprocess on the device. "
             "--depth=2 shows the steps.",
-            gain=free(measurement, found.share),
-            evidence=evidence_of(found, measurement),
+            gain=free(measurement, component.share),
+            evidence=evidence_of(component, measurement),
         )
 
 
 def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
     """The policy itself should be most of its inference."""
     for measurement in examined(result, "inference"):
-        found = top(measurement, "policy")
-        if found is None or found.share >= MIN_POLICY_SHARE:
+        policy = top(measurement, "policy")
+        if policy is None or policy.share >= MIN_POLICY_SHARE:
             continue
-        rest = 1 - found.share
+        rest = 1 - policy.share
         yield Finding(
             rule="policy-share-low",
             level="info",
-            title=f"The policy is only {percent(found.share)} of the inference",
-            seen=f"{ms(found.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual "
+            title=f"The policy is only {percent(policy.share)} of the inference",
+            seen=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual "
             "(the RTC profiling toolkit's experience).",
             why="What surrounds the policy costs as much as a good part of it.",
             do="Look at pre- and postprocessing with --depth=2 before changing the policy.",
             gain=free(measurement, rest),
-            evidence=evidence_of(found, measurement, saved=rest),
+            evidence=evidence_of(policy, measurement, saved=rest),
         )
 
 

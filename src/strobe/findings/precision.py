@@ -111,8 +111,8 @@ def _lower(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Mea
         if before.traits.without("precision") != after.traits.without("precision"):
             continue
         as_it_is = next((name for name, dtype in NAMES.items() if dtype == own), None)
-        kept = before.traits.treatment("precision") is None
-        baseline = WIDTHS.get(str(as_it_is if kept else _precision(before)))
+        untreated = before.traits.treatment("precision") is None
+        baseline = WIDTHS.get(str(as_it_is if untreated else _precision(before)))
         width = WIDTHS.get(str(_precision(after)))
         if baseline is not None and width is not None and width < baseline:
             yield comparison, before, after
@@ -135,7 +135,9 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
         saved = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
         gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(saved)} (computed)"
         do = "Try --compile, and --operators for gaps; a larger batch moves the limit towards arithmetic."
-    if parts := [one.part for one in after.traits.treatments if one.key == "precision" and one.part]:
+    if parts := [
+        treatment.part for treatment in after.traits.treatments if treatment.key == "precision" and treatment.part
+    ]:
         why += f" Only '{', '.join(parts)}' was changed, so the rest of the time stays."
     return Finding(
         rule=f"precision-{name}-slow",
@@ -163,7 +165,7 @@ def _seen(comparison: Comparison, before: Measurement, after: Measurement) -> st
 
 def _precision(measurement: Measurement) -> object:
     """Return the precision that was put on; None where there is none, or parts have different ones."""
-    values = {one.value for one in measurement.traits.treatments if one.key == "precision"}
+    values = {treatment.value for treatment in measurement.traits.treatments if treatment.key == "precision"}
     return next(iter(values)) if len(values) == 1 else None
 
 

@@ -153,7 +153,7 @@ def _between(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> f
     """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
     if not _on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
         return 0.0
-    decode = top(measurement, "decode")  # by a library beside torch, and a part that is named already
+    decode = top(measurement, "decode")  # by a library outside torch, and a part that is named already
     share = max(_at_least(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
     return share if share >= BETWEEN_OPERATORS else 0.0
 

@@ -37,7 +37,7 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """Ticks without an action, since the next chunk was asked for too late."""
+    """Ticks without an action, since the next chunk was requested too late."""
     rollout, remote, queue = result.rollout, result.rollout.remote, result.rollout.queue
     if remote is None or rollout.pace is None or remote.trip is None:
         return

@@ -1,4 +1,4 @@
-"""Rules on a replay: whether it can be trusted, what the settings asked for would do, and the values to set."""
+"""Rules on a replay: whether it can be trusted, what the requested settings would do, and the values to set."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     if result.agrees:
         return
     wrong = [check for check in result.checks if not check.agrees]
-    said = [
-        f"{called(one.figure)}: {one.recorded:.4g} recorded, {one.low:.4g} to {one.high:.4g} replayed" for one in wrong
+    differences = [
+        f"{called(check.figure)}: {check.recorded:.4g} recorded, {check.low:.4g} to {check.high:.4g} replayed"
+        for check in wrong
     ]
     yield Finding(
         rule="replay-differs",
         level="warning",
         title="The replay of the run's own settings is not the run: trust the others as little",
-        seen=f"{'; '.join(said)}.",
+        seen=f"{'; '.join(differences)}.",
         why="Something delayed the run that neither its ticks nor its calls show, such as a thread that had to wait.",
         do="Read differences between columns as directions, not as values; or record the setting itself.",
-        evidence={one.figure: one.recorded for one in wrong},
+        evidence={check.figure: check.recorded for check in wrong},
     )
 
 
 def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
     """A queue threshold under which the robot starves, and the one to set."""
-    asked = result.column("as asked") or result.column("as it was")
-    if asked is None or not result.tried or not _starves(asked, thresholds):
+    column = result.column("as asked") or result.column("as it was")
+    if column is None or not result.tried or not _starves(column, thresholds):
         return
-    now = asked.queue.threshold
-    seen = f"{_range(asked, 'starved')} ticks had no action ({_range(asked, 'starved_ms')} ms) with {now}."
-    if asked.queue.first_action_ms is None:
+    now = column.queue.threshold
+    seen = f"{_range(column, 'starved')} ticks had no action ({_range(column, 'starved_ms')} ms) with {now}."
+    if column.queue.first_action_ms is None:
         seen = f"The robot was never sent an action with {now}."
     if result.least_threshold is None:
         yield Finding(
             rule="replay-starves",
             level="warning",
             title="The robot starves with every queue threshold",
-            seen=f"{seen} Also with {max(one.threshold for one in result.tried)}.",
+            seen=f"{seen} Also with {max(trial.threshold for trial in result.tried)}.",
             why="Calls take longer than the actions last that a chunk leaves.",
             do="A lower --fps, longer chunks, or a faster policy: replay it with --latency=x0.5, "
             "find one with `strobe optimize`.",
-            evidence={"starved_ms": asked.figures["starved_ms"].value},
+            evidence={"starved_ms": column.figures["starved_ms"].value},
         )
     elif now is not None and result.least_threshold > now:
         yield Finding(
@@ -62,13 +63,15 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
 
 
 def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """Settings that were asked for, which mend starvation or cause it."""
-    own, asked = result.column("as it was"), result.column("as asked")
-    if own is None or asked is None or _starves(own, thresholds) == _starves(asked, thresholds):
+    """Requested settings that end starvation or cause it."""
+    own, requested = result.column("as it was"), result.column("as asked")
+    if own is None or requested is None or _starves(own, thresholds) == _starves(requested, thresholds):
         return
     mends = _starves(own, thresholds)
-    seen = f"{_range(own, 'starved_ms')} ms without an action as it was, {_range(asked, 'starved_ms')} ms as asked; "
-    seen += f"observations {_range(own, 'age_ms')} and {_range(asked, 'age_ms')} ms old."
+    seen = (
+        f"{_range(own, 'starved_ms')} ms without an action as it was, {_range(requested, 'starved_ms')} ms as asked; "
+    )
+    seen += f"observations {_range(own, 'age_ms')} and {_range(requested, 'age_ms')} ms old."
     yield Finding(
         rule="replay-mends" if mends else "replay-breaks",
         level="good" if mends else "warning",
@@ -76,19 +79,19 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
         seen=seen,
         why="The same latencies and the same ticks, in virtual time.",
         do="Set them." if mends else "",
-        evidence={"was_ms": own.figures["starved_ms"].value, "asked_ms": asked.figures["starved_ms"].value},
+        evidence={"was_ms": own.figures["starved_ms"].value, "asked_ms": requested.figures["starved_ms"].value},
     )
 
 
 def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     """A delay that is assumed, and that hardly any call needs."""
-    asked = result.column("as asked") or result.column("as it was")
-    if asked is None or result.delay is None or (assumed := asked.figures["assumed"].value) is None:
+    column = result.column("as asked") or result.column("as it was")
+    if column is None or result.delay is None or (assumed := column.figures["assumed"].value) is None:
         return
-    by_lerobot = asked.settings.get("inference_delay") == "longest so far"
+    by_lerobot = column.settings.get("inference_delay") == "longest so far"
     if not by_lerobot or assumed - result.delay < MAX_DELAY_EXCESS:
         return
-    skipped = asked.figures["skipped"].value or 0
+    skipped = column.figures["skipped"].value or 0
     yield Finding(
         rule="replay-delay",
         level="warning",
@@ -115,10 +118,10 @@ def _range(column: Replayed, name: str) -> str:
     figure = column.figures[name]
     if figure.value is None:
         return "no"
-    said = f"{figure.value:,.0f}"
+    text = f"{figure.value:,.0f}"
     if figure.low is not None and figure.high is not None and figure.low < figure.high:
-        said += f" [{figure.low:,.0f}, {figure.high:,.0f}]"
-    return said
+        text += f" [{figure.low:,.0f}, {figure.high:,.0f}]"
+    return text
 
 
 RULES = (differs, threshold, changes, delay)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.motor_bus import Bus, Turns
-from strobe.results.rollout import Camera, Pace, Rollout, RolloutResult
+from strobe.results.rollout import Bus, Camera, Pace, Rollout, RolloutResult, Turns
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
@@ -20,9 +19,9 @@ _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "de
 
 def bus_trouble(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
     """The one thing that is wrong with the bus, the worst first."""
-    found = _trouble(result.rollout, thresholds)
-    if found is not None:
-        yield found
+    trouble = _trouble(result.rollout, thresholds)
+    if trouble is not None:
+        yield trouble
 
 
 def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
@@ -33,8 +32,8 @@ def explains(rollout: Rollout, thresholds: Thresholds) -> bool:
 def _trouble(rollout: Rollout, thresholds: Thresholds) -> Finding | None:
     if rollout.bus is None:
         return None
-    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _gone, _lost, _damaged, _slow))
-    return next((found for found in judged if found is not None), None)
+    judged = (judge(rollout, rollout.bus, thresholds) for judge in (_stale, _stopped_answering, _lost, _damaged, _slow))
+    return next((finding for finding in judged if finding is not None), None)
 
 
 def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
@@ -56,7 +55,7 @@ def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None
     )
 
 
-def _gone(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
+def _stopped_answering(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     error = rollout.error
     if not any(word in error for word in _BUS_WORDS):
         return None
@@ -230,7 +229,7 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
 # Where --fps is called otherwise.
 FPS_FLAGS = {"lerobot-record": "--dataset.fps"}
 MIN_FRESH = 0.9  # different frames per second over the rate of the loop: under it frames are repeated
-FROZEN_PERIODS = 5.0  # of the rate asked for, with new frames of the same picture
+FROZEN_PERIODS = 5.0  # of the requested rate, with new frames of the same picture
 FEW_FRAMES = 4  # below, pictures that are equal say little
 
 

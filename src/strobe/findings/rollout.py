@@ -18,11 +18,11 @@ FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one th
 
 
 def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
-    """A loop slower than asked, by the part that late ticks spend their time on."""
+    """A loop slower than requested, by the part that late ticks spend their time on."""
     rollout, pace = result.rollout, result.rollout.pace
     if pace is None:
         return
-    repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that is told already
+    repeated = rollout.bus.failed_reads if rollout.bus is not None else 0  # late for a reason that has its own finding
     first_ms = _first_lost_ms(rollout, pace)
     late = max(0, pace.late - repeated - (first_ms > 0))
     held_hz = 1 / (1 / pace.held_hz - first_ms / 1e3 / pace.period.n)
@@ -57,7 +57,7 @@ def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding
 def _first_lost_ms(rollout: Rollout, pace: Pace) -> float:
     """Milliseconds by which the first call made its tick late; 0 where it is not the loop that waits for it.
 
-    It warms the policy up, once, and is told as a figure of its own: in a short run it would pass for the rate.
+    It warms the policy up, once, and has a figure of its own: in a short run it would pass for the rate.
     """
     if rollout.engine != "sync" or rollout.inference is None:
         return 0.0
@@ -207,16 +207,16 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         return
     first = delays.first_needed + 1 >= delays.assumed.median
     if first:
-        excess, told = delays.assumed.median - delays.needed.p95, delays.assumed.median
-    else:  # a later call: few calls after it may have been told of it
-        excess, told = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
-    if excess < MAX_DELAY_EXCESS or max(delays.first_needed, delays.needed.max) + 1 < told:
+        excess, assumed = delays.assumed.median - delays.needed.p95, delays.assumed.median
+    else:  # a later call: its delay may have reached few calls after it
+        excess, assumed = (delays.assumed.max - delays.needed.median) / 2, delays.assumed.max
+    if excess < MAX_DELAY_EXCESS or max(delays.first_needed, delays.needed.max) + 1 < assumed:
         return
     if first:
         seen = f"The first call took {inference.first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed "
     else:
         seen = f"The longest call took {_call_ms(inference):,.0f} ms, {delays.needed.max:.0f} actions; most needed "
-    seen += f"{delays.needed.median:.0f}, and the policy was told {told:.0f}."
+    seen += f"{delays.needed.median:.0f}, and the policy was told {assumed:.0f}."
     if delays.first_dropped and first:
         seen += f" {delays.first_dropped} actions of the first chunk were dropped, though none was executed: the "
         seen += "resting arm began that far ahead."
@@ -232,7 +232,7 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         if first
         else "Find what held that call up (the trace shows its parts), or start again: the estimate lasts as long as "
         "the run.",
-        evidence={"assumed": told, "needed": delays.needed.median, "first_ms": inference.first_ms},
+        evidence={"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms},
     )
 
 
@@ -240,13 +240,13 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     """A joint that jumps where chunks meet."""
     rollout = result.rollout
     jerky = [
-        one
-        for one in rollout.seams
-        if one.jump.n >= FEW_SEAMS and one.ratio is not None and one.ratio >= thresholds.seam_jump
+        seam
+        for seam in rollout.seams
+        if seam.jump.n >= FEW_SEAMS and seam.ratio is not None and seam.ratio >= thresholds.seam_jump
     ]
     if not jerky:
         return
-    worst = max(jerky, key=lambda one: one.ratio or 0.0)
+    worst = max(jerky, key=lambda seam: seam.ratio or 0.0)
     if rollout.engine == "remote":
         do = "--aggregate_fn_name=conservative keeps more of the chunk before where two overlap."
     elif rollout.engine == "rtc":

@@ -39,10 +39,12 @@ class Guided:
 
     @property
     def overhead_ms(self) -> float:
+        """Milliseconds that guidance adds to a denoising step."""
         return self.step.ms - self.base.ms
 
     @property
     def overhead(self) -> float:
+        """The same as a share of a step without guidance."""
         return self.overhead_ms / self.base.ms
 
 
@@ -64,7 +66,7 @@ def with_rtc(result: Result) -> Iterator[Measurement]:
 
 
 def without_rtc(result: Result, guided: Measurement) -> Measurement | None:
-    """The measurement that differs from ``guided`` in RTC alone."""
+    """Return the measurement that differs from ``guided`` only in RTC."""
     others = guided.traits.without("rtc", "guidance")
     plain = (m for m in result.measurements if m.phase == guided.phase and m.traits.rtc is None)
     return next((m for m in plain if m.traits.without("rtc", "guidance") == others), None)

@@ -39,12 +39,12 @@ def run[A: Answer](rules: Sequence[Rule[A]], answer: A, thresholds: Thresholds =
 
     A rule that fails costs the user its finding, which says so, and never the measured result.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for rule in rules:
-        found += _findings(f"{rule.__module__}.{rule.__qualname__}", rule, answer, thresholds)
+        findings += _findings(f"{rule.__module__}.{rule.__qualname__}", rule, answer, thresholds)
     for entry in entry_points(group=GROUP):
-        found += _of_another_package(entry, answer, thresholds)
-    return sorted(found, key=_importance)
+        findings += _of_another_package(entry, answer, thresholds)
+    return sorted(findings, key=_importance)
 
 
 def _of_another_package(entry: EntryPoint, answer: Answer, thresholds: Thresholds) -> list[Finding]:

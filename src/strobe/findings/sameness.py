@@ -19,7 +19,7 @@ Judged = CompareResult | OptimizeResult | VerifyResult
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
-DROWNED_SHARE = 0.5  # of what another observation moves the actions: more cannot be told from it
+DROWNED_SHARE = 0.5  # of what another observation moves the actions: more is as large as that
 MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
 
 _SHOWN = 3  # dimensions that a finding names
@@ -38,7 +38,7 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 
 @dataclass(frozen=True)
 class Held:
-    """Treated actions beside the untouched policy's, and what they were held against.
+    """Treated actions compared with the untouched policy's, and the guard that judged them.
 
     Args:
         name: of the candidate, as the report has it.
@@ -56,73 +56,74 @@ class Held:
 
 def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """A treatment that should change nothing, and does: a defect, of it or of what it stands on."""
-    defects = [one for one in _held(result) if one.broken and one.effect == "exact"]
+    defects = [treated for treated in _held(result) if treated.broken and treated.effect == "exact"]
+    reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
-    for one in [*(defects[:1] if isinstance(result, OptimizeResult) else defects), *_refused(result)]:
+    for treated in [*(defects[:1] if isinstance(result, OptimizeResult) else defects), *_refused(result)]:
         yield Finding(
             rule="exact-treatment-broken",
             level="warning",
-            title=f"Defect: {one.treatment or one.name} must not change the actions, and does",
-            seen=f"It is not: {one.broken}.{_how_far(one.agreement, yardstick(result.yardsticks, 'reordered sums'))}",
+            title=f"Defect: {treated.treatment or treated.name} must not change the actions, and does",
+            seen=f"It is not: {treated.broken}.{_how_far(treated.agreement, reordered)}",
             why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
             "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
             "the robot would act on it.",
-            do=f"{_way_round(result, one)} Report it with {_to_report(result, one)}.",
-            evidence=_evidence(one),
+            do=f"{_way_round(result, treated)} Report it with {_to_report(result, treated)}.",
+            evidence=_evidence(treated),
         )
 
 
 def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Treatments that may change the actions somewhat, and changed them more than the guard allows."""
-    broken = [one for one in _held(result) if one.broken and one.effect != "exact"]
-    for one in broken[:1] if isinstance(result, OptimizeResult) else broken:
-        limit = f" Allowed is {one.guard}." if one.guard else ""
-        far = f"The actions are {_figures(one.agreement)}" if one.agreement is not None else one.broken
+    broken = [treated for treated in _held(result) if treated.broken and treated.effect != "exact"]
+    for treated in broken[:1] if isinstance(result, OptimizeResult) else broken:
+        limit = f" Allowed is {treated.guard}." if treated.guard else ""
+        far = f"The actions are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
         yield Finding(
             rule="guard-broken",
             level="warning",
-            title=f"'{one.name}' breaks its guard: {one.broken}",
+            title=f"'{treated.name}' breaks its guard: {treated.broken}",
             seen=f"{far}.{limit}",
             why="The robot gets other actions than those that the policy was judged by. Whether it still succeeds at "
             "its task was not measured here.",
             do="Leave it out, put it on one part alone, or show with paired episodes that it does no harm "
             "(strobe optimize --env.type=…) and then say what it may do: --guard.",
-            evidence=_evidence(one),
+            evidence=_evidence(treated),
         )
 
 
 def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Treatments whose guard could not be judged: nothing says that the policy acts the same with them."""
-    for one in _held(result):
-        if one.unjudged and not one.broken:
+    for treated in _held(result):
+        if treated.unjudged and not treated.broken:
             yield Finding(
                 rule="guard-not-judged",
                 level="warning",
-                title=f"Nothing shows that '{one.name}' keeps to its guard",
-                seen=f"Not judged: {one.unjudged}. Guard: {one.guard}.",
+                title=f"Nothing shows that '{treated.name}' keeps to its guard",
+                seen=f"Not judged: {treated.unjudged}. Guard: {treated.guard}.",
                 why="A limit that was not looked at is not held. The figures beside it say how far the actions moved "
                 "where they could be compared, and nothing of the rest.",
                 do="Give what is missing, or a guard whose figures can be measured here: "
                 "--guard='rms<=0.02, worst<=0.2, flips<=0'.",
-                evidence={"unjudged": one.unjudged, "guard": one.guard},
+                evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
 
 
 def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Dimensions that stand for one of two things, and now and then stand for the other."""
-    for one in _looked_at(result):
-        flipped = [(d, d.flips) for d in _dimensions(one) if d.flips]
+    for treated in _looked_at(result):
+        flipped = [(d, d.flips) for d in _dimensions(treated) if d.flips]
         if not flipped:
             continue
         flipped.sort(key=lambda pair: -pair[1])
-        said = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
+        shares = ", ".join(f"{d.name} in {_share(share)} of its decisions" for d, share in flipped[:_SHOWN])
         dimension, share = flipped[0]
-        allowed = "flips" in one.guard and not one.broken
+        allowed = "flips" in treated.guard and not treated.broken
         yield Finding(
             rule="decisions-flip",
             level="info" if allowed else "warning",
-            title=f"'{one.name}' flips {_share(share)} of the decisions of {dimension.name}",
-            seen=f"Flipped: {said}{_more(flipped)}; guard: {one.guard or 'none'}.",
+            title=f"'{treated.name}' flips {_share(share)} of the decisions of {dimension.name}",
+            seen=f"Flipped: {shares}{_more(flipped)}; guard: {treated.guard or 'none'}.",
             why="A dimension that is open or shut has no small error: one flip drops what the gripper holds, or grasps "
             "too early.",
             do="Keep what comes before this dimension in its own precision, or leave the treatment out.",
@@ -132,21 +133,22 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
 
 def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Dimensions whose errors mostly point one way."""
-    for one in _looked_at(result):
-        off = [d for d in _dimensions(one) if _is_off(d)]
+    for treated in _looked_at(result):
+        off = [d for d in _dimensions(treated) if _is_off(d)]
         if not off:
             continue
         off.sort(key=lambda d: -abs(d.offset))
         first = off[0]
-        said = "; ".join(
+        shifts = "; ".join(
             f"{d.name} by {_signed(d.offset * d.spread)} in its own units "
             f"({_signed(d.offset)} σ, of {sigma(d.rms)} RMS)" for d in off[:_SHOWN]
         )  # fmt: skip
         yield Finding(
             rule="offset",
             level="warning",
-            title=f"'{one.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, always the same way",
-            seen=f"Mean errors: {said}{_more(off)}.",
+            title=f"'{treated.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, "
+            "always the same way",
+            seen=f"Mean errors: {shifts}{_more(off)}.",
             why="Errors that scatter average out over a motion; one that always points the same way moves the whole "
             "path, and what comes after a chunk does not mend it.",
             do="Look for a constant: a mean or a scale that was rounded or calibrated on other data. Quantise or lower "
@@ -160,15 +162,19 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if blind is None:
         return
-    features = any(one.agreement is not None and one.agreement.of == "features" for one in _held(result))
-    known = [one.agreement for one in _held(result) if one.agreement is not None and one.agreement.rms is not None]
+    features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in _held(result))
+    known = [
+        treated.agreement
+        for treated in _held(result)
+        if treated.agreement is not None and treated.agreement.rms is not None
+    ]
     worst = max(known, key=lambda same: same.rms or 0.0, default=None)
-    beside = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
+    at_cosine = f" At cosine {worst.cosine:.6f} the actions are {_figures(worst)}." if worst is not None else ""
     yield Finding(
         rule="guard-blind",
         level="info",
         title="The guard looks at a cosine alone, which misses what a single dimension does",
-        seen=f"Guard: {blind}.{beside}",
+        seen=f"Guard: {blind}.{at_cosine}",
         why=UNSEEN_OF_FEATURES if features else UNSEEN,
         do=f"Leave --guard out, or say it per {'channel and token' if features else 'dimension'}: "
         f"--guard='{OF_FEATURES if features else ROUNDING}'.",
@@ -181,17 +187,17 @@ def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
         return
-    for one in _looked_at(result):
-        moved = one.agreement.rms if one.agreement is not None else None
-        if moved is None or one.effect == "exact" or moved <= DROWNED_SHARE * other.rms:
+    for treated in _looked_at(result):
+        moved = treated.agreement.rms if treated.agreement is not None else None
+        if moved is None or treated.effect == "exact" or moved <= DROWNED_SHARE * other.rms:
             continue
         nearly = "nearly as much" if moved < other.rms else "as much"
         yield Finding(
             rule="drowned",
             level="warning",
-            title=f"'{one.name}' moves the actions {nearly} as another observation does",
-            seen=f"'{one.name}' moves them by {sigma(moved)}, another observation by {sigma(other.rms)} (RMS of the "
-            "worst dimension).",
+            title=f"'{treated.name}' moves the actions {nearly} as another observation does",
+            seen=f"'{treated.name}' moves them by {sigma(moved)}, another observation by {sigma(other.rms)} "
+            "(RMS of the worst dimension).",
             why="What the policy sees is drowned in what the treatment does, so these figures cannot tell whether it "
             "still looks. Random weights hardly look at all.",
             do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). "
@@ -228,7 +234,10 @@ def _held(result: Judged) -> list[Held]:
         rungs = result.ladder.rungs
         treatments = {rung.name: rung.treatment for rung in rungs}
         comparisons = [comparison for comparison in comparisons if comparison.baseline == rungs[0].name]
-    return [_as_held(one, one.candidate, treatments.get(one.candidate, "")) for one in comparisons]
+    return [
+        _as_held(comparison, comparison.candidate, treatments.get(comparison.candidate, ""))
+        for comparison in comparisons
+    ]
 
 
 def _as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
@@ -237,9 +246,9 @@ def _as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
 
 def _looked_at(result: Judged) -> list[Held]:
     """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
-    held = [one for one in _held(result) if one.agreement is None or not one.agreement.on_purpose]
+    held = [treated for treated in _held(result) if treated.agreement is None or not treated.agreement.on_purpose]
     if isinstance(result, OptimizeResult) and result.ladder is not None:
-        return [one for one in held if one.name == result.ladder.chosen]
+        return [treated for treated in held if treated.name == result.ladder.chosen]
     return held
 
 
@@ -247,21 +256,21 @@ def _refused(result: Judged) -> list[Held]:
     """Exact treatments that a ladder tried and did not keep, as they are not exact."""
     if not isinstance(result, OptimizeResult) or result.ladder is None:
         return []
-    last = {one.treatment: one for one in result.ladder.tries}.values()
+    last = {attempt.treatment: attempt for attempt in result.ladder.tries}.values()
     return [
-        Held(one.treatment, one.treatment, one.agreement, "exact", "exact", one.reason)
-        for one in last
-        if one.outcome == "guard" and one.effect == "exact"
+        Held(attempt.treatment, attempt.treatment, attempt.agreement, "exact", "exact", attempt.reason)
+        for attempt in last
+        if attempt.outcome == "guard" and attempt.effect == "exact"
     ]
 
 
 def _guards(result: Judged) -> list[str]:
-    said = [one.guard for one in _held(result)]
+    guards = [treated.guard for treated in _held(result)]
     if isinstance(result, VerifyResult):
-        said.append(result.guard)
+        guards.append(result.guard)
     elif isinstance(result, OptimizeResult) and result.ladder is not None:
-        said.append(result.ladder.guard)
-    return said
+        guards.append(result.ladder.guard)
+    return guards
 
 
 def _cosine_alone(guard: str) -> bool:
@@ -269,13 +278,13 @@ def _cosine_alone(guard: str) -> bool:
     return figures == {"cosine"} and "exact" not in guard
 
 
-def _dimensions(one: Held) -> list[DimensionAgreement]:
-    return one.agreement.dimensions if one.agreement is not None else []
+def _dimensions(treated: Held) -> list[DimensionAgreement]:
+    return treated.agreement.dimensions if treated.agreement is not None else []
 
 
-def _is_off(one: DimensionAgreement) -> bool:
-    mostly = one.rms > MIN_OFFSET_RMS and abs(one.offset) >= OFFSET_SHARE * one.rms
-    return mostly and math.isfinite(one.offset * one.spread)
+def _is_off(dimension: DimensionAgreement) -> bool:
+    mostly = dimension.rms > MIN_OFFSET_RMS and abs(dimension.offset) >= OFFSET_SHARE * dimension.rms
+    return mostly and math.isfinite(dimension.offset * dimension.spread)
 
 
 def _figures(same: Agreement) -> str:
@@ -291,41 +300,47 @@ def _figures(same: Agreement) -> str:
 def _how_far(same: Agreement | None, reordered: Yardstick | None) -> str:
     if same is None or same.rms is None or same.worst is None:
         return ""
-    said = f" The actions are {_figures(same)}."
+    text = f" The actions are {_figures(same)}."
     if reordered is None:
-        return said
+        return text
     times = same.rms / reordered.rms if reordered.rms > 0 else math.inf
     further = f", so it moves them {number_in_words(times)} × as far" if math.isfinite(times) else ""
-    return f"{said} Reordered sums move them by {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
+    return f"{text} Reordered sums move them by {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
 
 
-def _way_round(result: Judged, one: Held) -> str:
-    key = one.treatment.partition("=")[0].strip()
+def _way_round(result: Judged, treated: Held) -> str:
+    key = treated.treatment.partition("=")[0].strip()
     if isinstance(result, OptimizeResult) and key:
         return f"Climb without it: --skip={key}."
     where = "the recipe" if isinstance(result, VerifyResult) else "the variant"
-    keys = [pair.partition("=")[0].strip() for pair in one.treatment.split(",")] if one.treatment else []
+    keys = [pair.partition("=")[0].strip() for pair in treated.treatment.split(",")] if treated.treatment else []
     skip = ",".join(dict.fromkeys(key for key in keys if key and "." not in key))
     climb = f" (strobe optimize --skip={skip} makes one without)" if skip and where == "the recipe" else ""
     return f"Take it out of {where}{climb}."
 
 
-def _to_report(result: Judged, one: Held) -> str:
+def _to_report(result: Judged, treated: Held) -> str:
     versions = {"strobe": result.strobe_version, **result.machine.versions}
-    kept = [f"{name} {version}" for name, version in versions.items() if name in ("strobe", "torch", "lerobot")]
-    said = [f"the command ({shlex.join(result.command)})" if result.command else "the command", ", ".join(kept)]
-    said.append(f"the device ({result.machine.device_name or result.machine.device})")
-    same = one.agreement
-    if same is not None and (same.worst_dimension or same.worst_at):
-        said.append(f"the place ({', '.join(filter(None, (same.worst_dimension, same.worst_at)))})")
-    return f"{'; '.join(said)}; and this run's result.json"
+    packages = [f"{name} {version}" for name, version in versions.items() if name in ("strobe", "torch", "lerobot")]
+    parts = [f"the command ({shlex.join(result.command)})" if result.command else "the command", ", ".join(packages)]
+    parts.append(f"the device ({result.machine.device_name or result.machine.device})")
+    agreement = treated.agreement
+    if agreement is not None and (agreement.worst_dimension or agreement.worst_at):
+        parts.append(f"the place ({', '.join(filter(None, (agreement.worst_dimension, agreement.worst_at)))})")
+    return f"{'; '.join(parts)}; and this run's result.json"
 
 
-def _evidence(one: Held) -> dict[str, float | str | None]:
-    same = one.agreement
-    if same is None:
-        return {"broken": one.broken}
-    return {"broken": one.broken, "rms": same.rms, "worst": same.worst, "flips": same.flips, "cosine": same.cosine}
+def _evidence(treated: Held) -> dict[str, float | str | None]:
+    agreement = treated.agreement
+    if agreement is None:
+        return {"broken": treated.broken}
+    return {
+        "broken": treated.broken,
+        "rms": agreement.rms,
+        "worst": agreement.worst,
+        "flips": agreement.flips,
+        "cosine": agreement.cosine,
+    }
 
 
 def _share(share: float) -> str:

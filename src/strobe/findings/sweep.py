@@ -12,7 +12,7 @@ from strobe.results.numerals import significant
 from strobe.results.sweep import Cell, Row, Sweep, label
 
 FLAT = 0.95  # of the best throughput: from there on, more buys little
-APART = 0.05  # between the medians of a cell's repeats: the machine changed, or the process's start matters
+MAX_REPEAT_DIFFERENCE = 0.05  # of medians of a cell's repeats: the machine changed, or a start matters
 
 
 def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
@@ -38,8 +38,10 @@ def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
 def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
     """Along the batch: the smallest that gives nearly all there is."""
     for others, rows in _along(sweep, "batch_size"):
-        best = max(rows, key=lambda one: one[1].throughput)
-        enough = min((one for one in rows if one[1].throughput >= FLAT * best[1].throughput), key=lambda one: one[0])
+        best = max(rows, key=lambda point: point[1].throughput)
+        enough = min(
+            (point for point in rows if point[1].throughput >= FLAT * best[1].throughput), key=lambda point: point[0]
+        )
         if enough[0] >= best[0]:
             continue
         memory = ""
@@ -59,7 +61,7 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
 
 def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
     """The delay benchmark's question, over all of its variations."""
-    found: list[tuple[Cell, float]] = []
+    shares: list[tuple[Cell, float]] = []
     for cell in sweep.cells:
         for row in cell.rows:
             forward = next((part for part in row.parts if part.path == ["forward"]), None)
@@ -67,18 +69,18 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
                 (part for part in row.parts if part.path[:1] == ["forward"] and part.path[-1] == "backbone"), None
             )
             if row.phase == "training forward" and forward is not None and part is not None and forward.share > 0:
-                found.append((cell, part.share / forward.share))
-    if len(found) < 2:
+                shares.append((cell, part.share / forward.share))
+    if len(shares) < 2:
         return
-    low, high = min(found, key=lambda one: one[1]), max(found, key=lambda one: one[1])
-    viable = sum(share >= thresholds.backbone_dominates for _, share in found)
-    small = sum(share < SMALL_BACKBONE for _, share in found)
+    low, high = min(shares, key=lambda pair: pair[1]), max(shares, key=lambda pair: pair[1])
+    viable = sum(share >= thresholds.backbone_dominates for _, share in shares)
+    small = sum(share < SMALL_BACKBONE for _, share in shares)
     yield Finding(
         rule="backbone-share",
         level="info",
         title=f"The backbone is {percent(low[1])} to {percent(high[1])} of the training forward",
         seen=f"Least at {label(low[0].settings)}, most at {label(high[0].settings)}. At or above "
-        f"{percent(thresholds.backbone_dominates)} in {viable} of {len(found)} cells, under "
+        f"{percent(thresholds.backbone_dominates)} in {viable} of {len(shares)} cells, under "
         f"{percent(SMALL_BACKBONE)} in {small}.",
         why="Training over all delays by batch expansion runs the backbone once and the rest once per delay: the "
         "larger the share, the more it pays.",
@@ -89,28 +91,28 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
             "highest": high[1],
             "viable": float(viable),
             "small": float(small),
-            "cells": float(len(found)),
+            "cells": float(len(shares)),
         },
     )
 
 
 def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
-    """Repeats of a cell that are apart."""
+    """Repeats of a cell that differ."""
     spread = [
         (max(row.repeats) / min(row.repeats) - 1, cell)
         for cell in sweep.cells
         for row in cell.rows
         if len(row.repeats) > 1 and min(row.repeats) > 0
     ]
-    wide = [one for one in spread if one[0] > APART]
+    wide = [pair for pair in spread if pair[0] > MAX_REPEAT_DIFFERENCE]
     if not wide:
         return
-    most = max(wide, key=lambda one: one[0])
+    most = max(wide, key=lambda pair: pair[0])
     yield Finding(
         rule="repeats-differ",
         level="warning",
         title=f"Repeats of the same cell differ by up to {percent(most[0])}",
-        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(APART)}; "
+        seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(MAX_REPEAT_DIFFERENCE)}; "
         f"most: {label(most[1].settings)}.",
         why="Differences between cells of that size may be the machine's, not the setting's.",
         do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
@@ -119,11 +121,11 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
 
 
 def _along(sweep: Sweep, axis: str) -> Iterator[tuple[str, list[tuple[float, Row]]]]:
-    """Rows along a numeric axis, apart for every combination of the other settings, measurement and machine."""
-    found = next((one for one in sweep.axes if one.name == axis and one.numbers), None)
-    if found is None or found.numbers is None:
+    """Yield the rows along a numeric axis, for every combination of the other settings, measurement and machine."""
+    numeric = next((candidate for candidate in sweep.axes if candidate.name == axis and candidate.numbers), None)
+    if numeric is None or numeric.numbers is None:
         return
-    place = dict(zip(found.values, found.numbers, strict=True))
+    place = dict(zip(numeric.values, numeric.numbers, strict=True))
     lines: dict[tuple[str, str, int | None], list[tuple[float, Row]]] = {}
     for cell in sweep.cells:
         others = label({name: value for name, value in cell.settings.items() if name != axis})

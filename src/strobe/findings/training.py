@@ -23,7 +23,7 @@ SLOW_FORWARD = 1.5  # × the backward pass, which has twice the arithmetic
 MAX_OPTIMIZER = 0.4
 MAX_CHECKPOINTS = 0.05  # of the planned training
 MAX_EVALUATIONS = 0.2  # of the planned training
-MAX_HOST = 0.2  # on the host, beside the policy
+MAX_HOST = 0.2  # on the host, outside the policy
 STRAGGLER = 0.1  # that a rank needs more than the others
 MAX_COMMUNICATION = 0.2  # averaging gradients
 
@@ -215,7 +215,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
 
 
 def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    """Work beside the policy that the step waits for."""
+    """Work outside the policy that the step waits for."""
     training, step = result.training, _step(result)
     if step is None or training.shares.get("host", 0.0) < MAX_HOST:
         return

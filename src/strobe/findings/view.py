@@ -131,10 +131,10 @@ def percent(share: float) -> str:
     return f"{fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
 
 
-def evidence_of(found: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
+def evidence_of(component: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
     """Return the evidence of a finding on one part; ``saved``: the share that it may save (default: the part's)."""
-    whole, saved = whole_ms(measurement), found.share if saved is None else saved
-    seen: dict[str, float | str | None] = {"share": found.share, "part_ms": found.ms, "whole_ms": whole}
+    whole, saved = whole_ms(measurement), component.share if saved is None else saved
+    seen: dict[str, float | str | None] = {"share": component.share, "part_ms": component.ms, "whole_ms": whole}
     return seen | {"without_ms": without(whole, saved), "gain_share": min(saved, 1.0)}
 
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from strobe.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
-from strobe.lerobot.schema.classes import find
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema.source import UnreadableSourceError, find
 
 # Command whose flags are checked here → its config.
 CONFIGS = {
@@ -82,7 +81,7 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> N
                 raise UserError(f"no policy type '{kind}': {nearest(kind, kinds)}")
             known.discard("policy.*")
             known |= {"policy.type", *(f"policy.{name}" for name in shapes.options(kinds[kind]))}
-    except Unreadable:  # LeRobot's own parser reports it later
+    except UnreadableSourceError:  # LeRobot's own parser reports it later
         return
     if new_policy:
         known.add("policy.size")

@@ -1,4 +1,4 @@
-"""Differences between versions of LeRobot, for all of Strobe.
+"""Differences between versions of LeRobot, and between its policies, for all of Strobe.
 
 LeRobot after 0.6.1 (its main calls itself 0.6.2) paces its loops with a timer of its own, answers questions to the
 policy while it rolls out, and notifies environments when a rollout begins. The code here looks for these features, not
@@ -61,3 +61,11 @@ def types_with_rtc() -> list[str]:
             if get_policy_class(kind).supports_rtc is not PreTrainedPolicy.supports_rtc:
                 types.append(kind)
     return types
+
+
+def actions_left(policy: Any) -> int:
+    """Return the number of actions that the policy holds for the next ticks; -1 if it does not say."""
+    queue = getattr(policy, "_action_queue", None)
+    if queue is None:
+        queue = (getattr(policy, "_queues", None) or {}).get("action")
+    return -1 if queue is None else len(queue)

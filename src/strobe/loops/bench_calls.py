@@ -2,7 +2,7 @@
 
 During the run a call is bracketed by `begin` and `end`, which read the thread's clocks: a few microseconds a call.
 They keep what the call was given last, and nothing that holds the robot: it switches its torque off when nobody holds
-it any more. `again` is LeRobot's way from that observation to actions, without the queue.
+it any more. `repeat_call` is LeRobot's way from that observation to actions, without the queue.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class CallWatch:
             return "the robot is still connected"
         return "" if self._given is not None else "the policy was never called"
 
-    def again(self) -> ThreadUse:
+    def repeat_call(self) -> ThreadUse:
         """Call the policy on the last observation as the engine did, and return what it cost this thread.
 
         Raises whatever the policy raises.

@@ -10,7 +10,7 @@ from strobe.loops import events, rollout
 from strobe.loops.device_probes import FROZEN
 from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.results.motor_bus import Turns
+from strobe.results.rollout import Turns
 from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 

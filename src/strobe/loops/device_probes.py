@@ -1,4 +1,4 @@
-"""Probes on a robot's cameras and motor buses.
+"""A robot's cameras and motor buses: where it holds them, and probes on them.
 
 A camera: whether each read gives another frame, whether that shows another picture, and how old it is. A motor bus: how
 often it asked, what lay in its port before, and how long the reading thread had a CPU. A driver that waits for answers
@@ -89,9 +89,9 @@ def _sampled(frame: Any) -> bytes:
 
 
 class BusProbe:
-    """Reports each `sync_read` of a bus to ``append``: its section, and the event bus, start, end, lost, damaged,
-    waiting, cpu, waited, arm.
+    """Reports each `sync_read` of a bus to ``append``: its section, and one event.
 
+    The event is: bus, start, end, lost, damaged, waiting, cpu, waited, arm.
     lost, damaged: tries that ended without an answer, and with one that could not be read. waiting: bytes that lay in
     the port's input before the question, -1 where the port does not tell. cpu, waited: nanoseconds that the thread ran,
     and that it waited for a CPU, -1 unknown. arm: its name, where the robot has several; '' else.
@@ -155,3 +155,48 @@ def cpu_use() -> tuple[int, int, int]:
     waited = waited_ns()
     everyone = round((sum(times) - idle - inside) * 1e9)
     return UNKNOWN if waited is None else waited, time.process_time_ns(), everyone
+
+
+def type_of(device: Any) -> str:
+    """Return the type of a robot or leader, as its flag names it; where it keeps no config, its own name."""
+    return str(getattr(getattr(device, "config", None), "type", None) or device.name)
+
+
+def cameras_of(robot: Any) -> dict[str, Any]:
+    """Return the robot's cameras by their names in an observation; none where it keeps them elsewhere.
+
+    In a robot of several arms, the name of an arm's own camera begins with the arm's.
+    """
+    own = _cameras(robot)
+    arms = {name: arm for name, arm in _arms_of(robot, "send_action").items() if isinstance(_cameras(arm), dict)}
+    if len(arms) < 2:
+        return dict(own) if isinstance(own, dict) else {}
+    shared = _cameras(getattr(robot, "config", None)) or {}  # one of the arms opens them
+    return {
+        name if name in shared else f"{arm}_{name}": camera
+        for arm, each in arms.items()
+        for name, camera in _cameras(each).items()
+    }
+
+
+def buses_of(robot: Any, method: str = "send_action") -> dict[str, Any]:
+    """Return the motor buses of a robot or leader by the arm's name; '' is the robot itself, or its only arm.
+
+    Args:
+        method: that a part has which is an arm.
+    """
+    buses: dict[str, Any] = {}
+    for name, part in ({"": robot} | _arms_of(robot, method)).items():
+        bus = getattr(part, "bus", None)
+        if hasattr(bus, "sync_read") and all(bus is not other for other in buses.values()):
+            buses[name] = bus
+    return buses if len(buses) > 1 else dict(zip([""], buses.values(), strict=False))
+
+
+def _arms_of(robot: Any, method: str) -> dict[str, Any]:
+    """Return parts of a robot that are robots themselves, by name: ``left_arm`` is "left"."""
+    return {name.strip("_").removesuffix("_arm"): part for name, part in vars(robot).items() if hasattr(part, method)}
+
+
+def _cameras(robot: Any) -> Any:
+    return getattr(robot, "cameras", None)

@@ -27,10 +27,14 @@ class SectionEnded(NamedTuple):
 
 
 class LoopBegan(NamedTuple):
+    """The loop's first tick begins."""
+
     at: int
 
 
 class LoopEnded(NamedTuple):
+    """The loop has ended."""
+
     at: int
 
 
@@ -78,6 +82,8 @@ class CpuUse(NamedTuple):
 
 
 class FrameRecorded(NamedTuple):
+    """A frame was added to the dataset."""
+
     at: int
 
 

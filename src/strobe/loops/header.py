@@ -1,15 +1,24 @@
-"""The first line of an event file: the facts about a run that its events do not tell."""
+"""The first line of an event file: facts about a run that its events do not tell, and where a rollout gets them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from lerobot.rollout.inference.rtc import supports_rtc_inference
 from pydantic import TypeAdapter
 
+from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import registered
 from strobe.results.rollout import EngineName
 from strobe.results.subject import SubjectInfo
+
+MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
 
 
 @dataclass(kw_only=True)
@@ -103,3 +112,70 @@ def subject_of(
         anatomy=family.name if family is not None and family.probes is not None else "modules",
         **more,
     )
+
+
+def header_of(context: Any) -> Header:
+    """Return the header of a run of lerobot-rollout, from what its ``build_rollout_context`` made."""
+    config, policy = context.runtime.cfg, context.policy.policy
+    kind, path = config.policy.type, config.policy.pretrained_path
+    robot = argument("--robot.type") or config.robot.type  # so100 and so101 are one class, which knows one name
+    features = context.hardware.robot_wrapper.observation_features.values()
+    engine = config.inference
+    rtc_config = getattr(engine, "rtc", None)
+    header = Header(
+        subject=subject_of(
+            kind,
+            "random weights" if path is None else Path(str(path)).name,
+            f"the robot {robot}, {sum(isinstance(shape, tuple) for shape in features)} cameras",
+            **lerobot_policies.count(policy),
+        ),
+        robot=robot,
+        device=str(config.device),
+        strategy=config.strategy.type,
+        engine=engine.type,
+        fps=config.fps,
+        multiplier=config.interpolation_multiplier,
+        dataset_fps=config.dataset.fps if config.dataset is not None else None,
+        threshold=getattr(engine, "queue_threshold", None),
+        horizon=getattr(rtc_config, "execution_horizon", None),
+        guided=bool(getattr(rtc_config, "enabled", False)),
+        can_rtc=supports_rtc_inference(policy),
+        joints=list(context.data.ordered_action_keys),
+        main=threading.get_ident(),
+        compiled=bool(config.use_torch_compile),
+    )
+    try:
+        return replace(header, **_for_a_replay(context))
+    except Exception:  # a LeRobot that keeps these elsewhere: the rest is worth having without them
+        return header
+
+
+def argument(flag: str) -> str:
+    """Return the value of ``flag`` among the run's arguments; '' without one."""
+    given = [argument.partition("=")[2] for argument in sys.argv if argument.startswith(f"{flag}=")]
+    return given[-1] if given else ""
+
+
+def _for_a_replay(context: Any) -> dict[str, Any]:
+    """Return the fields of the header that `strobe replay` builds the same policy and engine from."""
+    config = context.runtime.cfg
+    policy, robot = config.policy, context.hardware.robot_wrapper
+    path = Path(str(policy.pretrained_path))
+    rtc_config = getattr(config.inference, "rtc", None)
+    features = {name: list(kind) if isinstance(kind, tuple) else None for name, kind in _numbers(robot)}
+    return {
+        "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
+        "policy": str(path.resolve()) if path.exists() else str(path),
+        "made": json.loads((path / MADE).read_text()) if (path / MADE).exists() else [],
+        "task": config.dataset.single_task if config.dataset is not None else config.task,
+        "rtc": None if rtc_config is None else json.loads(json.dumps(asdict(rtc_config), default=str)),
+        "warmups": config.compile_warmup_inferences,
+        "executed": getattr(policy, "n_action_steps", None),
+        "chunk": getattr(policy, "chunk_size", None),
+        "observation_features": features,  # of a camera its shape, of a number None
+        "action_features": list(robot.action_features),
+    }
+
+
+def _numbers(robot: Any) -> Iterable[tuple[str, Any]]:
+    return ((name, kind) for name, kind in robot.observation_features.items() if kind is float or type(kind) is tuple)

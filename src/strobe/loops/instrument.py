@@ -20,7 +20,7 @@ from typing import Any, Self
 from lerobot.processor.pipeline import DataProcessorPipeline
 
 from strobe.lerobot import versions
-from strobe.lerobot.thread_priority import scheduling
+from strobe.lerobot.quiet import scheduling
 from strobe.loops.bench_calls import CallWatch
 from strobe.loops.device_probes import BusProbe, CameraProbe, cpu_use
 from strobe.loops.event_log import Log
@@ -370,6 +370,6 @@ def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
     return made
 
 
-def given(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
+def argument_of(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
     """Return an argument, however it was passed; None where it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

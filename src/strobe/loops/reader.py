@@ -16,7 +16,7 @@ from strobe.loops.events import Row, decode
 from strobe.loops.header import Header
 from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.results.motor_bus import Turns
+from strobe.results.rollout import Turns
 from strobe.timeline.clock import ThreadUse
 
 NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick

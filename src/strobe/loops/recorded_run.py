@@ -14,7 +14,7 @@ from strobe.loops.events import Row
 from strobe.loops.header import Header
 from strobe.loops.reader import read_course
 from strobe.loops.virtual_rollout import Beat, Setting
-from strobe.results.recorded import events_of, observations_of
+from strobe.runs.rollout_files import events_of, observations_of
 
 
 @dataclass

@@ -51,9 +51,8 @@ def loop_of(command: str) -> Loop:
     """The loop of ``command``, one of `NAMES`; imports what of LeRobot it needs."""
     if command == ROLLOUT:
         from strobe.loops import rollout
-        from strobe.loops.rollout_config import rollout_config
 
-        return Loop(rollout_config, rollout.RolloutWatch, rollout.loop.main)
+        return Loop(rollout.rollout_config, rollout.RolloutWatch, rollout.loop.main)
     if command == "robot_client":
         from strobe.loops import remote_client
 

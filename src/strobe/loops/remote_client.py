@@ -19,11 +19,11 @@ import numpy as np
 from strobe.errors import UserError
 from strobe.lerobot.flags import parsed, patched_arguments
 from strobe.loops import remote_stamps
+from strobe.loops.device_probes import buses_of, cameras_of, type_of
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
 from strobe.loops.remote_stamps import key_of
-from strobe.loops.robot_header import buses_of, cameras_of, type_of
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 

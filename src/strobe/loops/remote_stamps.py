@@ -1,5 +1,6 @@
-"""Times that a watched policy server sends along with its answers, so that a watched client can tell where a round trip
-went; in gRPC's trailing metadata, which an unwatched client never looks at.
+"""Times that a watched policy server sends along with its answers: where a round trip went.
+
+They are in gRPC's trailing metadata, which an unwatched client never looks at.
 
 A server's times are nanoseconds of its own clock. Where both run on one machine, since one start of it, that is the
 client's clock as well.

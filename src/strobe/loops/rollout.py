@@ -1,4 +1,4 @@
-"""The anatomy of ``lerobot-rollout``: LeRobot's own loop and inference engines, run as they are, with probes.
+"""The anatomy of ``lerobot-rollout``: its config, and LeRobot's own loop and inference engines with probes.
 
 What the loop calls becomes sections, what passes between its threads becomes other events (`strobe.loops.events`), all
 as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is given. Where one cannot be attached
@@ -8,22 +8,30 @@ the robot runs without.
 from __future__ import annotations
 
 import logging
+import math
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 from lerobot.policies.rtc import ActionQueue
+from lerobot.rollout import RolloutConfig
 from lerobot.rollout.inference import rtc
 from lerobot.rollout.robot_wrapper import ThreadSafeRobot
 from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
+from lerobot.utils.import_utils import register_third_party_plugins
 
+from strobe.errors import UserError
 from strobe.lerobot import versions
-from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.flags import joined, parsed, patched_arguments
+from strobe.lerobot.versions import actions_left
 from strobe.loops.bench_calls import CallWatch
+from strobe.loops.device_probes import buses_of, cameras_of
 from strobe.loops.event_log import LastError, Log, opener
 from strobe.loops.events import Row
+from strobe.loops.header import header_of
 from strobe.loops.instrument import (
     ACTION,
     MOTORS_READ,
@@ -36,20 +44,16 @@ from strobe.loops.instrument import (
     SLEEP,
     Call,
     LoopWatch,
-    given,
+    argument_of,
     sleeps,
 )
-from strobe.loops.robot_header import (
-    buses_of,
-    cameras_of,
-    header_of,
-    strategies,
-)
+from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import family_of
 from strobe.timeline import sections
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Attached, Hook
 
+COMMAND = "lerobot-rollout"
 PREPARE, PREPROCESSING, POSTPROCESSING = "prepare inputs", "preprocessing", "postprocessing"
 GET_ACTION, SELECT, CHUNK = "get action", "select action", "predict chunk"
 MERGE = "merge into the queue"
@@ -83,6 +87,7 @@ class RolloutWatch(LoopWatch):
 
     @property
     def signals(self) -> int:
+        """How many signals asked the run to end; 0 before LeRobot listens for them."""
         return 0 if self._signals is None else self._signals.counter
 
     def __enter__(self) -> Self:
@@ -197,12 +202,12 @@ class RolloutWatch(LoopWatch):
     def _getting(self, policy: Any, steps: Steps | None, picks: bool) -> Callable[[Call], Call]:
         """``steps``: of an engine that asks the policy in the loop. ``picks``: the tick sends what it gets here.
 
-        LeRobot makes each action anew and changes none, so the writing thread may read it; one on a device it may not,
-        since it would wait for that in the middle of other work. Functions of Strobe's own are left out of a tick.
+        LeRobot makes a new action each time and changes none, so the writing thread may read it. It may not read one on
+        a device, since it would wait for that in the middle of other work. A tick leaves out Strobe's own functions.
         """
         append, engine, used = self.log.append, self._engine, self._call_watch
         chunks, ident, own = [0], threading.get_ident, vars(policy).get
-        rows_of = _got if steps is None else steps.got
+        rows_of = _get_rows if steps is None else steps.get_rows
 
         def around(inner: Call) -> Call:
             def from_queue(*args: Any, **kwargs: Any) -> Any:
@@ -213,17 +218,17 @@ class RolloutWatch(LoopWatch):
                     append(("s", GET_ACTION, start, host_ns(), ident()))
                     raise
                 queue = engine._action_queue
-                held, number, left, at = None if queue is None else queue.queue, self._latest[1], 0, 0
+                held, number, depth, at = None if queue is None else queue.queue, self._latest[1], 0, 0
                 if held is not None and queue is not None:
                     if held is not self._latest[0]:
                         number += 1  # merged this moment
                     at = queue.last_index
-                    left = len(held) - at
+                    depth = len(held) - at
                     if at == 0 and action is not None:
                         number -= 1  # merged since: the action was the last one of the chunk before
                 end = host_ns()
                 values = action if action is None or action.is_cpu else action.tolist()
-                append((_got, start, end, ident(), values, left, number, at - 1, picks))
+                append((_get_rows, start, end, ident(), values, depth, number, at - 1, picks))
                 return action
 
             def from_policy(*args: Any, **kwargs: Any) -> Any:
@@ -273,9 +278,9 @@ class RolloutWatch(LoopWatch):
             result = inner(queue, *args, **kwargs)
             held = queue.queue
             self._latest = (held, self._latest[1] + 1)
-            processed = given(args, kwargs, 1, "processed_actions")
-            delay = given(args, kwargs, 2, "real_delay")
-            index = given(args, kwargs, 3, "action_index_before_inference")
+            processed = argument_of(args, kwargs, 1, "processed_actions")
+            delay = argument_of(args, kwargs, 2, "real_delay")
+            index = argument_of(args, kwargs, 3, "action_index_before_inference")
             length, after = (0 if actions is None else len(actions) for actions in (processed, held))
             executed = 0 if index is None else at - index
             append(("merge", host_ns(), delay or 0, before, executed, length, after - queue.last_index))
@@ -296,7 +301,7 @@ class RolloutWatch(LoopWatch):
         append, inner = self.log.append, self._timed(bare, PREPARE)
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            append(("taken", host_ns(), id(given(args, kwargs, 1, "values"))))
+            append(("taken", host_ns(), id(argument_of(args, kwargs, 1, "values"))))
             self._call_watch.begin(args, kwargs)
             return inner(*args, **kwargs)
 
@@ -337,20 +342,55 @@ class Steps:
         self._processed[name] = start, end
         return [("s", name, start, end, thread)]
 
-    def got(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
-        """Return the events of a call for an action, which returned ``action``; see `_got`."""
+    def get_rows(self, start: int, end: int, thread: int, *action: Any) -> list[Row]:
+        """Return the events of a call for an action, which returned ``action``; see `_get_rows`."""
         rows: list[Row] = []
         (begun, ready), (over, _) = (self._processed.get(name, (0, 0)) for name in (PREPROCESSING, POSTPROCESSING))
         if start <= begun <= ready <= over:
             rows = [("s", PREPARE, start, begun, thread), ("s", SELECT, ready, over, thread)]
-        return [*rows, *_got(start, end, thread, *action)]
+        return [*rows, *_get_rows(start, end, thread, *action)]
 
 
-def _got(
+def _get_rows(
     start: int, end: int, thread: int, action: Any, depth: int, chunk: int, position: int, picks: bool
 ) -> list[Row]:
-    got = int(action is not None)
-    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, got, depth, chunk, position)]
-    if got:
+    returned = int(action is not None)
+    rows: list[Row] = [("s", GET_ACTION, start, end, thread), ("get", start, end, returned, depth, chunk, position)]
+    if returned:
         rows.append(("values", end, action if isinstance(action, list) else action.tolist()))
-    return [*rows, ("pick", end, got)] if picks else rows
+    return [*rows, ("pick", end, returned)] if picks else rows
+
+
+def strategies() -> Iterable[Any]:
+    """Return the modules of LeRobot's strategies, each of which holds the loop's functions under their own names."""
+    package = core.__name__.rpartition(".")[0]
+    return [module for name, module in list(sys.modules.items()) if name.startswith(f"{package}.")]
+
+
+def rollout_config(argv: Sequence[str]) -> RolloutConfig:
+    """The config that ``lerobot-rollout`` makes of ``argv``; nothing is connected or loaded.
+
+    Raises:
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind or that LeRobot refuses, no
+            robot, no policy or one that is not there.
+    """
+    # Policies register themselves when they are imported; robots did, when LeRobot's script was.
+    lerobot_policies.known_types()
+    register_third_party_plugins()
+    arguments = joined(argv, COMMAND)
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+    if "help" in given:
+        raise UserError(f"`{COMMAND} --help` lists its flags; Strobe's own stand before the --")
+    if "config_path" not in given:
+        if "robot.type" not in given:
+            raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
+        if "policy.path" not in given:
+            raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
+        lerobot_policies.config_from_path(given["policy.path"], [])
+    with patched_arguments(arguments, COMMAND):
+        config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)
+    if not 0 < config.fps < math.inf:
+        raise UserError(f"--fps={config.fps:g}: must be above 0")
+    if config.interpolation_multiplier < 1:
+        raise UserError(f"--interpolation_multiplier={config.interpolation_multiplier}: must be at least 1")
+    return config

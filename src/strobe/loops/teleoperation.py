@@ -18,9 +18,9 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, parsed, patched_arguments
-from strobe.loops.device_probes import cpu_use
+from strobe.loops.device_probes import buses_of, cameras_of, cpu_use, type_of
 from strobe.loops.event_log import Log
-from strobe.loops.header import Header, subject_of
+from strobe.loops.header import Header, argument, subject_of
 from strobe.loops.instrument import (
     ACTION,
     LEADER_READ,
@@ -34,7 +34,6 @@ from strobe.loops.instrument import (
     LoopWatch,
     sleeps,
 )
-from strobe.loops.robot_header import argument, buses_of, cameras_of, type_of
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 

@@ -27,8 +27,8 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.feature_utils import build_dataset_frame
 
 from strobe.errors import UserError
-from strobe.lerobot.action_queue import actions_left
 from strobe.lerobot.quiet import errors_alone
+from strobe.lerobot.versions import actions_left
 from strobe.loops.event_log import LastError
 from strobe.loops.virtual_rollout import (
     Beat,
@@ -238,8 +238,8 @@ class _Loop:
         return action, waited
 
     def _depth(self) -> int | None:
-        left = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
-        return left if left >= 0 else None
+        depth = self.queue.remaining() if self.queue is not None else actions_left(self.inputs.policy)
+        return depth if depth >= 0 else None
 
     def predicting(self) -> contextlib.AbstractContextManager[Any]:
         """Return a context in which a call of the policy takes the time that it is given."""

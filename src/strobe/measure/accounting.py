@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack, is_traceable_wrapper_subclass
 from torch.utils._pytree import tree_leaves
 
-from strobe.devices.memory import DeviceMemory, memory_of
+from strobe.devices.accelerators import DeviceMemory, memory_of
 from strobe.measure.flop import Operators, name_of, products
 from strobe.measure.traffic import Traffic, stand_in
 from strobe.results.measurement import MemorySource
@@ -44,6 +44,7 @@ class Account:
 
     @property
     def gflop(self) -> float:
+        """GFLOP of all dtypes together."""
         return sum(self.flop.values()) / 1e9
 
 
@@ -170,11 +171,11 @@ class Accounting(Operators):
     def ran(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._know((args, kwargs), made=False)
         out = operator(*args, **kwargs)
-        found = products(operator, args, kwargs, out)
-        if found.flop is None:
+        multiplied = products(operator, args, kwargs, out)
+        if multiplied.flop is None:
             self.uncounted[name_of(operator)] += 1
-        elif found.flop:
-            self.flop[stand_in() or found.dtype] += found.flop
+        elif multiplied.flop:
+            self.flop[stand_in() or multiplied.dtype] += multiplied.flop
         self.traffic.ran(operator, (args, kwargs), out)
         self._know(out, made=True)
         return out
@@ -212,13 +213,13 @@ class _Counted:
     def __exit__(self, *exception: object) -> None:
         counting = self.accounting
         counting._look()
-        peak, kept = counting._peaks.pop(), counting.meter.live - self.live
+        peak, remaining = counting._peaks.pop(), counting.meter.live - self.live
         counting._peaks[-1] = max(counting._peaks[-1], peak)
         account = counting.accounts.setdefault(counting._path, Account())
         account.flop.update(counting.flop - self.flop)
         account.moved_bytes += counting.traffic.close()
         account.peak_bytes = max(account.peak_bytes or 0, peak - self.live)
-        account.kept_bytes = kept if account.kept_bytes is None else max(account.kept_bytes, kept)
+        account.kept_bytes = remaining if account.kept_bytes is None else max(account.kept_bytes, remaining)
         account.calls += 1
         counting._path = self.outer
 

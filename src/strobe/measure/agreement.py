@@ -191,24 +191,26 @@ def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> A
     Raises:
         ValueError: no pairs, or pairs of unequal shape.
     """
-    found = agree(baseline, candidate)
-    found.of = "features"
-    found.distinct = len(baseline)
+    agreement = agree(baseline, candidate)
+    agreement.of = "features"
+    agreement.distinct = len(baseline)
     width = baseline[0].shape[-1] if baseline[0].dim() else 1
-    before, after = (torch.cat([one.double().reshape(-1, width) for one in rows]) for rows in (baseline, candidate))
-    if len(before) < FEWEST_TOKENS or found.not_finite:
-        return found
+    before, after = (
+        torch.cat([features.double().reshape(-1, width) for features in rows]) for rows in (baseline, candidate)
+    )
+    if len(before) < FEWEST_TOKENS or agreement.not_finite:
+        return agreement
     spread = _spread(before)
     errors = (after - before) / spread
     sizes = errors.abs()
     channels = errors.square().mean(0).sqrt()
     tokens = errors.square().mean(1).sqrt()
-    found.rms, found.worst, found.token = float(channels.max()), float(sizes.max()), float(tokens.max())
-    found.p99 = float(np.quantile(sizes.numpy(), 0.99))
-    found.spread = CHANNEL_SPREAD
-    found.worst_dimension = f"channel {int(sizes.max(0).values.argmax())}"
-    found.worst_at = f"token {int(tokens.argmax()) + 1:,} of {len(tokens):,}"
-    found.dimensions = [
+    agreement.rms, agreement.worst, agreement.token = float(channels.max()), float(sizes.max()), float(tokens.max())
+    agreement.p99 = float(np.quantile(sizes.numpy(), 0.99))
+    agreement.spread = CHANNEL_SPREAD
+    agreement.worst_dimension = f"channel {int(sizes.max(0).values.argmax())}"
+    agreement.worst_at = f"token {int(tokens.argmax()) + 1:,} of {len(tokens):,}"
+    agreement.dimensions = [
         DimensionAgreement(
             name=f"channel {at}",
             spread=float(spread[at]),
@@ -219,7 +221,7 @@ def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> A
         )
         for at in channels.topk(min(SHOWN_CHANNELS, width)).indices.tolist()
     ]
-    return found
+    return agreement
 
 
 def _spread(features: Tensor) -> Tensor:

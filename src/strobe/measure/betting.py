@@ -42,8 +42,8 @@ def log_capital(lowest: ArrayLike, middle: ArrayLike, highest: ArrayLike, mean: 
         mean: the claim, above 0 and up to 1; of that shape, or a number.
     """
     lowest, middle, highest, mean = (np.asarray(each, float)[..., None] for each in (lowest, middle, highest, mean))
-    kept, gain = 1 - _RISKED, _RISKED / mean
-    owned = lowest * np.log(kept) + middle * np.log(kept + gain / 2) + highest * np.log(kept + gain)
+    safe, gain = 1 - _RISKED, _RISKED / mean
+    owned = lowest * np.log(safe) + middle * np.log(safe + gain / 2) + highest * np.log(safe + gain)
     largest = owned.max(axis=-1)  # scipy's logsumexp is the same, and half as fast on arrays of this size
     return largest + np.log(np.exp(owned - largest[..., None]).mean(axis=-1))
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from strobe.measure.in_time import ASKED, in_time
-from strobe.measure.intervals import Array, inflation
+from strobe.measure.in_time import REQUIRED, in_time
+from strobe.measure.statistics import Array, inflation
 from strobe.results.budget import Asynchrony, Latency, Line
 from strobe.results.data import Interval
-from strobe.results.in_time import InTime
-from strobe.results.ladder import Need, Try
+from strobe.results.ladder import InTime, Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 WHOLES = ("policy",)  # parts that are replaced by the parts inside them
@@ -26,12 +25,12 @@ def denoise_of(latency: Latency) -> str | None:
 
 def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
     """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
-    found: dict[str, float] = {}
+    milliseconds: dict[str, float] = {}
     for path, ms in parts.items():
         inside = len(path) == 2 and path[0] in WHOLES
         if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
-            found[path[-1]] = found.get(path[-1], 0.0) + ms
-    return found
+            milliseconds[path[-1]] = milliseconds.get(path[-1], 0.0) + ms
+    return milliseconds
 
 
 def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
@@ -84,36 +83,36 @@ def needs(latency: Latency, target_ms: float) -> list[Need]:
     if latency.total_ms <= target_ms:
         return []
     named = sum(latency.parts.values())
-    found = []
+    needs = []
     for part, ms in sorted(latency.parts.items(), key=lambda item: -item[1]):
-        left, of_named = target_ms - (latency.total_ms - ms), target_ms - (named - ms)
-        found.append(
+        allowed, of_named = target_ms - (latency.total_ms - ms), target_ms - (named - ms)
+        needs.append(
             Need(
                 part=part,
                 ms=ms,
                 share=ms / latency.total_ms,
-                needed_ms=left if left > 0 else None,
+                needed_ms=allowed if allowed > 0 else None,
                 named_ms=of_named if of_named > 0 else None,
             )
         )
-    return found
+    return needs
 
 
 def tried_on(tries: Sequence[Try], part: str) -> list[str]:
     """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
     whole = part not in AROUND
-    last = {one.treatment: one for one in tries if part in one.parts or (whole and not one.parts)}
-    return [f"{one.treatment}: {why(one)}" for one in last.values()]
+    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
+    return [f"{attempt.treatment}: {why(attempt)}" for attempt in last.values()]
 
 
-def why(one: Try) -> str:
+def why(attempt: Try) -> str:
     """Return the outcome of a try, in words that stand alone."""
-    unrun = one.outcome in ("does not apply", "failed", "not tried")
-    return f"{one.outcome}: {one.reason}" if unrun and one.reason else one.reason or one.outcome
+    unrun = attempt.outcome in ("does not apply", "failed", "not tried")
+    return f"{attempt.outcome}: {attempt.reason}" if unrun and attempt.reason else attempt.reason or attempt.outcome
 
 
 def asynchrony(
-    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), asked: float = ASKED
+    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), required: float = REQUIRED
 ) -> Asynchrony:
     """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
 
@@ -122,25 +121,25 @@ def asynchrony(
     the last action executed of it rests on an observation that is twice the delay old, less one tick.
 
     Args:
-        times: milliseconds of chunks: the delay is the least that ``asked`` of all chunks are shown to keep, or the one
-            that so many of these keep where they are too few to show it. Without them it is the median's.
+        times: milliseconds of chunks. The delay is the least that ``required`` of all chunks are shown to keep, or the
+            one that so many of these keep if they are too few to show it. Without them it is the median's.
     """
     tick_ms = 1e3 / control_hz
     delay = _ticks(latency.total_ms, tick_ms)
-    found: InTime | None = None
+    judged: InTime | None = None
     if len(times):
-        seen = delay = max(delay, _ticks(float(np.quantile(times, asked, method="inverted_cdf")), tick_ms))
-        found = in_time(times, delay * tick_ms, asked)
-        while found.outcome != "reached" and delay * tick_ms < max(times):
+        seen = delay = max(delay, _ticks(float(np.quantile(times, required, method="inverted_cdf")), tick_ms))
+        judged = in_time(times, delay * tick_ms, required)
+        while judged.outcome != "reached" and delay * tick_ms < max(times):
             delay += 1
-            found = in_time(times, delay * tick_ms, asked)
-        if found.outcome != "reached":
-            delay, found = seen, in_time(times, seen * tick_ms, asked)
+            judged = in_time(times, delay * tick_ms, required)
+        if judged.outcome != "reached":
+            delay, judged = seen, in_time(times, seen * tick_ms, required)
     return Asynchrony(
         steps=latency.steps,
         hz=1e3 / latency.total_ms,
         delay_ticks=delay,
-        in_time=found,
+        in_time=judged,
         horizon=delay,
         youngest_ms=delay * tick_ms,
         oldest_ms=(2 * delay - 1) * tick_ms,
@@ -159,7 +158,7 @@ def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int
 
     The 95 % intervals are percentiles of a bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
     chapter 13) that draws whole rounds, so that what slows a round alike stays together, wider by what neighbouring
-    rounds share (see `intervals.inflation`). They say how well the line
+    rounds share (see `statistics.inflation`). They say how well the line
     through these numbers of steps is known, not how straight it is. Below six rounds there are none.
 
     Args:

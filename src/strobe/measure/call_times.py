@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from strobe.measure.verdicts import FEWEST_PAIRS, unpaired_verdict
-from strobe.results.bench import Bench, CallTimes, Place, Share
+from strobe.results.rollout import Bench, CallTimes, Place, Share
 from strobe.timeline.clock import ThreadUse
 
 FEWEST = FEWEST_PAIRS  # calls of which a verdict can be made
@@ -44,13 +44,16 @@ def call_times(place: Place, uses: Sequence[ThreadUse]) -> CallTimes:
     )
 
 
-def beside(
+def compare_places(
     robot: Sequence[ThreadUse],
     bench: Sequence[ThreadUse] = (),
     paced: Sequence[ThreadUse] = (),
     period_ms: float | None = None,
 ) -> Bench | None:
-    """Calls on the robot beside those on the bench, back to back and at the robot's pace; None for too few on it."""
+    """Return the times of calls on the robot, and on the bench back to back and at the robot's pace.
+
+    None for fewer than `FEWEST` calls on the robot.
+    """
     if len(robot) < FEWEST:
         return None
     here = call_times("robot", robot)
@@ -78,14 +81,14 @@ def shares(bench: CallTimes, paced: CallTimes | None, robot: CallTimes) -> list[
     The bench at the robot's pace has the robot's gaps and none of its company: what it takes more than the bench is
     the price of the gaps. What the robot takes beyond that is told apart by what its thread did meanwhile.
     """
-    found = []
+    shares = []
     if paced is not None:
-        found.append(Share(cause="clocks and gaps", ms=paced.wall_ms - bench.wall_ms))
-    alone = paced or bench
-    found.append(Share(cause="on the CPU", ms=robot.cpu_ms - alone.cpu_ms))
-    if robot.waiting_ms is not None and alone.waiting_ms is not None:
-        found.append(Share(cause="waiting for a CPU", ms=robot.waiting_ms - alone.waiting_ms))
+        shares.append(Share(cause="clocks and gaps", ms=paced.wall_ms - bench.wall_ms))
+    undisturbed = paced or bench
+    shares.append(Share(cause="on the CPU", ms=robot.cpu_ms - undisturbed.cpu_ms))
+    if robot.waiting_ms is not None and undisturbed.waiting_ms is not None:
+        shares.append(Share(cause="waiting for a CPU", ms=robot.waiting_ms - undisturbed.waiting_ms))
     # The rest, so that the parts add up to the difference whatever the clocks' grain.
-    rest = robot.wall_ms - bench.wall_ms - sum(one.ms for one in found)
-    found.append(Share(cause="blocked", ms=rest))
-    return sorted(found, key=lambda one: -one.ms)
+    rest = robot.wall_ms - bench.wall_ms - sum(share.ms for share in shares)
+    shares.append(Share(cause="blocked", ms=rest))
+    return sorted(shares, key=lambda share: -share.ms)

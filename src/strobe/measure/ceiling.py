@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from strobe.measure.memory import available_bytes
-from strobe.results.machine import Ceiling
+from strobe.results.subject import Ceiling
 from strobe.timeline.clock import synchronise
 
 EVERYWHERE = ("float32", "bfloat16", "int8")  # rungs that a ladder may come to, whatever the policy's own dtype

@@ -14,8 +14,8 @@ import numpy as np
 
 from strobe.measure.accounting import Account
 from strobe.measure.statistics import summarise
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Blocks, Component, Measurement, Span
+from strobe.results.subject import Ceiling
 from strobe.timeline import section
 from strobe.timeline.timeline import Section
 
@@ -32,18 +32,19 @@ class Iteration:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the whole."""
         return self.whole.ms
 
 
 def iterations(sections: Sequence[Section], root: str) -> list[Iteration]:
     """Split a timeline at the top-level sections called ``root``, in the order they ran."""
-    found: list[Iteration] = []
+    iterations: list[Iteration] = []
     for part in sections:
         if part.path == (root,):
-            found.append(Iteration(part, []))
-        elif part.path[0] == root and found and part.end_ns <= found[-1].whole.end_ns:
-            found[-1].parts.append(part)
-    return sorted(found, key=lambda iteration: iteration.whole.start_ns)
+            iterations.append(Iteration(part, []))
+        elif part.path[0] == root and iterations and part.end_ns <= iterations[-1].whole.end_ns:
+            iterations[-1].parts.append(part)
+    return sorted(iterations, key=lambda iteration: iteration.whole.start_ns)
 
 
 def components(
@@ -121,10 +122,10 @@ def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> 
 def spans(run: Iteration) -> list[Span]:
     """The sections of one iteration on a time axis that starts with it."""
     start = run.whole.start_ns if run.whole.device_start_ns is None else run.whole.device_start_ns
-    found: list[Span] = []
+    spans: list[Span] = []
     for part in [run.whole, *run.parts]:
         begin = part.start_ns if part.device_start_ns is None else part.device_start_ns
-        found.append(
+        spans.append(
             Span(
                 name=part.name,
                 start_ms=max((begin - start) / 1e6, 0.0),
@@ -133,7 +134,7 @@ def spans(run: Iteration) -> list[Span]:
                 thread=part.thread,
             )
         )
-    return found
+    return spans
 
 
 def _ceiling_share(account: Account, ms: float, ceiling: Ceiling | None) -> float | None:
@@ -223,15 +224,15 @@ def named(measurement: Measurement, name: str) -> list[Component]:
 
 
 def _opened(components: Sequence[Component]) -> set[Path]:
-    found: set[Path] = set()
+    paths: set[Path] = set()
     for part in components:
         path = tuple(part.path)
-        top = not path[:-1] or path[:-1] in found
+        top = not path[:-1] or path[:-1] in paths
         once = part.calls == 1 and (part.share >= NEARLY_ALL or path[0] == "model")
         whole = part.name in WHOLES or once
         if top and whole and not part.other and _inside(path, components):
-            found.add(path)
-    return found
+            paths.add(path)
+    return paths
 
 
 def _inside(path: Path, components: Sequence[Component]) -> bool:
@@ -251,7 +252,7 @@ def grouped(measurements: Sequence[Measurement]) -> list[dict[str, list[Componen
 
 
 def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, list[Component]]:
-    found: dict[str, list[Component]] = {}
+    groups: dict[str, list[Component]] = {}
     numbered: dict[str, int] = {}
     for part in components:
         path = tuple(part.path)
@@ -261,8 +262,8 @@ def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, li
             continue
         kind = re.sub(r"[ _.]*\d+$", "", part.name) or part.name
         numbered[kind] = numbered.get(kind, 0) + (kind != part.name)
-        found.setdefault(kind, []).append(part)
-    return {f"{kind}s" if numbered[kind] > 1 else kind: group for kind, group in found.items()}
+        groups.setdefault(kind, []).append(part)
+    return {f"{kind}s" if numbered[kind] > 1 else kind: group for kind, group in groups.items()}
 
 
 _PRICED_BATCHES = 9

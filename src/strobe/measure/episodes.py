@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strobe.measure.intervals import centre
 from strobe.measure.planning import fewest_pairs_apart
+from strobe.measure.statistics import centre
 from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
 from strobe.measure.verdicts import FEWEST_PAIRS
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
-from strobe.results.evaluation import Decision, verdict_in_words
+from strobe.results.evaluate import Decision, verdict_in_words
 from strobe.results.numerals import significant
 
 MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
@@ -55,25 +55,17 @@ def judge(
     count = len(counted)
     won_or_lost = differences_of(counted)
     decision = decide(won_or_lost, margin, level, every)
-    reward, low, high, reached = centre(
-        np.array([pair.candidate.reward - pair.baseline.reward for pair in counted]), level
-    )
-    reward_interval = Interval(low=low, high=high, level=reached) if count >= FEWEST_PAIRS else None
+    reward, reward_interval = _reward_difference(counted, level)
     least = least_of([pair.baseline.reward for pair in counted])
     succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
-    if all(pair.same for pair in pairs):
-        kind = "the same"
-    elif succeeded:
-        kind = _kind_by_success(decision, count, level)
-    else:
-        kind = _kind_by_reward(reward_interval, least)
+    kind = _kind_by_success(decision, count, level) if succeeded else _kind_by_reward(reward_interval, least)
     judged = PairedEpisodes(
         baseline=baseline,
         candidate=candidate,
         environment=environment,
         planned=planned or count,
         pairs=list(pairs),
-        kind=kind,
+        kind="the same" if all(pair.same for pair in pairs) else kind,
         by="success" if succeeded else "reward",
         baseline_success=sum(pair.baseline.success for pair in counted) / count,
         candidate_success=sum(pair.candidate.success for pair in counted) / count,
@@ -89,6 +81,13 @@ def judge(
     )
     judged.sentence = _sentence(judged, count)
     return judged
+
+
+def _reward_difference(pairs: Sequence[EpisodePair], level: float) -> tuple[float, Interval | None]:
+    """Return candidate − baseline in reward, and its interval; None for fewer than `FEWEST_PAIRS` pairs."""
+    differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in pairs])
+    middle, low, high, reached = centre(differences, level)
+    return middle, Interval(low=low, high=high, level=reached) if len(pairs) >= FEWEST_PAIRS else None
 
 
 def _kind_by_success(decision: Decision, count: int, level: float) -> EpisodesKind:
@@ -120,7 +119,7 @@ def _sentence(judged: PairedEpisodes, count: int) -> str:
     where = f"in {count} paired episode{'s' * (count != 1)} of {judged.environment}"
     seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
     ends = judged.success_interval
-    points, *between = (significant(100 * one, plus=True) for one in (judged.success, ends.low, ends.high))
+    points, *between = (significant(100 * share, plus=True) for share in (judged.success, ends.low, ends.high))
     shown = (
         f"{seen}, {points} points [{', '.join(between)}] "
         f"({100 * ends.level:.3g} % interval, valid at any number of pairs)"

@@ -184,7 +184,7 @@ def _three_factors(args: Args, _: Any) -> int:
 
 
 def _formulas() -> dict[str, Formula]:
-    found: dict[str, Formula] = {
+    formulas: dict[str, Formula] = {
         "aten::addbmm": _added_batch,
         "aten::addr": _outer,
         "aten::convolution_backward": _convolution_backward(7),
@@ -206,22 +206,22 @@ def _formulas() -> dict[str, Formula]:
         "mkldnn::_convolution_pointwise": lambda args, out: _convolved(out, args[1 if type(args[3]) is list else 2]),
     }
     for name in ("_cudnn_rnn", "miopen_rnn"):
-        found[f"aten::{name}"] = _recurrent(lambda args: args[1])
-        found[f"aten::{name}_backward"] = _recurrent(lambda args: args[1], passes=2)
+        formulas[f"aten::{name}"] = _recurrent(lambda args: args[1])
+        formulas[f"aten::{name}_backward"] = _recurrent(lambda args: args[1], passes=2)
     for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention"):
-        found[f"aten::_scaled_dot_product_{kind}"] = _attention
-        found[f"aten::_scaled_dot_product_{kind}_backward"] = _attention_backward
-    found["aten::_scaled_dot_product_fused_attention_overrideable"] = _attention
-    found["aten::_scaled_dot_product_fused_attention_overrideable_backward"] = _attention_backward
+        formulas[f"aten::_scaled_dot_product_{kind}"] = _attention
+        formulas[f"aten::_scaled_dot_product_{kind}_backward"] = _attention_backward
+    formulas["aten::_scaled_dot_product_fused_attention_overrideable"] = _attention
+    formulas["aten::_scaled_dot_product_fused_attention_overrideable_backward"] = _attention_backward
     for name in _CONVOLUTIONS:
-        found[f"aten::{name}"] = _convolution
+        formulas[f"aten::{name}"] = _convolution
     for name in _TRANSPOSED_CONVOLUTIONS:
-        found[f"aten::{name}"] = lambda args, _: _convolved(args[0], args[1])
+        formulas[f"aten::{name}"] = lambda args, _: _convolved(args[0], args[1])
     for name in _LINEAR_LAYERS:
-        found[name] = _linear
+        formulas[name] = _linear
     for name in _ELEMENTWISE:
-        found[f"aten::{name}"] = lambda _, __: 0
-    return found
+        formulas[f"aten::{name}"] = lambda _, __: 0
+    return formulas
 
 
 _CONVOLUTIONS = (

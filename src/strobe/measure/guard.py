@@ -102,14 +102,14 @@ class Guard:
         """``'rms<=0.02, worst<=0.2'``, or with 'and' for the comma, or ``'exact'`` among them. Raises UserError."""
         limits: dict[str, float] = {}
         exact = False
-        for part in filter(None, (one.strip() for one in re.split(r",|\band\b", text))):
+        for part in filter(None, (piece.strip() for piece in re.split(r",|\band\b", text))):
             if part == EXACT:
                 exact = True
                 continue
-            found = re.fullmatch(r"([A-Za-z_0-9-]+)\s*(>=|<=|=>|=<|==|=|<|>)\s*(.*)", part)
-            if found is None:
+            match = re.fullmatch(r"([A-Za-z_0-9-]+)\s*(>=|<=|=>|=<|==|=|<|>)\s*(.*)", part)
+            if match is None:
                 raise UserError(f"'{part}': {HOW}")
-            name, sign, raw = found[1].replace("-", "_"), found[2], found[3]
+            name, sign, raw = match[1].replace("-", "_"), match[2], match[3]
             if name not in FIGURES:
                 raise UserError(f"'{part}': no figure '{name}': {nearest(name, FIGURES)}")
             if sign != FIGURES[name]:
@@ -122,8 +122,8 @@ class Guard:
         return cls(tuple(limits.items()), exact)
 
     def __str__(self) -> str:
-        said = [f"{name}{FIGURES[name]}{limit:.12g}" for name, limit in self.limits]
-        return ", ".join([*([EXACT] if self.exact else []), *said])
+        limits = [f"{name}{FIGURES[name]}{limit:.12g}" for name, limit in self.limits]
+        return ", ".join([*([EXACT] if self.exact else []), *limits])
 
     def judge(self, agreement: Agreement, reordered: Yardstick | None = None) -> Judgement:
         """Return whether all limits hold, with the one that is broken, else the one that was not judged.
@@ -136,12 +136,12 @@ class Guard:
         """
         if agreement.not_finite:  # errors are taken over what is finite, and would vouch for the rest
             return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
-        found = [_exactness(agreement, reordered)] if self.exact else []
-        found += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
+        verdicts = [_exactness(agreement, reordered)] if self.exact else []
+        verdicts += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
         if agreement.unjudged and self.on_actions:
-            found.append(Judgement("not judged", agreement.unjudged))
+            verdicts.append(Judgement("not judged", agreement.unjudged))
         for outcome in ("broken", "not judged"):
-            if (first := next((one for one in found if one.outcome == outcome), None)) is not None:
+            if (first := next((verdict for verdict in verdicts if verdict.outcome == outcome), None)) is not None:
                 return first
         return HELD
 
@@ -184,7 +184,7 @@ class Guard:
         limit, drop = self.success_drop, episodes.possible_drop
         if limit is None or drop <= limit:
             return ""
-        shown = f"success drop {_apart(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
+        shown = f"success drop {_distinguished(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
         enough = fewest_pairs(limit, episodes.success_interval.level)
         return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
 
@@ -194,11 +194,11 @@ class Guards:
     """The guard of each effect.
 
     Args:
-        said: the user's own limits; None for those that are usual.
+        requested: the user's own limits; None for those that are usual.
         of_features: whether the subject is a backbone, whose outputs are features and not actions.
     """
 
-    said: Guard | None = None
+    requested: Guard | None = None
     of_features: bool = False
 
     @classmethod
@@ -209,25 +209,25 @@ class Guards:
     def of(self, effects: Sequence[Effect]) -> Guard:
         """Return the guard for treatments of these effects together: the one that changes most decides."""
         exact = strongest(effects) == "exact"
-        said = self.said if self.said is not None and self.said.limits else None
+        general = self.requested if self.requested is not None and self.requested.limits else None
         if exact:
-            return Guard(said.limits if said else (), exact=True)
-        if self.said is not None and (self.said.on_actions or self.said.success_drop is not None):
-            return self.said
+            return Guard(general.limits if general else (), exact=True)
+        if self.requested is not None and (self.requested.on_actions or self.requested.success_drop is not None):
+            return self.requested
         return Guard.parse(OF_FEATURES if self.of_features else ROUNDING)
 
     @property
     def success_drop(self) -> float | None:
         """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
-        return self.said.success_drop if self.said is not None else None
+        return self.requested.success_drop if self.requested is not None else None
 
     def lost(self, episodes: PairedEpisodes) -> str:
         """Return why paired episodes refuse the candidate, in words; see `Guard.lost`."""
-        return (self.said or Guard(())).lost(episodes)
+        return (self.requested or Guard(())).lost(episodes)
 
     def __str__(self) -> str:
-        if self.said is not None:
-            return str(self.said)
+        if self.requested is not None:
+            return str(self.requested)
         return BY_EFFECT_OF_FEATURES if self.of_features else BY_EFFECT
 
 
@@ -334,7 +334,7 @@ def _broken(name: str, value: float, limit: float, agreement: Agreement) -> str:
     unit = UNITS.get(name, "")
     sign = "<" if FIGURES[name] == ">=" else ">"
     where = f" in {agreement.worst_dimension}" if name == "worst" and agreement.worst_dimension else ""
-    return f"{name.replace('_', ' ')} {_apart(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
+    return f"{name.replace('_', ' ')} {_distinguished(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
@@ -353,7 +353,7 @@ def _limit(name: str, raw: str, part: str) -> float:
     return value
 
 
-def _apart(value: float, limit: float) -> str:
+def _distinguished(value: float, limit: float) -> str:
     """``value`` with as many figures as it takes to see that it is not ``limit``."""
     for figures in range(4, 17):
         if float(f"{value:.{figures}g}") != limit:

@@ -11,58 +11,60 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strobe.measure.intervals import Array, checked, inflation
+from strobe.measure.statistics import Array, checked, inflation
 from strobe.measure.verdicts import paired_verdict
-from strobe.results.in_time import InTime
+from strobe.results.ladder import InTime
 
-ASKED = 0.95  # of chunks that must be in time, unless something else is asked for
+REQUIRED = 0.95  # of chunks that must be in time, unless another share is required
 LEVEL = 0.95  # of either bound
 _MOST = 1_000_000  # chunks: nobody times more
 # Looks at a run, as in `looks`: the first has this share of the error, each later one this share of what is left.
 _AT_FIRST, _LATER, _GROWTH = 0.4, 0.5, 2
 
 
-def in_time(times: Sequence[float] | Array, within_ms: float, asked: float = ASKED, level: float = LEVEL) -> InTime:
-    """Judge whether ``asked`` of the chunks are ready within ``within_ms``.
+def in_time(
+    times: Sequence[float] | Array, within_ms: float, required: float = REQUIRED, level: float = LEVEL
+) -> InTime:
+    """Judge whether ``required`` of the chunks are ready within ``within_ms``.
 
     Each bound of the share is Clopper and Pearson's (Biometrika 26, 1934), and holds with confidence ``level``. Where
     neighbours resemble each other, chunks count for fewer (Korn and Graubard, "Confidence intervals for proportions
     with small expected number of positive counts estimated from survey data", Survey Methodology 24, 1998), by
-    `intervals.inflation`.
+    `statistics.inflation`.
 
     Args:
         times: milliseconds of chunks, in the order in which they were timed.
-        asked: share of chunks, 0 to 1.
+        required: share of chunks, 0 to 1.
 
     Raises:
         ValueError: no times, or times that are negative, NaN or infinite; a share outside (0, 1).
     """
-    if not 0 < asked < 1:
-        raise ValueError(f"a share of chunks lies between 0 and 1, not at {asked:g}")
+    if not 0 < required < 1:
+        raise ValueError(f"a share of chunks lies between 0 and 1, not at {required:g}")
     array = checked(times)
     on_time = array <= within_ms
     chunks, hits = len(array), int(on_time.sum())
     # Of the slowest too: where none is late, lateness itself cannot show that late chunks would come together.
-    slowest = array > np.quantile(array, asked)
+    slowest = array > np.quantile(array, required)
     each = max(inflation(slowest.astype(float)), inflation(on_time.astype(float)))
     low = _low(hits / each, chunks / each, level)
     high = 1 - _low((chunks - hits) / each, chunks / each, level)
-    outcome = "reached" if low >= asked else "missed" if high < asked else "not judged"
-    needed = _needed(hits / chunks, asked, level, each) if outcome == "not judged" else None
+    outcome = "reached" if low >= required else "missed" if high < required else "not judged"
+    needed = _needed(hits / chunks, required, level, each) if outcome == "not judged" else None
     return InTime(
-        within_ms=within_ms, asked=asked, chunks=chunks, on_time=hits, low=low, high=high, level=level,
+        within_ms=within_ms, asked=required, chunks=chunks, on_time=hits, low=low, high=high, level=level,
         outcome=outcome, needed=needed,
     )  # fmt: skip
 
 
-def fewest_chunks(asked: float = ASKED, level: float = LEVEL) -> int:
+def fewest_chunks(required: float = REQUIRED, level: float = LEVEL) -> int:
     """Return the fewest chunks that can show it: if all of them are in time."""
-    return math.ceil(math.log(1 - level) / math.log(asked) - 1e-9)
+    return math.ceil(math.log(1 - level) / math.log(required) - 1e-9)
 
 
 @dataclass
 class InTimeLooks:
-    """When to end a run of one variant: once its chunks show whether ``asked`` of them are in time.
+    """When to end a run of one variant: once its chunks show whether ``required`` of them are in time.
 
     All looks together have the error of one, whatever the number of looks (Bonferroni, as in `looks`).
 
@@ -72,13 +74,13 @@ class InTimeLooks:
 
     name: str
     within_ms: float
-    asked: float = ASKED
+    required: float = REQUIRED
     _next: int = 0
     _left: float = 1.0  # of the error
     _stopped: float | None = None  # the share of the error that the look had which ended it
 
     def __post_init__(self) -> None:
-        self._next = fewest_chunks(self.asked, self._level(_AT_FIRST))
+        self._next = fewest_chunks(self.required, self._level(_AT_FIRST))
 
     def due(self, pairs: int) -> bool:
         """Return whether it is time to look, with so many chunks."""
@@ -88,18 +90,18 @@ class InTimeLooks:
         """Return why to stop, in words; '' to go on. ``samples``: milliseconds by name, without the warm-up."""
         values = samples[self.name]
         spent = _AT_FIRST if self._left == 1 else _LATER * self._left
-        found = in_time(values, self.within_ms, self.asked, self._level(spent))
+        judged = in_time(values, self.within_ms, self.required, self._level(spent))
         self._left -= spent
         self._next = _GROWTH * len(values)
-        if found.outcome == "not judged":
+        if judged.outcome == "not judged":
             return ""
         self._stopped = spent
-        return f"{found.on_time} of {found.chunks} chunks were in time"
+        return f"{judged.on_time} of {judged.chunks} chunks were in time"
 
     def judged(self, times: Sequence[float] | Array) -> InTime:
         """Judge the run, which has ended: at the level of the look that ended it, else with all the error left."""
         share = self._left if self._stopped is None else self._stopped
-        return in_time(times, self.within_ms, self.asked, self._level(share))
+        return in_time(times, self.within_ms, self.required, self._level(share))
 
     @staticmethod
     def _level(share: float) -> float:
@@ -113,13 +115,13 @@ def _low(hits: float, chunks: float, level: float) -> float:
     return float(stats.beta.ppf(1 - level, hits, chunks - hits + 1)) if hits > 0 else 0.0
 
 
-def _needed(share: float, asked: float, level: float, each: float) -> int | None:
+def _needed(share: float, required: float, level: float, each: float) -> int | None:
     """Return how many chunks show it where ``share`` of them are in time, and ``each`` of them count for one."""
-    if share <= asked:
+    if share <= required:
         return None
 
     def enough(chunks: float) -> bool:
-        return _low(share * chunks, chunks, level) >= asked
+        return _low(share * chunks, chunks, level) >= required
 
     low, high = 1.0, 2.0
     while not enough(high):

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import torch
 
-from strobe.devices.which import module_of
+from strobe.devices.accelerators import module_of
 from strobe.errors import DISTRIBUTION
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 
 _NODES = Path("/sys/devices/system/node")
 _PACKAGES = ("lerobot", "torch", "transformers", "diffusers", "openvino", "numpy")
@@ -65,45 +65,45 @@ def _cpu_name() -> str:
                 return line.split(":", 1)[1].strip()
     if platform.system() == "Darwin":
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+            command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+            return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     return platform.processor() or platform.machine()
 
 
 def _nodes() -> int:
     """Return how many memory nodes have processors that this process may run on; 1 where the system does not say."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set[int]()
-    found = 0
+    nodes = 0
     for file in _NODES.glob("node*/cpumap"):
         with contextlib.suppress(OSError, ValueError):
             mask = int(file.read_text().strip().replace(",", ""), 16)
-            found += any(mask >> processor & 1 for processor in usable)
-    return max(found, 1)
+            nodes += any(mask >> processor & 1 for processor in usable)
+    return max(nodes, 1)
 
 
 def _cpu_power() -> dict[str, str]:
-    found: dict[str, str] = {}
+    power: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        found["governor"] = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+        power["governor"] = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
     with contextlib.suppress(Exception):  # psutil raises whatever the platform's files make it
         clock = psutil.cpu_freq()
         if clock and clock.current:
-            found["cpu clock"] = f"{clock.current:.0f} MHz"
+            power["cpu clock"] = f"{clock.current:.0f} MHz"
     with contextlib.suppress(Exception):
         battery = psutil.sensors_battery()
         if battery is not None:
-            found["supply"] = "mains" if battery.power_plugged else f"battery, {battery.percent:.0f} %"
+            power["supply"] = "mains" if battery.power_plugged else f"battery, {battery.percent:.0f} %"
     with contextlib.suppress(OSError):
-        found["load before"] = f"{os.getloadavg()[0]:.2f}"
-    return found
+        power["load before"] = f"{os.getloadavg()[0]:.2f}"
+    return power
 
 
 def _gpu_power(device: torch.device) -> dict[str, str]:
     with contextlib.suppress(Exception):  # whatever the driver's tool makes of it
         # By its UUID: torch counts the visible devices, nvidia-smi all of them.
         which = f"--id=GPU-{torch.cuda.get_device_properties(device).uuid}"
-        asked = ["nvidia-smi", which, f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader"]
-        line = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
+        command = ["nvidia-smi", which, f"--query-gpu={','.join(_GPU_FIELDS.values())}", "--format=csv,noheader"]
+        line = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[0]
         values = [value.strip() for value in line.split(",")]
         return {name: value for name, value in zip(_GPU_FIELDS, values, strict=False) if "N/A" not in value}
     return {}
@@ -111,11 +111,11 @@ def _gpu_power(device: torch.device) -> dict[str, str]:
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """The versions of those of ``packages`` that are installed."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for package in packages:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(DISTRIBUTION if package == "strobe" else package)
-    return found
+            versions[package] = metadata.version(DISTRIBUTION if package == "strobe" else package)
+    return versions
 
 
 def _cuda() -> dict[str, str]:

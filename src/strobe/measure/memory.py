@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
+
+from strobe.errors import UserError
 
 try:
     import resource
@@ -121,3 +124,36 @@ def median_use(uses: Sequence[KernelUse]) -> KernelUse | None:
     if not any(use.faults for use in uses):
         return None
     return KernelUse(median(use.ms for use in uses), round(median(use.faults for use in uses)))
+
+
+SHARED = Path("/dev/shm")  # where torch hands batches over on Linux
+
+
+def shared_free(where: Path = SHARED) -> int | None:
+    """Free bytes of shared memory; None where batches go another way."""
+    return shutil.disk_usage(where).free if where.is_dir() else None
+
+
+def batch_bytes(dataset: Any, batch_size: int) -> int:
+    """Bytes of one batch of a LeRobotDataset as its workers hand it over, from the shapes of its features."""
+    deltas = dataset.reader.delta_indices or {}
+    sample = 0
+    for name, feature in dataset.meta.features.items():
+        numbers = 1
+        for length in feature["shape"]:
+            numbers *= int(length)
+        width = 1 if feature["dtype"] == "video" else 4  # videos come as bytes, images and numbers as float32
+        sample += numbers * width * len(deltas.get(name, (0,)))
+    return sample * batch_size
+
+
+def require_shared_memory(dataset: Any, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
+    """Raises UserError where the batches that workers prefetch do not fit into shared memory: they would be killed."""
+    each, free = batch_bytes(dataset, batch_size), shared_free(where)
+    needed = workers * prefetch * each
+    if free is not None and needed > free:
+        raise UserError(
+            f"{workers} workers × {prefetch} batches of {each / 2**20:,.0f} MiB need {needed / 2**30:,.1f} GiB of "
+            f"shared memory, and {where} has {free / 2**30:,.1f} GiB: lower --num_workers, --prefetch_factor or "
+            "--batch_size, or give the container more (docker run --shm-size)"
+        )

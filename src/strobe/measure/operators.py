@@ -54,7 +54,7 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
     top = sum(call.top for call in calls)
     runs = [_Call(e["name"], *_stretch(e)[:2]) for e in kernels]
     on_host = occupancy([_stretch(e) for e in (*operators, *runtime)], begin, end)
-    found = OperatorProfile(
+    profile = OperatorProfile(
         measurement=measurement,
         iteration_ms=(end - begin) / 1e6,
         operators=_totals(calls, end - begin, nested=True),
@@ -67,8 +67,8 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
         host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
     )
     if runs:
-        found.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES, runs)
-    return found
+        profile.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES, runs)
+    return profile
 
 
 @dataclass
@@ -250,15 +250,15 @@ Merged = Sequence[tuple[int, int]]
 
 def _merged(stretches: Iterable[tuple[int, int]]) -> Merged:
     """Return the union of ``stretches``, as stretches that neither overlap nor touch; empty ones vanish."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, stop in sorted(stretches):
         if stop <= start:
             continue
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], stop))
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
         else:
-            found.append((start, stop))
-    return found
+            merged.append((start, stop))
+    return merged
 
 
 def _cause(left: int, right: int, work: Merged, queued: Merged, wait: Merged) -> Cause:

@@ -63,12 +63,12 @@ def mcnemar_power(pairs: int, difference: float, disagreement: float, level: flo
     from scipy import stats
 
     won = _shares(difference, disagreement)[1 if difference > 0 else 0]
-    apart = np.arange(pairs + 1)
+    discordant = np.arange(pairs + 1)
     # The largest number on the lesser side that is still significant, two-sided, with that many in disagreement.
-    most = stats.binom.ppf((1 - level) / 2, apart, 0.5)
-    most -= stats.binom.cdf(most, apart, 0.5) > (1 - level) / 2
-    shown = stats.binom.cdf(most, apart, 1 - won / disagreement)
-    return float(stats.binom.pmf(apart, pairs, disagreement) @ np.where(most >= 0, shown, 0.0))
+    most = stats.binom.ppf((1 - level) / 2, discordant, 0.5)
+    most -= stats.binom.cdf(most, discordant, 0.5) > (1 - level) / 2
+    shown = stats.binom.cdf(most, discordant, 1 - won / disagreement)
+    return float(stats.binom.pmf(discordant, pairs, disagreement) @ np.where(most >= 0, shown, 0.0))
 
 
 def fixed_pairs(difference: float, disagreement: float, power: float = 0.8, level: float = 0.95) -> int:
@@ -142,17 +142,17 @@ def foresight(planned: int, margin: float, rate: float = 0.8, level: float = 0.9
     enough, points = fewest_pairs(margin, level), f"{100 * margin:.3g} points"
     pairs = "1 pair" if planned == 1 else f"{planned} pairs"
     if planned < enough:
-        said = f"{pairs} cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}."
+        sentence = f"{pairs} cannot exclude a loss of {points}, even if every pair ends alike: that takes {enough}."
     else:
-        said = f"{pairs} exclude a loss of {points} if nearly all pairs end alike ({enough} or more)."
+        sentence = f"{pairs} exclude a loss of {points} if nearly all pairs end alike ({enough} or more)."
     if rate < margin:  # nothing to separate: no variant can lose that much
-        return said
+        return sentence
     other = rate - margin
     disagreement = disagreement_of(rate, other)
     most = 4 * fixed_pairs(other - rate, disagreement, level=level)
     about = _rounded(expected_pairs(other - rate, disagreement, most=most, level=level, runs=200).pairs)
     return (
-        f"{said} Separating {points} near {100 * rate:.3g} % takes about {about} pairs, fewer where the two mostly "
+        f"{sentence} Separating {points} near {100 * rate:.3g} % takes about {about} pairs, fewer where the two mostly "
         "succeed from the same starts."
     )
 

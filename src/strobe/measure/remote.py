@@ -33,20 +33,22 @@ class Trip:
 
     @property
     def end_ns(self) -> int:
+        """Nanoseconds at which its last leg ends."""
         return self.legs[-1].end_ns
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the whole trip."""
         return (self.end_ns - self.start_ns) / 1e6
 
     def spans(self) -> list[tuple[Leg, int, int]]:
         """Each leg with its start and end; none begins before the one before it ended."""
-        found, at = [], self.start_ns
+        spans, at = [], self.start_ns
         for leg in self.legs:
             end = min(max(at, leg.end_ns), max(self.end_ns, self.start_ns))
-            found.append((leg, at, end))
+            spans.append((leg, at, end))
             at = end
-        return found
+        return spans
 
 
 def offset(exchanges: Iterable[Exchange]) -> tuple[int, int] | None:
@@ -65,12 +67,12 @@ def offset(exchanges: Iterable[Exchange]) -> tuple[int, int] | None:
 
 def clocks(exchanges: Iterable[Exchange], shared: bool) -> Clocks | None:
     """The clocks' relation; ``shared``: they should be one, and are believed to be unless the exchanges deny it."""
-    found = offset(exchanges)
-    if found is None:
+    estimate = offset(exchanges)
+    if estimate is None:
         return None
-    if shared and abs(found[0]) <= found[1]:
+    if shared and abs(estimate[0]) <= estimate[1]:
         return Clocks(shared=True, offset_ms=0.0, uncertainty_ms=0.0)
-    return Clocks(shared=False, offset_ms=found[0] / 1e6, uncertainty_ms=found[1] / 1e6)
+    return Clocks(shared=False, offset_ms=estimate[0] / 1e6, uncertainty_ms=estimate[1] / 1e6)
 
 
 def steps(trips: Sequence[Trip]) -> list[Step]:
@@ -87,7 +89,7 @@ def steps(trips: Sequence[Trip]) -> list[Step]:
             name=name,
             side=legs[name].side,  # type: ignore[arg-type]  # one of its literals
             packs=legs[name].packs,
-            ms=quantiles([one / 1e6 for one in values]),
+            ms=quantiles([value / 1e6 for value in values]),
             share=sum(values) / whole if whole > 0 else 0.0,
         )
         for name, values in took.items()

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from strobe.measure.rollout import quantiles
-from strobe.results.motion import Motion
-from strobe.results.motor_bus import Bus
-from strobe.results.rollout import JointTracking
+from strobe.results.evaluate import Motion
+from strobe.results.rollout import Bus, JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
 FEWEST = 10  # distances, for a figure
@@ -53,33 +52,33 @@ def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking
     at, commanded = table(move.at for move in moves), table(move.commanded for move in moves)
     run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
     shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
-    found = []
+    tracked = []
     for index, joint in enumerate(joints):
-        apart = [distances[:, index][np.isfinite(distances[:, index])] for distances in shifted]
-        if len(apart[0]) < FEWEST:
+        own = [distances[:, index][np.isfinite(distances[:, index])] for distances in shifted]
+        if len(own[0]) < FEWEST:
             continue
-        enough = [lag for lag, distances in enumerate(apart) if len(distances) >= FEWEST]
-        lag = min(enough, key=lambda lag: apart[lag].mean())
+        enough = [lag for lag, distances in enumerate(own) if len(distances) >= FEWEST]
+        lag = min(enough, key=lambda lag: own[lag].mean())
         known = commanded[:, index][np.isfinite(commanded[:, index])]
         moves_at_all = bool(np.ptp(known) > 0)
-        found.append(
+        tracked.append(
             JointTracking(
                 joint=joint,
-                error=quantiles(apart[0].tolist()),
+                error=quantiles(own[0].tolist()),
                 lag_ticks=lag + 1 if moves_at_all else None,
-                left=quantiles(apart[lag].tolist()) if moves_at_all else None,
+                left=quantiles(own[lag].tolist()) if moves_at_all else None,
             )
         )
-    return found
+    return tracked
 
 
 def _distances(at: np.ndarray, commanded: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
     """From each command to the position ``lag`` ticks later; nan where a pause lies between, or one is unknown."""
     if len(at) <= lag:
         return np.full((0, at.shape[1]), np.nan)
-    apart = np.abs(at[lag:] - commanded[:-lag])
-    apart[run[lag:] != run[:-lag]] = np.nan
-    return apart
+    distances = np.abs(at[lag:] - commanded[:-lag])
+    distances[run[lag:] != run[:-lag]] = np.nan
+    return distances
 
 
 def lag_ticks(action: ArrayLike, state: ArrayLike) -> float | None:
@@ -144,10 +143,10 @@ def over_episodes(motions: Sequence[Motion]) -> Motion | None:
     if not motions:
         return None
     return Motion(
-        path=float(np.mean([one.path for one in motions])),
-        jerk=_mean([one.jerk for one in motions]),
-        within=_mean([one.within for one in motions]),
-        seam=_mean([one.seam for one in motions]),
+        path=float(np.mean([motion.path for motion in motions])),
+        jerk=_mean([motion.jerk for motion in motions]),
+        within=_mean([motion.within for motion in motions]),
+        seam=_mean([motion.seam for motion in motions]),
     )
 
 
@@ -179,6 +178,7 @@ class BusRead:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the read."""
         return (self.end_ns - self.start_ns) / 1e6
 
 

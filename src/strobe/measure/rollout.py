@@ -12,8 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from strobe.results.data import Interval
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Interval, Quantiles
 from strobe.results.replay import Jump
 from strobe.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 
@@ -65,6 +64,7 @@ class Call:
 
     @property
     def ms(self) -> float:
+        """Milliseconds of the call."""
         return (self.end_ns - self.start_ns) / 1e6
 
 
@@ -206,11 +206,11 @@ def seams(actions: Sequence[Action], joints: Sequence[str]) -> list[JointSeam]:
         (steps if before.chunk == now.chunk else jumps).append(sizes)
     if not steps or not jumps:
         return []
-    found = []
+    seams = []
     for index, joint in enumerate(joints[: len(steps[0])]):
         step, jump = (quantiles([sizes[index] for sizes in group]) for group in (steps, jumps))
-        found.append(JointSeam(joint=joint, step=step, jump=jump, ratio=jump.median / step.p95 if step.p95 else None))
-    return found
+        seams.append(JointSeam(joint=joint, step=step, jump=jump, ratio=jump.median / step.p95 if step.p95 else None))
+    return seams
 
 
 def series(ticks: Sequence[Tick], calls: Sequence[Call], most: int = MOST_POINTS) -> Series:
@@ -283,7 +283,7 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
 
 def jumps(actions: Sequence[Action], joints: Sequence[str], rng: np.random.Generator) -> list[Jump]:
     """Jumps at seams over ordinary steps, joint by joint; the interval is a bootstrap over seams, steps held."""
-    found = []
+    jumps = []
     sizes = _jumps(actions)
     for index, seam in enumerate(seams(actions, joints)):
         if seam.ratio is None:
@@ -294,8 +294,8 @@ def jumps(actions: Sequence[Action], joints: Sequence[str], rng: np.random.Gener
             medians = np.median(rng.choice(mine, (RESAMPLES, len(mine))), axis=1) / seam.step.p95
             low, high = np.percentile(medians, [50 * (1 - DRAWS_LEVEL), 50 * (1 + DRAWS_LEVEL)])
             interval = Interval(low=float(low), high=float(high), level=DRAWS_LEVEL)
-        found.append(Jump(joint=seam.joint, ratio=seam.ratio, interval=interval, seams=len(sizes)))
-    return found
+        jumps.append(Jump(joint=seam.joint, ratio=seam.ratio, interval=interval, seams=len(sizes)))
+    return jumps
 
 
 def _jumps(actions: Sequence[Action]) -> list[list[float]]:

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from strobe.measure.components import grouped
-from strobe.results.limit import Limit, Lower, PartLimit
-from strobe.results.machine import Ceiling
-from strobe.results.measurement import Component, Measurement
+from strobe.results.measurement import Component, Limit, Lower, Measurement, PartLimit
+from strobe.results.subject import Ceiling
 
 OTHER = "other"
 # Floating dtypes from the widest down, then the integers that weights and inputs are rounded to; with their bytes.
@@ -35,28 +34,28 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
     total = _flop([part for part in measurement.components if part.depth == 1])
     if whole_ms <= 0 or not total or any(ceiling.gflops.get(dtype, 0) <= 0 for dtype in total):
         return None
-    found: list[PartLimit] = []
+    limits: list[PartLimit] = []
     for name, components in parts.items():
         ms = sum(component.summary.median for component in components)
-        found.append(_part(name, ms, _flop(components), _moved(components), ceiling))
+        limits.append(_part(name, ms, _flop(components), _moved(components), ceiling))
     # What is in no part; its bytes are not known, and none are taken.
-    named = _sum(part.gflop for part in found)
+    named = _sum(part.gflop for part in limits)
     rest = {dtype: gflop - named.get(dtype, 0.0) for dtype, gflop in total.items()}
-    rest_ms = max(0.0, whole_ms - sum(part.ms for part in found))
-    found.append(_part(OTHER, rest_ms, _clean(rest, sum(total.values()) / 1e4), None, ceiling))
+    rest_ms = max(0.0, whole_ms - sum(part.ms for part in limits))
+    limits.append(_part(OTHER, rest_ms, _clean(rest, sum(total.values()) / 1e4), None, ceiling))
     dtype = max(total, key=lambda name: total[name])
-    least = sum(part.least_ms for part in found)
+    least = sum(part.least_ms for part in limits)
     lower = [
-        Lower(dtype=narrow, least_ms=sum(_narrowed(part, narrow, ceiling) for part in found))
+        Lower(dtype=narrow, least_ms=sum(_narrowed(part, narrow, ceiling) for part in limits))
         for narrow in LOWER.get(dtype, ())
         if ceiling.gflops.get(narrow, 0) > ceiling.gflops[dtype]
     ]
     return Limit(
         dtype=dtype,
-        parts=found,
-        ceiling_share=sum(part.compute_ms for part in found) / whole_ms,
+        parts=limits,
+        ceiling_share=sum(part.compute_ms for part in limits) / whole_ms,
         least_ms=least,
-        lower=[one for one in lower if one.least_ms < 0.99 * least],
+        lower=[other for other in lower if other.least_ms < 0.99 * least],
     )
 
 
@@ -97,9 +96,9 @@ def least_in(dtype: str, parts: Iterable[Sequence[Component]], ceiling: Ceiling)
     least = 0.0
     for components in parts:
         gflop, memory_ms = _flop(components), _memory_ms(_moved(components), ceiling)
-        if any(ceiling.gflops.get(one, 0) <= 0 or one not in BYTES for one in (*filter(None, [dtype]), *gflop)):
+        if any(ceiling.gflops.get(name, 0) <= 0 or name not in BYTES for name in (*filter(None, [dtype]), *gflop)):
             return None
-        floating = [one for one in gflop if dtype and BYTES[one] > 1]
+        floating = [name for name in gflop if dtype and BYTES[name] > 1]
         least += _changed_ms(gflop, memory_ms, floating, dtype, ceiling)
     return least
 
@@ -109,11 +108,11 @@ def _changed_ms(
 ) -> float:
     """Least ms with the products that are now in one of ``changing`` in ``dtype``, and as many bytes as that takes."""
     counts: dict[str, float] = {}
-    for one, count in gflop.items():
-        runs_in = dtype if one in changing else one
+    for name, count in gflop.items():
+        runs_in = dtype if name in changing else name
         counts[runs_in] = counts.get(runs_in, 0.0) + count
     # The bytes are taken for those of the dtype that most of the products are in.
-    main = max(gflop, key=lambda one: gflop[one], default="")
+    main = max(gflop, key=lambda name: gflop[name], default="")
     scale = BYTES[dtype] / BYTES[main] if main in changing else 1.0
     return max(_compute_ms(counts, ceiling.gflops), memory_ms * scale)
 

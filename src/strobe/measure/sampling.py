@@ -11,8 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strobe.measure.intervals import Array, checked, median_interval
-from strobe.measure.statistics import describe, find_warmup, summarise
+from strobe.measure.statistics import Array, checked, describe, find_warmup, median_interval, summarise
 from strobe.measure.verdicts import FEWEST_PAIRS, paired_verdict
 from strobe.results.data import Samples
 
@@ -51,7 +50,7 @@ class SamplingBudget:
     things are compared, of every paired ratio to the first (then load that slows all alike need not prolong it).
     ``of``: the name whose ratio alone counts for that; '' for all.
     ``settle_s``: seconds of sampling, after the first round, before the precision may end it: a state that ends within
-    them is warm-up, or makes the interval wide (see `intervals.inflation`).
+    them is warm-up, or makes the interval wide (see `statistics.inflation`).
     ``looking``: takes the place of ``precision``.
 
     Raises ValueError for a budget that makes no sense.
@@ -179,7 +178,7 @@ class _Pace:
             self._first = seconds
         # The first round may hold minutes of compiling, which says nothing about the next.
         each = (seconds - self._first) / (done - 1) if done > 1 else seconds
-        wanted = self._wanted(rounds, seconds - self._first, each)
+        wanted = self._rounds_needed(rounds, seconds - self._first, each)
         limit = budget.seconds
         if budget.fewest and done - _warmup_rounds(rounds) < budget.fewest:
             limit *= PATIENCE
@@ -188,10 +187,10 @@ class _Pace:
             self.reason = f"the budget of {limit:g} s was spent"
         known = [count for count in (fits, wanted) if count is not None]
         expected = done if self.reason else max(done + 1, _FEWEST_ROUNDS, min(known)) if known else None
-        left = None if expected is None else (expected - done) * each
-        return Progress(done=done, expected=expected, seconds=seconds, seconds_left=left)
+        remaining = None if expected is None else (expected - done) * each
+        return Progress(done=done, expected=expected, seconds=seconds, seconds_left=remaining)
 
-    def _wanted(self, rounds: list[Round], sampled: float, each: float) -> int | None:
+    def _rounds_needed(self, rounds: list[Round], sampled: float, each: float) -> int | None:
         """Number of rounds that the count or the precision asks for, where known; sets the reason when it is met."""
         budget, done = self._budget, len(rounds)
         if budget.iterations is not None:
@@ -213,15 +212,15 @@ class _Pace:
         if done <= self._next_look:
             return self._needed
         warmup = _warmup_rounds(rounds)
-        kept = done - warmup
-        if kept < self._next_look:
+        measured = done - warmup
+        if measured < self._next_look:
             return self._needed
         width = _widest(rounds[warmup:], budget.of)
         if width <= budget.precision:
             self.reason = f"the intervals are narrower than ±{budget.precision * 100:g} %"
-        self._next_look = math.ceil(kept * 1.25)
+        self._next_look = math.ceil(measured * 1.25)
         # A half-width shrinks with the root of the count.
-        self._needed = warmup + math.ceil(kept * (width / budget.precision) ** 2) if math.isfinite(width) else None
+        self._needed = warmup + math.ceil(measured * (width / budget.precision) ** 2) if math.isfinite(width) else None
         return self._needed
 
 
@@ -255,13 +254,13 @@ def _column(rounds: list[Round], name: str) -> Array:
 
 def _collected(rounds: list[Round], ends: list[float], reason: str) -> Collected:
     warmup = _warmup_rounds(rounds)
-    kept = len(rounds) - warmup
+    measured = len(rounds) - warmup
     longest_state = None
     if len(ends) == len(rounds):  # Ctrl-C may come between a round and the reading of the clock
-        longest_state = ends[len(rounds) - kept // 6 - 1] - (ends[warmup - 1] if warmup else 0.0)
+        longest_state = ends[len(rounds) - measured // 6 - 1] - (ends[warmup - 1] if warmup else 0.0)
     few = []
-    if kept < FEWEST_PAIRS:
-        few.append(f"only {kept} sample{'s' * (kept != 1)} after warm-up ({reason}): too few for an interval")
+    if measured < FEWEST_PAIRS:
+        few.append(f"only {measured} sample{'s' * (measured != 1)} after warm-up ({reason}): too few for an interval")
     if not warmup:
         few.append("the only round was a first call, which is usually slower than the rest")
     samples = {}
@@ -293,8 +292,8 @@ class Pacer:
         due = now if self._begun is None else self._begun + period_s
         in_time = now <= due
         self._begun = due if in_time else now
-        while (left := due - now) > 0:
-            time.sleep(left)
+        while (remaining := due - now) > 0:
+            time.sleep(remaining)
             now = time.perf_counter()
         return in_time
 

@@ -6,7 +6,7 @@ sequential boundaries for clinical trials", Biometrika 70, 1983). The parts simp
 however the looks depend on each other. Boundaries from the joint distribution of the looks would be a little narrower,
 but take increments as independent, and neighbouring times are not.
 
-Each look uses the interval of `intervals.centre`, which knows of spikes and of neighbours that resemble each other.
+Each look uses the interval of `statistics.centre`, which knows of spikes and of neighbours that resemble each other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from strobe.measure.intervals import Array, centre
+from strobe.measure.statistics import Array, centre
 from strobe.measure.verdicts import LEVEL, paired_verdict
 from strobe.results.comparison import Verdict
 
@@ -72,16 +72,16 @@ class Looks:
         spent = AT_FIRST if self._left == 1 else LATER * self._left
         logs = np.log(second) - np.log(first)
         _, low, high, _ = centre(logs, 1 - spent * self.error)
-        found = ""
+        verdict = ""
         if low > 0 or high < 0:
-            found = f"{self.after} was shown to be {'slower' if low > 0 else 'faster'}"
+            verdict = f"{self.after} was shown to be {'slower' if low > 0 else 'faster'}"
         elif self._least(logs, spent) > math.log1p(-MATTERS):
-            found = f"{self.after} is not faster by {MATTERS * 100:g} %"
-        if found:
+            verdict = f"{self.after} is not faster by {MATTERS * 100:g} %"
+        if verdict:
             self._stopped = spent
         self._left -= spent
         self._next = math.ceil(len(first) * GROWTH)
-        return found
+        return verdict
 
     def verdict(self, before: Sequence[float], after: Sequence[float]) -> Verdict:
         """Judge the run, which has ended: at the level of the look that ended it, else with all the error left.

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from strobe.measure.betting import difference_sequence
 from strobe.results.data import Interval
-from strobe.results.evaluation import Decided, Decision, PairedRates, SuccessRate
-from strobe.results.judged import UnpairedRates
+from strobe.results.evaluate import Decided, Decision, PairedRates, SuccessRate, UnpairedRates
 
 
 def rate_interval(successes: int, episodes: int, level: float = 0.95) -> Interval:
@@ -74,8 +73,10 @@ def tango_interval(lost: int, won: int, pairs: int, level: float = 0.95) -> Inte
             return of_range
         inside = of_range * (1 - 1e-12)
         low, high = min(inside, seen), max(inside, seen)
-        found = optimize.root_scalar(lambda one: tango_score(lost, won, pairs, one) - score, bracket=(low, high))
-        return float(found.root)
+        root = optimize.root_scalar(
+            lambda difference: tango_score(lost, won, pairs, difference) - score, bracket=(low, high)
+        )
+        return float(root.root)
 
     return Interval(low=end(-1.0, limit), high=end(1.0, -limit), level=level)
 
@@ -241,7 +242,7 @@ def unpaired_rates(first: Counts, second: Counts, margin: float, level: float = 
     tasks = _Tasks(first, second)
     decision = decide_once(score_interval(first, second, level), exact_p(first, second), margin, int(tasks.all.sum()))
     return UnpairedRates(
-        difference=tasks.difference, interval=decision.interval, kind=decision.kind, by_task=not tasks.alike
+        difference=tasks.difference, interval=decision.interval, kind=decision.kind, by_task=not tasks.same_shares
     )
 
 
@@ -264,7 +265,7 @@ def score_interval(first: Counts, second: Counts, level: float = 0.95) -> Interv
             return of_range
         inside = of_range * (1 - 1e-9)
         bracket = min(inside, tasks.difference), max(inside, tasks.difference)
-        return float(optimize.root_scalar(lambda one: tasks.score(one) - score, bracket=bracket).root)
+        return float(optimize.root_scalar(lambda difference: tasks.score(difference) - score, bracket=bracket).root)
 
     return Interval(low=end(-1.0, limit), high=end(1.0, -limit), level=level)
 
@@ -304,7 +305,7 @@ class _Tasks:
         self.difference = float(self.weights @ (self.won_2 / self.of_2 - self.won_1 / self.of_1))
 
     @property
-    def alike(self) -> bool:
+    def same_shares(self) -> bool:
         """Whether the runs share out their episodes among the tasks alike."""
         return bool(np.allclose(self.of_1 / self.of_1.sum(), self.of_2 / self.of_2.sum()))
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strobe.measure.intervals import inflation
+from strobe.measure.statistics import inflation
 from strobe.results.data import Interval
 from strobe.results.dataloader import Rate
 
@@ -27,7 +27,7 @@ _WIDEST = math.log(1000)
 def rate_of(block_samples: int, blocks_s: Sequence[float]) -> Rate:
     """Samples per second over ``blocks_s``, the seconds that successive blocks of ``block_samples`` took.
 
-    The interval is Student's on the mean of the blocks, wider by what neighbours share (see `intervals.inflation`).
+    The interval is Student's on the mean of the blocks, wider by what neighbours share (see `statistics.inflation`).
     None for fewer than three blocks.
 
     Raises:
@@ -90,18 +90,18 @@ class HalvingRung[Arm]:
 
     budget: float
     arms: tuple[Arm, ...]
-    kept: tuple[Arm, ...]
+    remaining: tuple[Arm, ...]
 
 
 @dataclass
 class Halved[Arm]:
     """How the search went.
 
-    ``left``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them was
-    good enough, which ended the search; ``reason`` says in words why it ended.
+    ``remaining``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them
+    was good enough, which ended the search; ``reason`` says in words why it ended.
     """
 
-    left: list[Arm] = field(default_factory=list)
+    remaining: list[Arm] = field(default_factory=list)
     rungs: list[HalvingRung[Arm]] = field(default_factory=list)
     reason: str = ""
     good_enough: bool = False
@@ -132,12 +132,12 @@ def halve[Arm: Hashable, E: Estimate](
     """
     if not 0 < first <= last:
         raise ValueError(f"budgets must be above 0 and rise, got {first} and {last}")
-    search, budget, known = Halved[Arm](left=list(arms)), first, dict[Arm, E]()
-    if not search.left:
+    search, budget, known = Halved[Arm](remaining=list(arms)), first, dict[Arm, E]()
+    if not search.remaining:
         search.reason = "there was nothing to search"
     while not search.reason:
-        alive = list(search.left)
-        for arm in search.left:
+        alive = list(search.remaining)
+        for arm in search.remaining:
             estimate = measure(arm, budget)
             if estimate is None:
                 alive.remove(arm)
@@ -148,7 +148,7 @@ def halve[Arm: Hashable, E: Estimate](
             if enough(arm, estimate):
                 others = [other for other in _ranked(alive, known) if other != arm]
                 search.rungs.append(HalvingRung(budget, tuple(alive), (arm,)))
-                search.left, search.reason, search.good_enough = [arm, *others], "one is good enough", True
+                search.remaining, search.reason, search.good_enough = [arm, *others], "one is good enough", True
                 return search
         ranked = _ranked(alive, known)
         # The budget grows as the arms get fewer, so that every rung costs about as much as the first.
@@ -158,10 +158,10 @@ def halve[Arm: Hashable, E: Estimate](
             if arm not in better:
                 dropped(arm)
         # The next rung goes the other way, so that a drift of the machine favours nobody.
-        search.left = [arm for arm in reversed(alive) if arm in better]
-        search.reason = _why_ended(search.left, known, tie, last_rung=budget >= last)
+        search.remaining = [arm for arm in reversed(alive) if arm in better]
+        search.reason = _why_ended(search.remaining, known, tie, last_rung=budget >= last)
         budget = min(_FACTOR * budget, last)
-    search.left = _ranked(search.left, known)
+    search.remaining = _ranked(search.remaining, known)
     return search
 
 

@@ -84,8 +84,8 @@ class Traffic:
             for key, storage in inner.read.items():
                 if key[1] < outer.begun:
                     outer.read.setdefault(key, _Storage(storage.bytes)).views.update(storage.views)
-        left = sum(size for birth, size, _ in self._made.values() if birth >= inner.begun)
-        return sum(storage.read for storage in inner.read.values()) + left
+        remaining = sum(size for birth, size, _ in self._made.values() if birth >= inner.begun)
+        return sum(storage.read for storage in inner.read.values()) + remaining
 
     def ran(self, operator: Any, given: Any, out: Any) -> None:
         """Take account of one operator, its arguments and its results."""

@@ -50,13 +50,13 @@ def shares(steps: Sequence[Iteration], names: Names) -> dict[str, float]:
     whole = sum(step.ms for step in steps)
     if whole <= 0:
         return {}
-    found = {
+    shares = {
         "data": sum(waits(steps, names)) / whole,
         "compute": sum(sum(part_ms(steps, name)) for name in names.compute) / whole,
         "interruptions": sum(sum(part_ms(steps, name)) for name in names.interruptions) / whole,
     }
-    found["host"] = max(0.0, 1 - sum(found.values()))
-    return found
+    shares["host"] = max(0.0, 1 - sum(shares.values()))
+    return shares
 
 
 def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None]:
@@ -85,14 +85,14 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
     waited = waits(steps, names)
     usual = median(waited)
     begins = [any(part.name == names.epoch for part in step.parts) for step in steps]
-    found = []
+    stalls = []
 
     def add(cause: str, each: list[float], planned: float | None, sentence: str) -> None:
         share = sum(each) / whole
         if share >= 0.001:
             ms = median(each)
             hours = None if planned is None else ms * planned / 3.6e6
-            found.append(
+            stalls.append(
                 Stall(
                     cause=cause,
                     steps=len(each),
@@ -127,7 +127,7 @@ def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -
             f"one step in {workers} waits {{ms}} longer than the others, as many as there are workers: they hand over "
             "their batches in turn, and together they are too slow",
         )
-    return sorted(found, key=lambda stall: -stall.share)
+    return sorted(stalls, key=lambda stall: -stall.share)
 
 
 @dataclass(frozen=True)
@@ -164,11 +164,11 @@ def loader_workers(batches: Sequence[Iteration], names: dict[str, str]) -> list[
     by_thread: dict[str, list[Iteration]] = {}
     for batch in batches:
         by_thread.setdefault(batch.whole.thread, []).append(batch)
-    found = []
+    workers = []
     for thread, own in by_thread.items():
         whole = sum(batch.ms for batch in own)
         life = (own[-1].whole.end_ns - own[0].whole.start_ns) / 1e6
-        found.append(
+        workers.append(
             LoaderWorker(
                 name=names.get(thread, thread),
                 batches=len(own),
@@ -178,7 +178,7 @@ def loader_workers(batches: Sequence[Iteration], names: dict[str, str]) -> list[
                 cpu=_cpu_ms(batch.whole.cpu_ns for batch in own) / whole if whole > 0 else 0.0,
             )
         )
-    return sorted(found, key=lambda worker: worker.name)
+    return sorted(workers, key=lambda worker: worker.name)
 
 
 def loader_parts(batches: Sequence[Iteration]) -> list[LoaderPart]:

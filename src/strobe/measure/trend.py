@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from strobe.measure.intervals import Array, median_interval
+from strobe.measure.statistics import Array, median_interval
 
 FEWEST = 6  # samples of a run that is judged
 REFERENCE = 5  # runs: the first since the reference moved
@@ -138,35 +138,35 @@ class _Course:
         """Judge the run at this place, and go over to the state that it shows."""
         seen = self._latest(self.reference, at)
         if self.standing is None:
-            found = self._changed(seen, at)
+            change = self._changed(seen, at)
         else:
-            found = self._better(seen, self.standing, at) or self._worse(seen, at) or seen[-1]
-        if found.change is None and self.standing is None and len(self.reference) < REFERENCE:
+            change = self._better(seen, self.standing, at) or self._worse(seen, at) or seen[-1]
+        if change.change is None and self.standing is None and len(self.reference) < REFERENCE:
             self.reference.append(at)
-        if self.standing is None or found.change is not None:
+        if self.standing is None or change.change is not None:
             self.shown = None if self.standing is None else at
-        return replace(found, alone=seen[0].alone, standing=self.standing, shown=self.shown)
+        return replace(change, alone=seen[0].alone, standing=self.standing, shown=self.shown)
 
     def _changed(self, seen: Sequence[Judged], at: int) -> Judged:
-        for one in seen:
-            first = at - one.together + 1
-            if one.ratio > one.reach:
-                self._enter(first, one.ratio)
-                return replace(one, change="slower")
-            if one.ratio < -one.reach:
+        for level in seen:
+            first = at - level.together + 1
+            if level.ratio > level.reach:
+                self._enter(first, level.ratio)
+                return replace(level, change="slower")
+            if level.ratio < -level.reach:
                 self.move_to(first, at)
-                return replace(one, change="faster")
+                return replace(level, change="faster")
         return seen[0]
 
     def _better(self, seen: Sequence[Judged], standing: float, at: int) -> Judged | None:
-        for one in seen:
-            if one.ratio + one.reach < standing:
-                first = at - one.together + 1
-                if one.ratio < -one.reach:
+        for level in seen:
+            if level.ratio + level.reach < standing:
+                first = at - level.together + 1
+                if level.ratio < -level.reach:
                     self.move_to(first, at)
-                    return replace(one, change="faster")
-                self._enter(first, one.ratio if one.ratio > one.reach else None)
-                return replace(one, change="mended")
+                    return replace(level, change="faster")
+                self._enter(first, level.ratio if level.ratio > level.reach else None)
+                return replace(level, change="mended")
         return None
 
     def _worse(self, seen: Sequence[Judged], at: int) -> Judged | None:
@@ -174,12 +174,12 @@ class _Course:
         if at == self.begun:
             return None
         since = range(self.begun, min(self.begun + REFERENCE, at))
-        for one, before in zip(self._latest(since, at), seen, strict=True):
-            if one.ratio > one.reach:
-                first = at - one.together + 1
-                found = before if before.together == one.together else self._against(self.reference, first, at)
-                self._enter(first, found.ratio)
-                return replace(found, change="slower")
+        for level, before in zip(self._latest(since, at), seen, strict=True):
+            if level.ratio > level.reach:
+                first = at - level.together + 1
+                judged = before if before.together == level.together else self._against(self.reference, first, at)
+                self._enter(first, judged.ratio)
+                return replace(judged, change="slower")
         return None
 
     def _enter(self, first: int, standing: float | None) -> None:
@@ -196,15 +196,15 @@ class _Course:
         latest = range(first, at + 1)
         ratio = self._mean(latest) - self._mean(base)
         spread, freedom, known = self._spread(first, at)
-        usual = _square([one.error for one in self.levels[: at + 1]])
+        usual = _square([level.error for level in self.levels[: at + 1]])
         sides = [(spread**2 + self._beyond(runs, usual)) / len(runs) for runs in (base, latest)]
         deviation = math.sqrt(sum(sides))
-        alone = _quantile(ALONE, freedom) * deviation
+        margin = _quantile(ALONE, freedom) * deviation
         return Judged(
             ratio=ratio,
             reach=_quantile(LEVEL, freedom) * deviation,
             together=len(latest),
-            alone=(ratio - alone, ratio + alone),
+            alone=(ratio - margin, ratio + margin),
             spread=spread,
             known=known,
             reference=tuple(base),
@@ -227,7 +227,7 @@ class _Course:
             for place in range(1, at + 1)
             if place != first and place not in self.breaks
         ]
-        assumed = ASSUMED**2 + _square([one.error for one in self.levels[: at + 1]])
+        assumed = ASSUMED**2 + _square([level.error for level in self.levels[: at + 1]])
         freedom = _freedom(len(steps))
         variance = (WEIGHT * assumed + freedom * _square(steps) / 2) / (WEIGHT + freedom)
         return math.sqrt(variance), WEIGHT + freedom, len(steps) + 1 if steps else 0

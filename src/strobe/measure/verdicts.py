@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strobe.measure.intervals import Array, centre, checked, inflation, median_interval
+from strobe.measure.statistics import Array, centre, checked, inflation, median_interval
 from strobe.measure.success_rates import each_of
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
@@ -33,7 +33,7 @@ def paired_verdict(
 ) -> Verdict:
     """Judge two lists of milliseconds whose entries are paired by round of one interleaved run.
 
-    The ratio is the centre of the pairs' log-ratios (see `intervals.centre`): what slows a whole round
+    The ratio is the centre of the pairs' log-ratios (see `statistics.centre`): what slows a whole round
     cancels. It need not be the ratio of the medians. A difference is claimed when the interval excludes 1, and the
     ratio is further from it than `TRIFLE`. Otherwise the verdict is 'too noisy' where the interval reaches further
     from the ratio than `TOO_WIDE` (a difference of 10 % could have hidden in it) or there are fewer than six pairs,
@@ -67,7 +67,7 @@ def unpaired_verdict(
     """Judge two lists of milliseconds from separate runs; ``pairs`` is 0.
 
     The interval of the ratio of medians joins the two medians' distribution-free intervals (see
-    `intervals.median_interval`) by MOVER (Zou and Donner, Statistics in Medicine 27, 2008). Two runs of the same
+    `statistics.median_interval`) by MOVER (Zou and Donner, Statistics in Medicine 27, 2008). Two runs of the same
     thing differ by more than the noise inside either (Kalibera and Jones, "Rigorous Benchmarking in Reasonable
     Time", ISMM 2013), and one run of each cannot show by how much: ``between_runs`` is the relative difference
     allowed for that, added on both sides.
@@ -270,15 +270,15 @@ def fewest(configurations: int, share: float) -> int:
 
 
 def _ratio(first: Ends, own: Ends, first_runs: int, own_runs: int, between: float | None, level: float) -> Interval:
-    apart = own[1] - first[1]
-    low = apart - math.hypot(own[1] - own[0], first[2] - first[1])
-    high = apart + math.hypot(own[2] - own[1], first[1] - first[0])
+    difference = own[1] - first[1]
+    low = difference - math.hypot(own[1] - own[0], first[2] - first[1])
+    high = difference + math.hypot(own[2] - own[1], first[1] - first[0])
     if between is None:
         allowed = math.log1p(BETWEEN_RUNS)
         low, high = low - allowed, high + allowed
     else:
         allowed = between * math.sqrt(1 / own_runs + 1 / first_runs)
-        low, high = min(low, apart - allowed), max(high, apart + allowed)
+        low, high = min(low, difference - allowed), max(high, difference + allowed)
     return Interval(low=math.exp(low), high=math.exp(high), level=level)
 
 
@@ -298,7 +298,7 @@ def _quantile_arms(runs: Sequence[Array], share: float, level: float) -> Ends | 
     """The mean of the runs' quantiles between the ends of its interval; None where there are too few samples.
 
     The ends are of what samples differ by from their own run's quantile. Samples that resemble their neighbours count
-    as fewer (`strobe.measure.intervals.inflation`).
+    as fewer (`strobe.measure.statistics.inflation`).
     """
     from scipy import stats
 

@@ -164,8 +164,8 @@ def _scale(taught: _Spread | None, seen: _Spread | None, names: Sequence[str] | 
     )  # fmt: skip
     ends = _two_ends(wide, low, high, mean)
     # A gripper that closes slowly passes through all values between its two; its name identifies it.
-    decides = [bool(end) or ("gripper" in name.lower() and apart > 0)
-               for name, end, apart in zip(named, ends, (high - low).tolist(), strict=True)]  # fmt: skip
+    decides = [bool(end) or ("gripper" in name.lower() and distance > 0)
+               for name, end, distance in zip(named, ends, (high - low).tolist(), strict=True)]  # fmt: skip
     return ActionScale(
         source=_words(taught.source if taught is not None else MEASURED, judged, named, taught is not None),
         names=named,

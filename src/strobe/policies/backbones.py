@@ -12,13 +12,12 @@ import torch
 import yaml
 from torch import nn
 
-from strobe.devices.random_state import put_back
-from strobe.devices.which import check_device
+from strobe.devices.accelerators import check_device, generators_restored
 from strobe.errors import UserError, nearest
 from strobe.lerobot.quiet import quiet
-from strobe.lerobot.schema.backbones import check_names
+from strobe.lerobot.schema.registries import check_backbone_fields
 from strobe.policies import checkpoints
-from strobe.policies.build import CannotBuildFast, build_fast
+from strobe.policies.build import FastBuildError, build_fast
 from strobe.policies.families.family import Backbone
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
@@ -81,7 +80,7 @@ def config_of(
     known = {item.name for item in dataclasses.fields(type(config))}
     for override in overrides:
         name, _, raw = override.removeprefix("--").partition("=")
-        check_names([name], known)
+        check_backbone_fields([name], known)
         fields[name] = yaml.safe_load(raw)
     for name, value in fields.items():
         try:
@@ -257,9 +256,9 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
 
     try:
         return build_fast(make, device, seed, known=True)
-    except CannotBuildFast as error:
+    except FastBuildError as error:
         notes.append(f"built the usual, slower way: {error}")
-        with put_back(torch.device(device)):
+        with generators_restored(torch.device(device)):
             torch.manual_seed(seed)
             return make().to(device)
 

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.devices.memory import memory_of
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored, memory_of
 from strobe.errors import UserError
 
 _FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
@@ -39,7 +38,7 @@ _OVERWRITE = {
 }
 
 
-class CannotBuildFast(Exception):
+class FastBuildError(Exception):
     """A tensor has no values after the build: the constructor must be run the usual way."""
 
 
@@ -220,11 +219,11 @@ def build_fast(
         known: nothing else holds tensors that ``make`` makes; else they are searched for, which takes half a second.
 
     Raises:
-        CannotBuildFast: a tensor has no values after the build.
+        FastBuildError: a tensor has no values after the build.
         UserError: there is too little memory for the weights.
     """
     device = torch.device(device)
-    with put_back(device):
+    with generators_restored(device):
         torch.manual_seed(seed)
         putting_off = _PutOff(device, seed, above)
         with putting_off, warnings.catch_warnings():
@@ -240,7 +239,7 @@ def build_fast(
     if not empty and not known:
         empty = _held_elsewhere(putting_off)
     if empty:
-        raise CannotBuildFast(f"{empty} tensors of {type(module).__name__} got no values")
+        raise FastBuildError(f"{empty} tensors of {type(module).__name__} got no values")
     return module.to(device)
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from strobe.errors import UserError
 from strobe.lerobot.refusals import of_the_hub
-from strobe.policies import folders
+from strobe.policies.options import check_checkpoint
 from strobe.policies.standins import hub_reachable
 
 
@@ -27,11 +27,11 @@ def locate(path: str | Path, revision: str | None = None, *, what: str = "policy
 
     Raises UserError if it does not exist, or lacks its config or its weights.
     """
-    folders.check_checkpoint(path, what)
+    check_checkpoint(path, what)
     if Path(path).is_dir():
         return Path(path)
     folder = _snapshot(str(path), revision, what)
-    folders.check_checkpoint(folder, what, called=path)
+    check_checkpoint(folder, what, called=path)
     return folder
 
 

@@ -15,7 +15,7 @@ from strobe.datasets import finder
 from strobe.errors import UserError
 from strobe.lerobot.quiet import quiet
 from strobe.policies.check_inputs import Checks
-from strobe.policies.folders import check_dataset
+from strobe.policies.options import check_dataset
 from strobe.policies.standins import hub_reachable
 
 

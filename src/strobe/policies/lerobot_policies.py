@@ -22,18 +22,16 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from lerobot.utils.import_utils import register_third_party_plugins
 
-from strobe.devices.random_state import put_back
-from strobe.devices.which import check_device
+from strobe.devices.accelerators import check_device, generators_restored
 from strobe.errors import UserError, nearest
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
-from strobe.policies.build import CannotBuildFast, build_fast
-from strobe.policies.families.registry import building, registered, unregistered_modules
+from strobe.policies.build import FastBuildError, build_fast
+from strobe.policies.families.registry import building, registered, shrink, unregistered_modules
 from strobe.policies.inputs import Inputs
 from strobe.policies.standins import stand_ins
-from strobe.policies.tiny import shrink
 from strobe.results.subject import SubjectInfo
 
 _BY_STROBE: ContextVar[bool] = ContextVar("by_strobe", default=False)
@@ -217,9 +215,9 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
             make, config.device or "cpu", seed, outside=unregistered_modules, known=family is not None
         )
         return built
-    except CannotBuildFast as error:
+    except FastBuildError as error:
         notes.append(f"built the usual, slower way: {error}")
-        with put_back(torch.device(config.device or "cpu")):
+        with generators_restored(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)
             return make().to(config.device)
 

@@ -11,7 +11,7 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.devices.memory import memory_of
+from strobe.devices.accelerators import memory_of
 from strobe.errors import UserError
 from strobe.policies.action_scale import scale_of
 from strobe.policies.check_inputs import COUNT, Checks, varied
@@ -53,6 +53,7 @@ class PolicySubject:
 
     @property
     def policy(self) -> PreTrainedPolicy:
+        """LeRobot's own object."""
         return self.loaded.policy
 
     @property
@@ -77,10 +78,12 @@ class PolicySubject:
 
     @property
     def preprocessor(self) -> Any:
+        """LeRobot's steps from an observation to the policy's batch."""
         return self.loaded.preprocessor
 
     @property
     def postprocessor(self) -> Any:
+        """LeRobot's steps from the policy's actions to the robot's."""
         return self.loaded.postprocessor
 
     @property

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from strobe.errors import UserError
-from strobe.policies import tiny as tiny_size
 from strobe.policies.families.family import Arm
 
+TINY_IMAGE = (64, 64)  # height and width of a tiny policy's synthetic cameras
 TASK = "pick up the red cube and place it in the box"
 _DEGREES = 100.0  # the range of a joint, either way
 
@@ -27,7 +27,7 @@ def features_of(
     Raises:
         UserError: more cameras than the arm may have.
     """
-    usual = arm.tiny_image or tiny_size.IMAGE[1:] if tiny else arm.image or (480, 640)
+    usual = arm.tiny_image or TINY_IMAGE if tiny else arm.image or (480, 640)
     image = (3, *(image_size or usual))
     most = len(arm.cameras) or arm.most
     if cameras is not None and most is not None and cameras > most:
@@ -159,4 +159,5 @@ class Meta:
 
     @property
     def camera_keys(self) -> list[str]:
+        """The names of its images."""
         return [key for key, feature in self._features.items() if feature.type is FeatureType.VISUAL]

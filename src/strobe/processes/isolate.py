@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Self
 from unittest import mock
 
@@ -34,11 +34,11 @@ _unfit: list[str] = []  # why the server is, once a process of it has answered s
 Runner = Callable[..., Any]  # `run`, or a test's own
 
 
-class Failed(Exception):
+class IsolatedCallError(Exception):
     """There is no answer; the reason is one line."""
 
 
-class Raised(Failed):
+class CallRaisedError(IsolatedCallError):
     """The call raised an exception that is not the user's: ``kind``, its type's name, and ``text``."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -50,7 +50,7 @@ class Raised(Failed):
         return f"{self.kind}: {lines[0][:300].rstrip(': ') if lines else 'no reason given'}"
 
 
-class Ended(Failed):
+class ProcessEndedError(IsolatedCallError):
     """The process ended before it answered, as ``ending`` says."""
 
     def __init__(self, ending: Ending) -> None:
@@ -58,11 +58,11 @@ class Ended(Failed):
         self.ending = ending
 
 
-class TooLate(Failed):
+class CallTimeoutError(IsolatedCallError):
     """It did not answer in time."""
 
 
-class _Unfit(Failed):
+class _UnfitServerError(IsolatedCallError):
     """The server that the process was forked from was not fit for it."""
 
 
@@ -79,7 +79,7 @@ class _Answer(NamedTuple):
     @classmethod
     def failed(cls, error: BaseException) -> Self:
         users = isinstance(error, UserError)
-        return cls(None, UserError(str(error)) if users else Raised(type(error).__name__, str(error)))
+        return cls(None, UserError(str(error)) if users else CallRaisedError(type(error).__name__, str(error)))
 
 
 def start_server(preloaded: Sequence[str]) -> None:
@@ -108,14 +108,14 @@ def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) ->
 
     Raises:
         UserError: ``call`` raised it.
-        Failed: it raised something else, its process ended, or it took longer than ``limit_s`` seconds.
+        IsolatedCallError: it raised something else, its process ended, or it took longer than ``limit_s`` seconds.
     """
     worker, answered = Worker(FRESH if _unfit else FORKED, checked=not _unfit), True
     try:
         return worker.ask(call, *arguments, limit_s=limit_s)
-    except _Unfit as error:
+    except _UnfitServerError as error:
         _unfit.append(str(error))
-    except (UserError, Raised):
+    except (UserError, CallRaisedError):
         raise
     except BaseException:
         answered = False
@@ -154,7 +154,7 @@ class Worker(Closing):
         self._send(_Order(call, arguments, makes=True))
 
     def order(self, call: Callable[..., Any] | str, *arguments: Any) -> None:
-        """Let it call something picklable, or a method of the object that it made, by its name. Raises Ended."""
+        """Let it call something picklable, or a method, by name, of the object it made. Raises ProcessEndedError."""
         self._send(_Order(call, arguments, makes=False))
 
     def receive(self) -> tuple[bool, Any]:
@@ -162,7 +162,7 @@ class Worker(Closing):
 
         Raises:
             UserError: the call raised it.
-            Failed: it raised something else, or the process ended.
+            IsolatedCallError: it raised something else, or the process ended.
         """
         try:
             value, error = self.connection.recv()
@@ -174,12 +174,12 @@ class Worker(Closing):
         return makes, value
 
     def ask(self, call: Callable[..., Any] | str, *arguments: Any, limit_s: float) -> Any:
-        """Return the value of an order, within ``limit_s`` seconds. Raises as `receive` does, and TooLate."""
+        """Return the value of an order, within ``limit_s`` seconds. Raises as `receive` does, and CallTimeoutError."""
         self.order(call, *arguments)
         makes, value = True, None
         while makes:
             if not self._answered(limit_s):
-                raise TooLate(f"no answer within {limit_s:g} s")
+                raise CallTimeoutError(f"no answer within {limit_s:g} s")
             makes, value = self.receive()
         return value
 
@@ -202,9 +202,9 @@ class Worker(Closing):
     def _answered(self, limit_s: float) -> bool:
         return self.connection.poll(limit_s)
 
-    def _ended(self) -> Ended:
+    def _ended(self) -> ProcessEndedError:
         self._process.join(_EXIT_S)
-        return Ended(Ending(self._process.exitcode))
+        return ProcessEndedError(Ending(self._process.exitcode))
 
 
 def _serve(connection: Connection, checked: bool) -> None:
@@ -215,7 +215,7 @@ def _serve(connection: Connection, checked: bool) -> None:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     check = sys.modules.get(CHECK)  # imported by the server, if at all
-    failure = _Answer(None, _Unfit(check.REASON)) if checked and check is not None and check.REASON else None
+    failure = _Answer(None, _UnfitServerError(check.REASON)) if checked and check is not None and check.REASON else None
     made: Any = None
     with contextlib.suppress(EOFError, OSError):  # the connection has closed
         while True:
@@ -244,3 +244,60 @@ def _obey(content: bytes, made: Any) -> tuple[Any, _Answer]:
     except BaseException as error:
         return made, _Answer.failed(error)
     return (value, _Answer(None)) if order.makes else (made, _Answer(value))
+
+
+class Pool(Closing):
+    """``count`` workers, started from nothing at once."""
+
+    def __init__(self, count: int) -> None:
+        self.workers: list[Worker] = []
+        self._busy: set[Worker] = set()
+        try:
+            for _ in range(count):
+                self.workers.append(Worker(FRESH))
+        except BaseException:
+            self.close()
+            raise
+
+    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+        """Let each make the object that is called by orders; what goes wrong there, `answer` raises."""
+        for worker in self.workers:
+            worker.make(call, *arguments)
+
+    @property
+    def free(self) -> int:
+        """The number of orders that can be given now."""
+        return len(self.workers) - len(self._busy)
+
+    def order(self, *arguments: Any) -> None:
+        """Let a free worker call what it made. The order waits there while the worker still makes it.
+
+        Raises:
+            ProcessEndedError: the worker has ended.
+        """
+        worker = min((free for free in self.workers if free not in self._busy), key=lambda free: len(free.unanswered))
+        self._busy.add(worker)
+        worker.order("__call__", *arguments)
+
+    def answer(self) -> Any:
+        """Wait for the answer to any order.
+
+        Raises:
+            UserError: a call raised it.
+            IsolatedCallError: a call raised something else, or a process ended.
+        """
+        while True:
+            ready = wait([worker.connection for worker in self.workers])
+            for worker in self.workers:
+                if worker.connection in ready:
+                    makes, value = worker.receive()
+                    if not makes:
+                        self._busy.remove(worker)
+                        return value
+
+    def close(self) -> None:
+        """End all at once: what they do is lost."""
+        for worker in self.workers:
+            worker.close()
+        self.workers = []
+        self._busy.clear()

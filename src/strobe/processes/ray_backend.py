@@ -100,7 +100,7 @@ class Lost(NamedTuple):
     reasons: list[str]
 
     @property
-    def again(self) -> bool:
+    def may_retry(self) -> bool:
         """Whether the job is to be done again."""
         return len(self.reasons) < LOST_AT_MOST
 
@@ -262,8 +262,11 @@ class Fleet:
             raise UserError(f"Ray cannot start a process on {reason}")
 
     def _drop(self, worker: Worker) -> None:
-        """Forget a worker. One that was only out of reach must not go on either: the next on its device waits for
-        Ray to have ended it, so that the two never share the device."""
+        """Forget a worker.
+
+        One that was only out of reach must not go on either: the next on its device waits for Ray to have ended it, so
+        that the two never share the device.
+        """
         self._workers.pop(worker.device, None)
         with contextlib.suppress(Exception):
             self.ray.kill(worker.actor)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import cadence, limits, measured, memory, profiles, tables, units
+from strobe.report import limits, measured, memory, pace, profiles, tables, units
 from strobe.report.document import Document
 from strobe.report.frame import Plots
 from strobe.results.answer import BreakdownResult, Result
@@ -13,13 +13,13 @@ from strobe.results.measurement import Component, Measurement
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     """Return the document of a breakdown; ``depth`` limits the levels of its trees."""
-    sections = cadence.sections(result) + measured.sections(result, depth)
+    sections = pace.cadence_sections(result) + measured.sections(result, depth)
     for m in _limited(result):
         sections += limits.sections([(m.name, m)], m.name)
     sections += memory.sections(result.measurements, depth)
     sections += profiles.sections(result.operators, result.python)
     sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited(result)]
-    return measured.document(result, sentences + cadence.answers(result), sections)
+    return measured.document(result, sentences + pace.cadence_answers(result), sections)
 
 
 def plots(result: BreakdownResult, depth: int | None = None) -> Plots:

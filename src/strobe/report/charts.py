@@ -75,6 +75,7 @@ class Colours:
         self._of = {kind: colour(i) for i, kind in enumerate(kinds)}
 
     def of(self, name: str) -> str:
+        """Return the colour of the part ``name``."""
         return OTHER if name == "other" else self._of.get(self._kind(name), PALETTE[0])
 
     @staticmethod
@@ -226,7 +227,7 @@ def layout_of_rows(height: int, titles: Sequence[str], gap: float) -> dict[str, 
 
 
 def row_name(row: int) -> str:
-    """Return what Plotly calls the y-axis of a ``row`` from the top: 'y', 'y2' …"""
+    """Return what Plotly calls the y-axis of a ``row`` from the top: 'y', 'y2' and so on."""
     return f"y{row + 1 if row else ''}"
 
 

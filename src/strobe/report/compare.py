@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from strobe.report import (
     breakdown,
-    cadence,
     charts,
     limits,
     measured,
     memory,
+    pace,
     profiles,
     sameness,
     sameness_plots,
@@ -31,7 +31,7 @@ def outline(result: CompareResult, depth: int | None = None) -> Document:
     shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
     shown += profiles.sections(result.operators, result.python)
-    sentences = answers(result) + cadence.answers(result)
+    sentences = answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
     return measured.document(result, sentences, shown)
 
@@ -60,7 +60,7 @@ def sections(result: Result, depth: int | None) -> list[Section]:
     parted = _with_parts(result)
     if len(parted) > 1:
         shown.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
-    shown += cadence.sections(result)
+    shown += pace.cadence_sections(result)
     return [*shown, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
 
 

@@ -161,20 +161,20 @@ def start_ups(answer: Dataloader) -> Table:
 
 
 def what_ifs(answer: Dataloader) -> Table:
-    """Return each change beside the loader without it."""
+    """Return each change compared with the loader without it."""
     decimals = _decimals([what_if.rate for what_if in answer.what_ifs])
     columns = [Column("Changed", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("As it is")]
     columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
     rows = []
     for what_if in answer.what_ifs:
-        rate, beside = what_if.rate, what_if.beside
-        change = rate.samples_per_s / beside.samples_per_s if rate and beside else None
+        rate, chosen_rate = what_if.rate, what_if.beside
+        change = rate.samples_per_s / chosen_rate.samples_per_s if rate and chosen_rate else None
         cells = [
             what_if.name,
             units.ms(rate and rate.samples_per_s, decimals),
             units.span(rate and rate.interval, decimals),
-            units.ms(beside and beside.samples_per_s, decimals),
-            units.span(beside and beside.interval, decimals),
+            units.ms(chosen_rate and chosen_rate.samples_per_s, decimals),
+            units.span(chosen_rate and chosen_rate.interval, decimals),
             units.change(change),
             (what_if.reason or what_if.note) or None,
         ]
@@ -183,7 +183,7 @@ def what_ifs(answer: Dataloader) -> Table:
 
 
 def encodings(answer: Dataloader) -> Table:
-    """Return each encoding beside the dataset as it is."""
+    """Return each encoding compared with the dataset as it is."""
     decimals = _decimals([encoding.rate for encoding in answer.encodings])
     columns = [Column("Encoding", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("Change")]
     columns += [Column("On disk per hour"), Column("PSNR (dB)"), Column("Encoding (s)"), Column("Why", numeric=False)]

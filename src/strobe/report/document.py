@@ -37,6 +37,8 @@ def _made_plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Column(_PlainText):
+    """The head of a column; ``numeric`` columns are aligned to the right."""
+
     title: str
     numeric: bool = True
 
@@ -53,6 +55,8 @@ class Row(_PlainText):
 
 @dataclass(frozen=True)
 class Table:
+    """Rows of cells below their columns."""
+
     columns: list[Column]
     rows: list[Row]
 

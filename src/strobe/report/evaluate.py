@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, evaluate_latency, evaluate_realtime, measured, rates, units
+from strobe.report import charts, evaluate_timing, measured, rates, units
 from strobe.report.charts import Plot
 from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.budget import Line
 from strobe.results.data import Interval
-from strobe.results.evaluate import EvaluateResult
-from strobe.results.evaluation import EvaluatedVariant, VariantOnTask, verdict_in_words
+from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
 
 RANDOM = "random weights"  # of a subject without a checkpoint
 
@@ -24,12 +23,12 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
         if any(variant.tasks for variant in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
-        if evaluate_realtime.is_timed(result):
-            sections.append(evaluate_realtime.section(result))
+        if evaluate_timing.is_timed(result):
+            sections.append(evaluate_timing.timed_section(result))
         if result.videos:
             sections.append(_videos(result))
         if any(variant.chunk for variant in result.variants):
-            sections.append(evaluate_latency.section(result))
+            sections.append(evaluate_timing.chunk_section(result))
         if any(variant.motion for variant in result.variants):
             sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
@@ -42,18 +41,18 @@ def answers(result: EvaluateResult) -> list[str]:
     if not result.variants:
         return ["No episode was played."]
     first, *others = result.variants
-    timed = evaluate_realtime.is_timed(result)
+    timed = evaluate_timing.is_timed(result)
     if timed:
-        sentences = evaluate_realtime.answers(result)
+        sentences = evaluate_timing.timed_answers(result)
     else:
         sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
     if any(variant.together.success.successes for variant in result.variants):
-        sentences += [*([] if timed else _fewest(result)), *evaluate_latency.answers(result)]
+        sentences += [*([] if timed else _fewest(result)), *evaluate_timing.line_over_steps(result)]
     else:
         sentences.append(
             "No episode succeeded: nothing could be lost, and no verdict says that the task is still done."
         )
-        sentences += evaluate_latency.answers(result)
+        sentences += evaluate_timing.line_over_steps(result)
     if result.subject.source == RANDOM:
         sentences.append(
             "The weights are random: nothing here says how a trained policy would do, apart from its times."
@@ -62,12 +61,12 @@ def answers(result: EvaluateResult) -> list[str]:
 
 
 def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
-    success, took = first.together.success, evaluate_latency.took(first)
+    success, latency = first.together.success, evaluate_timing.latency_clause(first)
     steps = f" ({units.count(first.steps, 'denoising step')})" if first.steps is not None else ""
     where = f"{units.count(success.episodes, 'episode')} of {result.environment}"
     return (
         f"{result.subject.name} as it is{steps} succeeds in {success.successes} of {where}: "
-        f"{rates.rate(success)}; {took}."
+        f"{rates.rate(success)}; {latency}."
     )
 
 
@@ -104,7 +103,7 @@ def _fewest(result: EvaluateResult) -> list[str]:
         return ["Every number of steps that was tried is worse."]
     text = f"{fewest.steps} {'step is' if fewest.steps == 1 else 'steps are'} the fewest not shown to be worse"
     if fewest.chunk is not None:
-        text += f" ({evaluate_latency.speed(fewest.chunk)})"
+        text += f" ({evaluate_timing.chunk_speed(fewest.chunk)})"
     if fewest.together.paired is None:
         return [f"{text}, the policy as it is."]
     return [f"{text}{rates.possible_loss(fewest.together)}."]
@@ -115,16 +114,17 @@ def _about(result: EvaluateResult) -> list[str]:
         "All variants are played from the same starts with the same noise. Success with Clopper and Pearson's exact "
         "interval (95 %), for a number of episodes that was fixed beforehand; the difference with an interval that "
         "holds at every number of pairs at once (95 %), by which each variant is judged after every start. A decided "
-        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} " + evaluate_latency.about(result)
+        f"variant is played no further.{rates.how_sure(len(result.variants) - 1)} "
+        + evaluate_timing.about_latency(result)
     ]
     return [*about, *([f"Said before it started: {result.foresight}"] if result.foresight else [])]
 
 
 def _variants(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_latency.columns(result)]
+    columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_timing.latency_columns(result)]
     rows = []
     for number, variant in enumerate(result.variants):
-        cells = [variant.name, *_success(result, variant.together), *evaluate_latency.cells(result, variant)]
+        cells = [variant.name, *_success(result, variant.together), *evaluate_timing.latency_cells(result, variant)]
         rows.append(Row(cells, "part" if number else "whole"))
     return Table(columns, rows).without_empty_columns()
 
@@ -222,8 +222,8 @@ def _banner(result: EvaluateResult) -> str | None:
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
     """Return success against latency and against denoising steps, by the key of their section."""
-    if evaluate_realtime.is_timed(result):
-        return evaluate_realtime.plots(result)  # what calls took here says nothing of the clock's latency
+    if evaluate_timing.is_timed(result):
+        return evaluate_timing.timed_plots(result)  # what calls took here says nothing of the clock's latency
     if not result.variants:
         return {}
     drawn = [_against_latency(result)]

@@ -12,7 +12,7 @@ from strobe.report.charts import Plot
 from strobe.report.document import Document, Section
 from strobe.results.answer import Answer
 from strobe.results.finding import Finding
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 
 LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
 Plots = dict[str, list[Plot]]  # of each section, by its key

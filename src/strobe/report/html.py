@@ -1,4 +1,6 @@
-"""HTML pages of one file each: no network, no other file; Plotly travels in a report's page, compressed.
+"""HTML pages of one file each: an answer's report, and the list of a folder's runs.
+
+They need no network and no other file; Plotly travels in a report's page, compressed.
 
 Everything that came from outside is escaped three times over: by Jinja for the page, as JSON without ``<`` for the
 plots' data, and for Plotly's own reading of HTML (`charts.Plot`). A content security policy that lets only a page's
@@ -12,16 +14,18 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import units
+from strobe.report import frame, units
 from strobe.report.charts import Plot
 from strobe.report.document import ClipRow, Document
+from strobe.results.answer import Answer, Result
+from strobe.runs.store import REPORT
 
 HERE = Path(__file__).parent
 MOST_BYTES = 8_000_000  # of all videos together: above, the page would be too large to send
@@ -115,3 +119,73 @@ def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
         except OSError:
             continue
     return contents
+
+
+DEEPEST = 2  # levels of parts that are laid side by side
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """One run in the list.
+
+    Args:
+        folder: its path from the page's folder.
+        figures: name → milliseconds, the first of them the one that the list shows.
+    """
+
+    folder: str
+    study: str
+    subject: str
+    answer: str
+    started: str
+    machine: str
+    status: str
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+def run_line(answer: Answer, document: Document, folder: str) -> RunLine:
+    """Return a run's line."""
+    machine = frame.machine(answer.machine) if answer.machine is not None else ""
+    return RunLine(
+        folder=folder,
+        study=answer.study,
+        subject=units.plain(answer.about),
+        answer=units.plain(document.answers[0] if document.answers else answer.title),
+        started=f"{answer.started:%Y-%m-%d %H:%M}",
+        machine=machine,
+        status=answer.status,
+        figures=_figures(answer),
+    )
+
+
+def _figures(answer: Answer) -> dict[str, float]:
+    if not isinstance(answer, Result):
+        return {}
+    figures: dict[str, float] = {}
+    measurements = list(answer.advised()) or answer.measurements
+    for measurement in measurements:
+        if measurement.samples.values:
+            figures[units.plain(measurement.name)] = measurement.samples.summary.median
+            for part in measurement.components:
+                if part.depth <= DEEPEST:
+                    figures[units.plain(f"{measurement.name} / {' / '.join(part.path)}")] = part.summary.median
+    return {name: float(f"{value:.6g}") for name, value in figures.items()}
+
+
+def render_runs(lines: Sequence[RunLine], title: str) -> str:
+    """Return the page. The latest run comes first."""
+    ordered = sorted(lines, key=lambda run: (run.started, run.folder), reverse=True)
+    script = part("runs_page.js")
+    shown = [asdict(line) | {"report": f"{line.folder}/{REPORT}", "ms": _first(line)} for line in ordered]
+    return template("runs_page.html.j2").render(
+        title=title,
+        runs=shown,
+        data=as_json([{"folder": line.folder, "figures": line.figures} for line in ordered]),
+        style=Markup(part("page.css") + part("runs_page.css")),
+        script=Markup(script),
+        digest=Markup(script_hash(script)),
+    )
+
+
+def _first(line: RunLine) -> str:
+    return next((units.rate(value) for value in line.figures.values()), "")

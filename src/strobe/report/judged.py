@@ -6,7 +6,7 @@ from strobe.report import charts, frame, rates, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
+from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 
 
 def outline(judged: Judged, _depth: int | None = None) -> Document:

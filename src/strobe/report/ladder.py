@@ -6,19 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import (
-    cadence,
-    charts,
-    compare,
-    episodes,
-    in_time,
-    limits,
-    measured,
-    memory,
-    sameness,
-    sameness_plots,
-    units,
-)
+from strobe.report import charts, compare, episodes, limits, measured, memory, pace, sameness, sameness_plots, units
 from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
@@ -56,7 +44,7 @@ def outline(result: OptimizeResult, depth: int | None = None) -> Document:
     ladder = of(result)
     if ladder is None:
         return measured.document(result, compare.answers(result), shown)
-    # Of a whole ladder the agreement is told rung by rung, beside the price of each.
+    # The agreement of a ladder is shown rung by rung, with the price of each.
     moved = sameness.has_errors(_against_the_first(result, ladder))
     shown = [section for section in shown if not (moved and section.key.startswith(sameness.KEY))]
     below = [replace(section, detail=True) for section in shown]
@@ -100,7 +88,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         climbed, moved = f"It takes {reached} as it is", ""
     nothing = "" if len(accepted) > 1 or ladder.met else ", and nothing that was tried made it faster"
-    sentences = [f"{in_time.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
+    sentences = [f"{pace.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     sentences += [moved] if moved else []
     if len(accepted) > 1:
         bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]
@@ -109,7 +97,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     sentences += [_describe_missing(ladder)] if ladder.needs else []
     if result.yardsticks and len(accepted) > 1:
         sentences.append(sameness.describe_yardsticks(result.yardsticks))
-    sentences += cadence.answers(result) + episodes.answers(result.episodes)
+    sentences += pace.cadence_answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
         sentences.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
@@ -291,10 +279,10 @@ def _target_ms(ladder: Ladder) -> str:
 
 
 def _describe_missing(ladder: Ladder) -> str:
-    alone = [need for need in ladder.needs if need.needed_ms]
-    if not alone:
+    sufficient = [need for need in ladder.needs if need.needed_ms]
+    if not sufficient:
         return "No part alone can make up for that: several must shrink."
-    need = max(alone, key=lambda need: need.ms)
+    need = max(sufficient, key=lambda need: need.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
     return f"What is missing: {need.part} would have to fall from {fall}, all else as it is."

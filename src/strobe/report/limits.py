@@ -12,9 +12,8 @@ from strobe.report import charts, units
 from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.limit import Limit, PartLimit
-from strobe.results.machine import Ceiling
-from strobe.results.measurement import Measurement
+from strobe.results.measurement import Limit, Measurement, PartLimit
+from strobe.results.subject import Ceiling
 
 WHOLE, PARTS = "limit", "roofline"  # keys of the sections
 TITLE = "How far from this machine's limit"
@@ -173,12 +172,12 @@ def _roofline(named: Sequence[tuple[str, Limit]], ceiling: Ceiling) -> Plot | No
     traces = [trace for i, (name, steps) in enumerate(drawn.items()) for trace in _path(name, charts.colour(i), steps)]
     x = [at for steps in drawn.values() for at, _, _ in steps]
     y = [reached for steps in drawn.values() for _, reached, _ in steps]
-    left, right = min(x) / 3, max(x) * 3
-    roofs = _roofs(ceiling, left, right)
+    lowest, highest = min(x) / 3, max(x) * 3
+    roofs = _roofs(ceiling, lowest, highest)
     top = max([max(y), *(max(roof["y"]) for roof in roofs)])
     layout = charts.layout(
         460,
-        charts.axis("FLOP per byte that must be moved", type="log", range=charts.log_range(left, right)),
+        charts.axis("FLOP per byte that must be moved", type="log", range=charts.log_range(lowest, highest)),
         charts.axis("GFLOP/s", type="log", range=charts.log_range(min(y) / 2, top * 1.6)),
         showlegend=True,
         hovermode="closest",
@@ -226,21 +225,21 @@ def _path(name: str, colour: str, steps: Sequence[Point]) -> list[Trace]:
     return [begin, draw(steps, mode="lines+markers", marker=arrows, line=line, showlegend=False)]
 
 
-def _roofs(ceiling: Ceiling, left: float, right: float) -> list[Trace]:
+def _roofs(ceiling: Ceiling, lowest: float, highest: float) -> list[Trace]:
     roofs = []
     for index, (dtype, gflops) in enumerate(ceiling.gflops.items()):
         if _is_drawable(gflops):
             label = f"{dtype}: {units.rate(gflops)} GFLOP/s"
-            roofs.append(_roof(label, gflops, ceiling.memory_gbps, left, right, DASHES[index % len(DASHES)]))
+            roofs.append(_roof(label, gflops, ceiling.memory_gbps, lowest, highest, DASHES[index % len(DASHES)]))
     if roofs and ceiling.vector_gflops and _is_drawable(ceiling.vector_gflops):
         label = f"elementwise float32: {units.rate(ceiling.vector_gflops)} GFLOP/s"
-        roofs.append(_roof(label, ceiling.vector_gflops, ceiling.memory_gbps, left, right, "dot"))
+        roofs.append(_roof(label, ceiling.vector_gflops, ceiling.memory_gbps, lowest, highest, "dot"))
     return roofs
 
 
-def _roof(label: str, gflops: float, gbps: float | None, left: float, right: float, dash: str) -> Trace:
+def _roof(label: str, gflops: float, gbps: float | None, lowest: float, highest: float, dash: str) -> Trace:
     gbps = gbps if gbps and _is_drawable(gbps) else None
-    ridge = gflops / gbps if gbps else left
-    x = sorted({left, min(max(ridge, left), right), right})
+    ridge = gflops / gbps if gbps else lowest
+    x = sorted({lowest, min(max(ridge, lowest), highest), highest})
     y = [min(gflops, at * gbps) if gbps else gflops for at in x]
     return charts.line(label, x, y, OTHER, "%{fullData.name}<extra></extra>", style={"width": 1.5, "dash": dash})

@@ -33,7 +33,7 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     if section is None:
         raise UserError("this answer has no figure")
     figure = plots[section.key][0]
-    alone = replace(
+    figure_only = replace(
         document,
         answers=document.answers[:1],
         findings=[],
@@ -44,7 +44,7 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
     )
     if not os.access(path.parent, os.W_OK):
         raise UserError(f"cannot write {path}: there is no such folder, or it is not yours")
-    page = html.render(alone, {section.key: [figure]})
+    page = html.render(figure_only, {section.key: [figure]})
     drawn = photograph(page, WIDTH, int(figure.layout.get("height", 450)) + ABOVE)
     try:
         _trimmed(drawn, path)

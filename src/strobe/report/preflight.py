@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.report import frame, units
+from strobe.report import charts, frame, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.lag import JointLag, Lag
@@ -33,9 +33,12 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
-def plots(_result: PreflightResult, _depth: int | None = None) -> Plots:
-    """Return no plots."""
-    return {}
+def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
+    """Return the plots of a preflight, by section."""
+    made: Plots = {}
+    if result.wiring.reach is not None and result.wiring.reach.joints:
+        made["reach"] = [_reach_plot(result.wiring.reach)]
+    return made
 
 
 def _answers(result: PreflightResult) -> list[str]:
@@ -122,6 +125,26 @@ def _reach(reach: Reach) -> tuple[Table, list[str]]:
     elif reach.unit:
         notes.append("Limits were not judged: there is no calibration file for --robot.id.")
     return Table(columns, rows), notes
+
+
+def _reach_plot(reach: Reach) -> charts.Plot:
+    """Return each joint's ranges as lines, one above the other."""
+    ranges = {
+        "limits": [(joint.limit_low, joint.limit_high) for joint in reach.joints],
+        "in the data": [(joint.data_low, joint.data_high) for joint in reach.joints],
+        "will be sent": [(joint.low, joint.high) for joint in reach.joints],
+    }
+    data = []
+    for number, (name, ends) in enumerate(ranges.items()):
+        x = [end for low, high in ends for end in (low, high, None)]
+        y = [place + (number - 1) * 0.2 for place in range(len(ends)) for _ in range(3)]
+        if any(end is not None for end in x):
+            data.append(charts.line(name, x, y, charts.colour(number), style={"width": 6}))  # type: ignore[arg-type]
+    names = charts.names_axis([joint.joint for joint in reach.joints], **charts.DOWN)
+    layout = charts.layout(
+        120 + 40 * len(reach.joints), charts.axis(reach.unit or None), names, legend=charts.LEGEND_ABOVE
+    )
+    return charts.Plot("Range of each joint's action", "What leaves the limits, a servo stops.", data, layout)
 
 
 def _span(low: float | None, high: float | None) -> str | None:

@@ -13,7 +13,7 @@ LONGEST = 48  # characters of a cell, so that the table fits a terminal
 
 
 def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
-    """Return the sections of the profilers that were asked for."""
+    """Return the sections of the requested profilers."""
     shown = [] if operators is None else _operators(operators)
     return shown if python is None else [*shown, _python(python)]
 

@@ -9,8 +9,7 @@ from strobe.report import charts, units
 from strobe.report.charts import Place, Trace
 from strobe.report.document import Column
 from strobe.results.data import Interval
-from strobe.results.evaluation import SuccessRate, VariantOnTask, verdict_in_words
-from strobe.results.judged import JudgedOnTask
+from strobe.results.evaluate import JudgedOnTask, SuccessRate, VariantOnTask, verdict_in_words
 from strobe.results.numerals import points
 
 AXIS = charts.axis("success (%)", range=[-4, 104])

@@ -1,4 +1,4 @@
-"""Replay → document: who erred, whether the replay can be trusted, then recorded, as it was, as asked and ideal."""
+"""Replay → document: who erred, whether the replay can be trusted, then its columns."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def outline(result: ReplayResult, _depth: int | None = None) -> Document:
 
 
 def answers(result: ReplayResult) -> list[str]:
-    """Return the verdict, the settings that were asked for, the check of the replay itself."""
+    """Return the verdict, the requested settings, the check of the replay itself."""
     sentences = [result.verdict]
-    asked, own = result.column("as asked"), result.column("as it was")
-    if asked is not None and own is not None:
-        named = ", ".join(_changed_settings(own, asked)) or "another policy"
-        sentences.append(f"With {named}: {'; '.join(_describe_changes(own, asked))}.")
+    requested, own = result.column("as asked"), result.column("as it was")
+    if requested is not None and own is not None:
+        named = ", ".join(_changed_settings(own, requested)) or "another policy"
+        sentences.append(f"With {named}: {'; '.join(_describe_changes(own, requested))}.")
     return [*sentences, _check(result.checks)]
 
 
@@ -93,18 +93,18 @@ def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
     return f"{worst}{more} ({ratios[worst]:.1f} × the ordinary steps)"
 
 
-def _changed_settings(own: Replayed, asked: Replayed) -> list[str]:
-    before, after = own.settings, asked.settings
+def _changed_settings(own: Replayed, requested: Replayed) -> list[str]:
+    before, after = own.settings, requested.settings
     return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
 
 
-def _describe_changes(own: Replayed, asked: Replayed) -> list[str]:
-    """Return the figures that are asked for first, where they have something to say."""
+def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
+    """Return the figures that readers look for first, where they differ."""
     changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
-        before, after = (_range(name, column.figures[name]) for column in (own, asked))
+        before, after = (_range(name, column.figures[name]) for column in (own, requested))
         unit = FIGURES[name][1]
-        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, asked)):
+        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, requested)):
             changes.append("no tick without an action, here or there")
         elif before != after:
             changes.append(f"{after} {unit} {words} instead of {before} {unit}")

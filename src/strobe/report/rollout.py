@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import bench, charts, measured, remote, units
+from strobe.report import charts, measured, rollout_calls, units
 from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
-from strobe.results.motor_bus import Bus, Rehearsal, Turns
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Quantiles
 from strobe.results.rollout import (
+    Bus,
     Camera,
     Inference,
     JointSeam,
     JointTracking,
     Pace,
     Queue,
+    Rehearsal,
     Rollout,
     RolloutResult,
     Series,
+    Turns,
 )
 
 GAP = 0.05  # between two rows of the course's plot, of its height
@@ -40,7 +42,7 @@ def answers(rollout: Rollout) -> list[str]:
     """Return the verdict, then inference, then the age of what the robot acts on."""
     sentences = [rollout.sentence]
     if rollout.engine == "remote" and rollout.remote is not None:
-        sentences += remote.answers(rollout.remote)
+        sentences += rollout_calls.remote_answers(rollout.remote)
     elif (inference := rollout.inference) is not None:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
@@ -49,7 +51,7 @@ def answers(rollout: Rollout) -> list[str]:
                 f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
             )
         sentences.append(f"{text}.")
-    sentences += bench.answers(rollout.bench)
+    sentences += rollout_calls.bench_answers(rollout.bench)
     if rollout.age is not None:
         sentences.append(
             f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
@@ -76,9 +78,9 @@ def sections(rollout: Rollout) -> list[Section]:
         shown.append(Section("inference", "Inference", _inference(rollout.inference)))
         if rollout.inference.delays is not None:
             shown.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
-    shown += bench.sections(rollout.bench)
+    shown += rollout_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
-        shown += remote.sections(rollout.remote)
+        shown += rollout_calls.remote_sections(rollout.remote)
     if rollout.engine not in ("none", "server"):
         shown.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
     if rollout.seams:
@@ -287,7 +289,7 @@ def about_rehearsal(rehearsal: Rehearsal) -> list[str]:
 def plots(result: RolloutResult, depth: int | None = None) -> Plots:
     """Return the course of the run, then the parts of a tick and of a call, by the key of their section."""
     drawn = {key: of_section for key, of_section in measured.plots(result, depth).items() if key != "samples"}
-    drawn |= bench.plots(result.rollout.bench)
+    drawn |= rollout_calls.bench_plots(result.rollout.bench)
     course = result.rollout.series
     if course.at_s and result.rollout.pace is not None:
         drawn["pace"] = [_course(course, 1e3 / result.rollout.pace.asked_hz)]

@@ -1,4 +1,4 @@
-"""Agreement → its part of a document: how far treated actions are from the untouched policy's, beside yardsticks."""
+"""Agreement → its part of a document: how far treated actions are from the untouched policy's, and yardsticks."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def focus(candidates: Sequence[Candidate], closely: Sequence[str] | None = None)
 
 
 def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
-    """Return a sentence for each candidate with its guard, and one for the yardsticks; none with cosines alone."""
+    """Return a sentence for each candidate with its guard, and one for the yardsticks; none with only cosines."""
     if not has_errors(candidates):
         return []
     shown = [candidate for candidate in candidates if candidate.measured or candidate.broken or candidate.unjudged]
@@ -138,7 +138,7 @@ def sections(
     title: str = TITLE,
     closely: Sequence[str] | None = None,
 ) -> list[Section]:
-    """Return the candidates beside the yardsticks, then their dimensions; none where no errors are known in σ.
+    """Return the candidates with the yardsticks, then their dimensions; none where no errors are known in σ.
 
     Args:
         closely: names of the candidates whose dimensions are shown; None for those that `focus` finds.

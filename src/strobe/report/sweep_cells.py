@@ -136,6 +136,7 @@ def _figures(
 
 
 def is_best(sweep: Sweep, cell: Cell, row: data.Row) -> bool:
+    """Return whether ``row`` of ``cell`` is the best one by any measure of the sweep."""
     return any(best.key == cell.key and best.measurement in ("", row.measurement) for best in sweep.best)
 
 
@@ -146,5 +147,6 @@ def _decimals(figures: Sequence[float]) -> int:
 
 
 def shorten(text: str, room: int = 60) -> str:
+    """Return ``text`` with at most ``room`` characters, the last of them an ellipsis where it is cut."""
     whole = text
     return whole if len(whole) <= room else f"{whole[: room - 1].rstrip()}…"

@@ -96,7 +96,7 @@ def _line(sweep: Sweep, cell: Cell, along: Axis, measurement: str | None) -> str
 
 
 def _places(axis: Axis) -> list[float]:
-    """Return where the axis' values are drawn: at their numbers, or one beside the other."""
+    """Return where the axis' values are drawn: at their numbers, or evenly spaced."""
     if axis.numbers is not None and len(axis.numbers) == len(axis.values):
         return list(axis.numbers)
     return [float(place) for place in range(len(axis.values))]
@@ -262,7 +262,7 @@ def _heat_map(
     texts = [[units.ms(v, decimals) or "" for v in row] for row in values]
     traces = [charts.heat_map(heights, texts, names, SCALES[figure.name])]
     if any(map(any, failed)):
-        # A cell without a result is grey and says why, so that it is not taken for one that was never asked for.
+        # A cell without a result is grey and says why, so that it is not taken for one that was never requested.
         marks = [[0 if f else None for f in row] for row in failed]
         texts = [
             [c.status if c and f else "" for c, f in zip(*row, strict=True)] for row in zip(grid, failed, strict=True)

@@ -8,9 +8,8 @@ from strobe.report import units
 from strobe.report.document import Column, Row, Table
 from strobe.results.answer import Result
 from strobe.results.comparison import Comparison
-from strobe.results.data import Summary
+from strobe.results.data import Quantiles, Summary
 from strobe.results.measurement import Blocks, Component, Measurement
-from strobe.results.quantiles import Quantiles
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
@@ -41,6 +40,7 @@ Path = tuple[str, ...]
 
 
 def to_depth(components: Sequence[Component], depth: int | None) -> list[Component]:
+    """Return the components of at most ``depth`` levels; all of them for None."""
     return [part for part in components if depth is None or part.depth <= depth]
 
 

@@ -24,24 +24,29 @@ def digits(whole_ms: float) -> int:
 
 
 def ms(value: float | None, decimals: int = 2) -> str | None:
+    """Return milliseconds with so many decimals: '12.30'; None for None."""
     return None if value is None else fixed(value, decimals)
 
 
 def signed(value: float | None, decimals: int = 2) -> str | None:
+    """Return a number with its sign: '+1.20', '−0.50'; None for None."""
     return None if value is None else fixed(value, decimals, plus=True)
 
 
 def span(interval: Interval | None, decimals: int = 2) -> str | None:
+    """Return an interval as '1.20 to 3.40'; None for None."""
     return None if interval is None else f"{fixed(interval.low, decimals)} to {fixed(interval.high, decimals)}"
 
 
 def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
+    """Return an interval with signs: '−0.20 to +3.40'; None for None."""
     if interval is None:
         return None
     return f"{signed(interval.low, decimals)} to {signed(interval.high, decimals)}"
 
 
 def percent(share: float | None) -> str | None:
+    """Return a share from 0 to 1 as '12.3 %'; None for None."""
     return None if share is None else f"{fixed(100 * share, 1)} %"
 
 
@@ -51,6 +56,7 @@ def change(ratio: float | None) -> str | None:
 
 
 def change_span(interval: Interval | None) -> str | None:
+    """Return an interval of ratios as changes: '+1.2 to +3.4 %'; None for None."""
     return None if interval is None else f"{_change(interval.low)} to {_change(interval.high, ' %')}"
 
 
@@ -66,10 +72,12 @@ def _change(ratio: float, unit: str = "") -> str:
 
 
 def calls(value: float | None) -> str | None:
+    """Return calls per iteration, with a decimal where they are no whole number; None for None."""
     return None if value is None else fixed(value, 0 if value == round(value) else 1)
 
 
 def gflop(value: float | None) -> str | None:
+    """Return GFLOP, with two decimals below 100; None for None."""
     return None if value is None else fixed(value, 2 if round(value, 2) < 100 else 0)
 
 
@@ -101,6 +109,7 @@ def rate(value: float) -> str:
 
 
 def count(value: int, noun: str) -> str:
+    """Return a number with its noun: '1 call', '2 calls'."""
     return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 

@@ -15,10 +15,9 @@ from strobe.results.data import SCHEMA_VERSION, Data, Finite
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder
-from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
 from strobe.results.profiles import OperatorProfile, PythonProfile
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.training import Training
 from strobe.results.wiring import Wiring
 

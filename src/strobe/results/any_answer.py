@@ -11,9 +11,8 @@ from strobe.results.budget import Budget
 from strobe.results.dataloader import Dataloader
 from strobe.results.difference import Difference
 from strobe.results.doctor import DoctorResult
-from strobe.results.evaluate import EvaluateResult
+from strobe.results.evaluate import EvaluateResult, Judged
 from strobe.results.history import History
-from strobe.results.judged import Judged
 from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult

@@ -8,8 +8,7 @@ from pydantic import Field
 
 from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval
-from strobe.results.in_time import InTime
-from strobe.results.ladder import Need
+from strobe.results.ladder import InTime, Need
 
 
 class Latency(Data):

@@ -55,3 +55,13 @@ class Samples(Data):
         "that of its first calls, is not seen in them where it lasts longer",
     )
     notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
+
+
+class Quantiles(Data):
+    """Figures of a list of values, in the unit of the values."""
+
+    n: int
+    median: Finite
+    p95: Finite
+    p99: Finite
+    max: Finite

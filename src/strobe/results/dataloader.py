@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval, Samples
-from strobe.results.machine import Machine
+from strobe.results.subject import Machine
 
 RowStatus = Literal["done", "refused", "failed", "not run"]
 
@@ -105,6 +105,8 @@ class StepNeed(Data):
 
 
 class DatasetFacts(Data):
+    """The dataset that the loaders read."""
+
     name: str
     frames: int
     episodes: int

@@ -6,10 +6,51 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.cadence import Cadence
 from strobe.results.data import Data, Finite, Samples, Summary
-from strobe.results.limit import Limit
 from strobe.results.traits import Traits
+
+
+class PartLimit(Data):
+    """A part's arithmetic and memory traffic against the ceilings of the machine."""
+
+    part: str = Field(description="a name as in a ladder's parts; 'other' for what is in none of them")
+    ms: Finite = Field(description="per iteration, median")
+    gflop: dict[str, Finite] = Field(default_factory=dict, description="dtype of the products → GFLOP per iteration")
+    moved_bytes: int | None = Field(
+        default=None, description="the least that must be read and written per iteration; None where not counted"
+    )
+    compute_ms: Finite = Field(description="of its products at the ceilings of their dtypes")
+    memory_ms: Finite = Field(description="of its bytes at the ceiling of memory; 0 where one of them is not known")
+    least_ms: Finite = Field(description="the larger of both, and no more than it took")
+    bound: Literal["compute", "memory", ""] = Field(description="the larger of both; '' where both are 0")
+
+
+class Lower(Data):
+    """The bound if all wider products were made in a dtype of fewer bits."""
+
+    dtype: str
+    least_ms: Finite
+
+
+class Limit(Data):
+    """The roofline's lower bound of one measurement, and its share of it."""
+
+    dtype: str = Field(description="that most of its FLOP are in")
+    parts: list[PartLimit] = Field(description="they add up to the whole")
+    ceiling_share: Finite = Field(description="time of the products at their ceilings over the time taken, 0 to 1")
+    least_ms: Finite = Field(description="sum over the parts")
+    lower: list[Lower] = Field(default_factory=list, description="dtypes in which less is possible, widest first")
+
+
+class Cadence(Data):
+    """When the calls of one measurement began: one every so many ticks of the robot's control rate."""
+
+    hz: Finite = Field(description="control rate: ticks per second")
+    ticks: int = Field(description="from the beginning of a call to that of the next")
+    period_ms: Finite = Field(description="the same in milliseconds")
+    calls: int
+    late: int = Field(description="calls that could not begin in time, because what came before took too long")
+
 
 MeasuredPhase = Literal["inference", "training forward", "training step", "loading", "control tick", "receiving"]
 MemorySource = Literal["live tensors", "CUDA allocator", "XPU allocator"]
@@ -50,10 +91,12 @@ class Component(Data):
 
     @property
     def name(self) -> str:
+        """The last part of the path."""
         return self.path[-1]
 
     @property
     def depth(self) -> int:
+        """Levels below the whole: 1 for a part of the first level."""
         return len(self.path)
 
 
@@ -89,7 +132,7 @@ class Memory(Data):
 
 
 class Blocks(Data):
-    """The like blocks of one part, taken together: its children 'block 0', 'block 1' …"""
+    """The like blocks of one part, taken together: its children 'block 0', 'block 1' and so on."""
 
     path: list[str] = Field(description="of the part that they are in")
     names: list[str]

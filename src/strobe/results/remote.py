@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from strobe.results.data import Data, Finite
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Data, Finite, Quantiles
 
 
 class Step(Data):

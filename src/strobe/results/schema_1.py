@@ -53,68 +53,68 @@ def _measurement(measurement: object) -> object:
 
 def traits_of(facts: Facts) -> Traits:
     """Return the traits that ``facts`` say. What no field takes, such as other packages' own, becomes a note."""
-    left = dict(facts)
-    traits = Traits(treatments=list(_treatments(left)))
-    for name, label in list(_labels(Traits, left)):
-        setattr(traits, name, left.pop(label))
-    traits.policy = _filled(PolicyTraits, left)
-    if (delay_training := _filled(DelayTraining, left)) is not None:
+    remaining = dict(facts)
+    traits = Traits(treatments=list(_treatments(remaining)))
+    for name, label in list(_labels(Traits, remaining)):
+        setattr(traits, name, remaining.pop(label))
+    traits.policy = _filled(PolicyTraits, remaining)
+    if (delay_training := _filled(DelayTraining, remaining)) is not None:
         traits.policy = traits.policy or PolicyTraits()
         traits.policy.delay_training = delay_training
-    traits.backbone = _filled(BackboneTraits, left)
-    traits.loader = _filled(LoaderTraits, left)
-    traits.loop = _filled(LoopTraits, left)
-    traits.notes = left
+    traits.backbone = _filled(BackboneTraits, remaining)
+    traits.loader = _filled(LoaderTraits, remaining)
+    traits.loop = _filled(LoopTraits, remaining)
+    traits.notes = remaining
     return traits
 
 
-def _treatments(left: Facts) -> Iterator[TreatmentTraits]:
-    """Yield the treatments, in the order in which they were put on, and take their facts out of ``left``."""
-    for label in list(left):
-        if label not in left:
+def _treatments(remaining: Facts) -> Iterator[TreatmentTraits]:
+    """Yield the treatments, in the order in which they were put on, and take their facts out of ``remaining``."""
+    for label in list(remaining):
+        if label not in remaining:
             continue  # taken with an earlier one
         if label == "rtc.enabled":
-            on = left.pop(label)
-            guidance = _filled(RealTimeChunking, left) or (RealTimeChunking() if on is True else None)
+            on = remaining.pop(label)
+            guidance = _filled(RealTimeChunking, remaining) or (RealTimeChunking() if on is True else None)
             yield TreatmentTraits(key="rtc", value=on, rtc=guidance)
         elif label == "rtc.guidance":
-            yield TreatmentTraits(key="guidance", value=left.pop(label))
-        elif label == "compiled" and left[label]:
-            del left[label]
-            yield from _on_parts("compile", "compile mode", left)
-        elif label.startswith("graph.") and left.pop("captured", None):
-            for graph in [one for one in left if one.startswith("graph.")]:
-                del left[graph]
+            yield TreatmentTraits(key="guidance", value=remaining.pop(label))
+        elif label == "compiled" and remaining[label]:
+            del remaining[label]
+            yield from _on_parts("compile", "compile mode", remaining)
+        elif label.startswith("graph.") and remaining.pop("captured", None):
+            for graph in [label for label in remaining if label.startswith("graph.")]:
+                del remaining[graph]
                 yield TreatmentTraits(key="graph", value=graph.removeprefix("graph."), builds="captured")
         elif label == "micro-batches":
-            yield TreatmentTraits(key="accumulate", value=left.pop(label))
+            yield TreatmentTraits(key="accumulate", value=remaining.pop(label))
         elif label == "optimizer":
-            yield TreatmentTraits(key=str(left.pop(label)), value=True)
+            yield TreatmentTraits(key=str(remaining.pop(label)), value=True)
         elif label.startswith("policy."):
-            names = [one for one in left if one.startswith("policy.")]
-            settings = {name.removeprefix("policy."): left.pop(name) for name in names}
+            names = [label for label in remaining if label.startswith("policy.")]
+            settings = {name.removeprefix("policy."): remaining.pop(name) for name in names}
             yield TreatmentTraits(key="policy", settings=settings)
         elif label in _KEYS:
-            yield from _on_parts(label, label, left)
+            yield from _on_parts(label, label, remaining)
 
 
-def _on_parts(key: str, label: str, left: Facts) -> list[TreatmentTraits]:
+def _on_parts(key: str, label: str, remaining: Facts) -> list[TreatmentTraits]:
     """Return the treatments ``key``, one for each part: values on several parts were joined in a text."""
-    joined: dict[str, Value] = {"value": left.pop(label, None), "part": left.pop(f"{key}.part", "")}
+    joined: dict[str, Value] = {"value": remaining.pop(label, None), "part": remaining.pop(f"{key}.part", "")}
     if key in ("engine", "int8_engine"):
-        joined |= {name: left.pop(fact) for fact, name in _OPTIONS.items() if fact in left}
-    if f"{key} in lerobot-train" in left:
-        joined["lerobot_flag"] = left.pop(f"{key} in lerobot-train")
-    if f"{key} layers" in left:
-        joined["layers"] = left.pop(f"{key} layers")
-    skipped = str(left.pop(f"{key} not", "")).split(", ")
+        joined |= {name: remaining.pop(fact) for fact, name in _OPTIONS.items() if fact in remaining}
+    if f"{key} in lerobot-train" in remaining:
+        joined["lerobot_flag"] = remaining.pop(f"{key} in lerobot-train")
+    if f"{key} layers" in remaining:
+        joined["layers"] = remaining.pop(f"{key} layers")
+    skipped = str(remaining.pop(f"{key} not", "")).split(", ")
     parts = str(joined["part"]).split(", ")
     values = {name: value.split(", ") if isinstance(value, str) else [value] for name, value in joined.items()}
-    if len(parts) == 1 or any(len(one) not in (1, len(parts)) for one in values.values()):
+    if len(parts) == 1 or any(len(entries) not in (1, len(parts)) for entries in values.values()):
         parts, values = parts[:1], {name: [value] for name, value in joined.items()}
     records = []
     for index in range(len(parts)):
-        given = {name: one[index if len(one) > 1 else 0] for name, one in values.items()}
+        given = {name: entries[index if len(entries) > 1 else 0] for name, entries in values.items()}
         records.append({"key": key, "builds": _BUILDS.get(key, ""), "left_out": list(filter(None, skipped)), **given})
     try:
         return [TreatmentTraits.model_validate(record) for record in records]
@@ -124,24 +124,24 @@ def _on_parts(key: str, label: str, left: Facts) -> list[TreatmentTraits]:
         return [TreatmentTraits.model_validate({"key": key, "builds": _BUILDS.get(key, ""), **text, "notes": notes})]
 
 
-def _filled[R: Record](kind: type[R], left: Facts) -> R | None:
-    """Return a record of what ``left`` has of its fields, which is taken out; None where it has none."""
-    labels = dict(_labels(kind, left))
+def _filled[R: Record](kind: type[R], remaining: Facts) -> R | None:
+    """Return a record of what ``remaining`` has of its fields, which is taken out; None where it has none."""
+    labels = dict(_labels(kind, remaining))
     if not labels:
         return None
     try:
-        record = kind.model_validate({name: left[label] for name, label in labels.items()})
+        record = kind.model_validate({name: remaining[label] for name, label in labels.items()})
     except ValidationError:  # without a field that it must have
         return None
     for label in labels.values():
-        del left[label]
+        del remaining[label]
     return record
 
 
-def _labels(kind: type[Record], left: Facts) -> Iterator[tuple[str, str]]:
-    """Yield the names of the fields of ``kind`` that ``left`` has a fitting value for, with their labels there."""
+def _labels(kind: type[Record], remaining: Facts) -> Iterator[tuple[str, str]]:
+    """Yield the names of the fields of ``kind`` that ``remaining`` has a fitting value for, with their labels there."""
     for name, field in kind.model_fields.items():
-        if field.title is not None and field.title in left:
+        if field.title is not None and field.title in remaining:
             with contextlib.suppress(ValidationError):
-                TypeAdapter(cast(Any, field.annotation)).validate_python(left[field.title], strict=True)
+                TypeAdapter(cast(Any, field.annotation)).validate_python(remaining[field.title], strict=True)
                 yield name, field.title

@@ -15,8 +15,8 @@ from strobe.results.agreement import Agreement
 from strobe.results.answer import Answer
 from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite, Interval, Summary
-from strobe.results.machine import Machine
 from strobe.results.measurement import MeasuredPhase
+from strobe.results.subject import Machine
 
 Status = Literal["done", "out of memory", "timed out", "crashed", "invalid", "not run"]
 

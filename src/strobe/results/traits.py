@@ -175,16 +175,18 @@ class Traits(Record):
 
     def treatment(self, key: str) -> TreatmentTraits | None:
         """Return the treatment written ``key``; of several, the one that was put on last."""
-        return next((one for one in reversed(self.treatments) if one.key == key), None)
+        return next((treatment for treatment in reversed(self.treatments) if treatment.key == key), None)
 
     def setting(self, name: str) -> Value:
         """Return what a treatment set the policy's field ``name`` to; None where none did."""
-        return next((one.settings[name] for one in reversed(self.treatments) if name in one.settings), None)
+        return next(
+            (treatment.settings[name] for treatment in reversed(self.treatments) if name in treatment.settings), None
+        )
 
     @property
     def compiled(self) -> bool:
         """Whether a treatment compiles the subject or a part of it."""
-        return any(one.builds == "compiled" for one in self.treatments)
+        return any(treatment.builds == "compiled" for treatment in self.treatments)
 
     @property
     def rtc(self) -> RealTimeChunking | None:
@@ -194,14 +196,17 @@ class Traits(Record):
 
     @property
     def delay_training(self) -> DelayTraining | None:
+        """How the policy's delays are trained; None where they are not."""
         return self.policy.delay_training if self.policy is not None else None
 
     @property
     def denoising_steps(self) -> int | None:
+        """The policy's number of denoising steps; None where it has none."""
         return self.policy.denoising_steps if self.policy is not None else None
 
     @property
     def chunk_size(self) -> int | None:
+        """Actions of a chunk; None where the policy has no chunks."""
         return self.policy.chunk_size if self.policy is not None else None
 
     def without(self, *keys: str) -> Traits:
@@ -209,8 +214,8 @@ class Traits(Record):
 
         What a run finds by itself (how long a build took, whether it came from a cache) is left out.
         """
-        found = {"build_s": None, "from_cache": None}
-        given = [one.model_copy(update=found) for one in self.treatments if one.key not in keys]
+        unmeasured = {"build_s": None, "from_cache": None}
+        given = [treatment.model_copy(update=unmeasured) for treatment in self.treatments if treatment.key not in keys]
         return self.model_copy(update={"treatments": given, "build_s": None})
 
     def labelled(self) -> Facts:
@@ -229,9 +234,9 @@ class Traits(Record):
     def _of_treatments(self) -> Iterator[tuple[str, Value]]:
         """Yield each label once: values on several parts as one text; on one part the last counts."""
         by_label: dict[str, dict[str, Value]] = {}
-        for one in self.treatments:
-            for label, value in one.labelled().items():
-                by_label.setdefault(label, {})[one.part] = value
+        for treatment in self.treatments:
+            for label, value in treatment.labelled().items():
+                by_label.setdefault(label, {})[treatment.part] = value
         for label, by_part in by_label.items():
             values = list(dict.fromkeys(by_part.values()))
             yield label, values[0] if len(values) == 1 else ", ".join(map(str, values))

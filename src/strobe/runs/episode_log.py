@@ -15,8 +15,7 @@ from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
 from strobe.results.data import Data, Finite
-from strobe.results.motion import Motion
-from strobe.results.timing import EpisodeTiming
+from strobe.results.evaluate import EpisodeTiming, Motion
 
 NAME = "episodes.jsonl"
 
@@ -152,15 +151,25 @@ def _locked(path: Path) -> BinaryIO:
 
 
 def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
-    """Return the request, the episodes, and the offset in bytes at which the last complete line ends.
+    """Read an evaluation that is to be resumed, see `parse`.
 
     Raises:
         UserError: there is no such file, or a line is not valid.
     """
     try:
-        content = path.read_bytes()
+        return parse(path.read_bytes())
     except OSError as error:
         raise UserError(f"no evaluation to resume at {path.parent}: {path.name}: {in_words(error)}") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}; run again without --resume") from None
+
+
+def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
+    """Return the request, the episodes, and the offset in bytes at which the last complete line ends.
+
+    Raises:
+        UserError: a line is not valid. Its message begins with the line, so that the caller can name the file.
+    """
     end = content.rfind(b"\n") + 1
     request: Request | None = None
     episodes: dict[Key, EpisodeLine] = {}
@@ -172,10 +181,10 @@ def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
                 continue
             episode = EpisodeLine.model_validate(content_of_line)
         except (ValidationError, ValueError):
-            raise UserError(f"{path}: line {number} is not a valid episode; run again without --resume") from None
+            raise UserError(f"line {number} is not a valid episode") from None
         episodes.setdefault((episode.variant, episode.task, episode.seed), episode)
     if request is None:
-        raise UserError(f"{path} has no complete first line; run again without --resume")
+        raise UserError("line 1 is not a valid request")
     return request, episodes, end
 
 

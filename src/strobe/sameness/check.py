@@ -15,7 +15,7 @@ from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
-from strobe.sameness.visits import Visit, told
+from strobe.sameness.visits import Visit, describe
 from strobe.treatments.flow.rtc import RealTimeChunking, supports
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -38,17 +38,17 @@ EXECUTION = (
 )
 
 
-class CallFailed(UserError):
+class PolicyCallError(UserError):
     """A call of a check failed. Its message is one line that names the call."""
 
 
 @contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Raises CallFailed, a line that begins with ``what``, for whatever fails inside."""
+def _naming_the_failure(what: str) -> Iterator[None]:
+    """Raises PolicyCallError, a line that begins with ``what``, for whatever fails inside."""
     try:
         yield
     except Exception as error:
-        raise CallFailed(f"{what}: {in_a_line(error, 200)}") from error
+        raise PolicyCallError(f"{what}: {in_a_line(error, 200)}") from error
 
 
 def affordable(seconds: float, chunk_s: float) -> int:
@@ -97,9 +97,9 @@ class Sameness:
         """The spread of the actions; that of the untouched chunks where there are no statistics of it."""
         if self._scale is None:
             self.prepare([Visit(index) for index in range(self.count)])
-            found = self.subject.scale([self._chunks[index, False] for index in self._plain(self.count)])
-            assert found is not None  # there are chunks
-            self._scale = found
+            scale = self.subject.scale([self._chunks[index, False] for index in self._plain(self.count)])
+            assert scale is not None  # there are chunks
+            self._scale = scale
         return self._scale
 
     @property
@@ -119,7 +119,7 @@ class Sameness:
         What it fails on is left out of all that follows, and is in `notes`.
 
         Raises:
-            CallFailed: it fails on every observation.
+            PolicyCallError: it fails on every observation.
         """
         wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
         missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
@@ -133,7 +133,9 @@ class Sameness:
                     if progress is not None:
                         progress(done, len(missing))
         if not any(not rtc for _, rtc in self._chunks):
-            raise CallFailed(f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}")
+            raise PolicyCallError(
+                f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}"
+            )
 
     def _plain(self, count: int) -> list[int]:
         """The first ``count`` observations that the untouched policy takes."""
@@ -156,7 +158,7 @@ class Sameness:
 
         Raises:
             UserError: a treatment does not apply.
-            CallFailed: a call fails that does not fail without the treatments, or gives a chunk of another shape.
+            PolicyCallError: a call fails that does not fail without the treatments, or gives a chunk of another shape.
         """
         self.prepare(visits)
         scale = self.scale
@@ -165,31 +167,33 @@ class Sameness:
         after: list[Tensor] = []
 
         def run(visit: Visit) -> None:
-            with _told(f"the call fails ({visit.words or 'plain'})"):
+            with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
                 chunk = self._chunk(visit)
             expected = self._chunks[visit.observation, visit.rtc]
             if variant.changes_execution:
                 (expected,), (chunk,) = in_common([expected], [chunk])
             if chunk.shape != expected.shape:
-                raise CallFailed(f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments")
+                raise PolicyCallError(
+                    f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments"
+                )
             before.append(expected)
             after.append(chunk)
             if progress is not None:
                 progress(len(after), len(visited))
 
-        staying = [visit for visit in visited if not visit.apart]
+        staying = [visit for visit in visited if not visit.isolated]
         put_on = Variant(variant.name) if on_already else variant
         with self._on(put_on):
             for visit in staying:
                 run(visit)
-        alone = [visit for visit in visited if visit.apart]
-        for visit in alone:
+        isolated = [visit for visit in visited if visit.isolated]
+        for visit in isolated:
             with self._on(put_on):
                 run(visit)
-        ordered = [*staying, *alone]
+        ordered = [*staying, *isolated]
         calls = [visit.words for visit in ordered]
         agreement = agree(before, after, scale, executed=self.subject.executed, calls=calls)
-        agreement.how = told(ordered)
+        agreement.how = describe(ordered)
         agreement.distinct = len({visit.observation for visit in ordered})
         planned = len({visit.observation for visit in visits})
         if 2 * agreement.distinct < planned:
@@ -206,12 +210,12 @@ class Sameness:
             None for another noise draw of a policy that draws none, and where the policy fails: `notes` say so.
 
         Raises:
-            CallFailed: it fails on every observation.
+            PolicyCallError: it fails on every observation.
         """
         self.prepare([Visit(index) for index in range(self.count)], progress)
         try:
             return self._yardstick(name, count, progress)
-        except CallFailed as error:
+        except PolicyCallError as error:
             self._unmeasured.append(str(error))
             return None
 
@@ -221,7 +225,7 @@ class Sameness:
         observations, neighbours = self.checks.observations, self.checks.neighbours
         moved: list[Tensor] = []
         same = ""  # sums that were not reordered
-        with self._on(self.untouched), _told(f"the untouched policy fails, {name}"):
+        with self._on(self.untouched), _naming_the_failure(f"the untouched policy fails, {name}"):
             for done, index in enumerate(chosen, 1):
                 observation, seed = observations[index], self.subject.seed + index
                 if name == "reordered sums":
@@ -239,9 +243,9 @@ class Sameness:
                 if progress is not None:
                     progress(done, len(chosen))
         before = [self._chunks[index, False] for index in chosen]
-        found = agree(before, moved, self.scale)
-        assert found.rms is not None  # there is a scale
-        assert found.worst is not None
+        agreement = agree(before, moved, self.scale)
+        assert agreement.rms is not None  # there is a scale
+        assert agreement.worst is not None
         about = {
             "reordered sums": f"the same arithmetic, its sums taken in another order{same and ', '}{same}",
             "another noise draw": "the same observation with other noise to start from",
@@ -251,10 +255,10 @@ class Sameness:
         return Yardstick(
             name=name,
             about=about,
-            rms=found.rms,
-            worst=found.worst,
+            rms=agreement.rms,
+            worst=agreement.worst,
             observations=len(chosen),
-            dimensions=found.dimensions,
+            dimensions=agreement.dimensions,
         )
 
     @contextmanager

@@ -61,13 +61,11 @@ class _Reordered(Operators):
         if way is not None:
             # Drawn on the CPU: the program's own generators, which draw the policy's noise, are left as they are.
             call = _Call(operator, args, kwargs, lambda size: torch.randperm(size, generator=self._generator))
-            with contextlib.suppress(
-                Exception
-            ):  # shapes that it is not for; what the operator refuses, it refuses again
+            with contextlib.suppress(Exception):  # other shapes; what the operator refuses, it refuses again below
                 return way(call)
         out = operator(*args, **kwargs)
-        found = products(operator, args, kwargs, out)
-        if found.flop != 0 and found.dtype != "int8":  # sums of integers do not round
+        multiplied = products(operator, args, kwargs, out)
+        if multiplied.flop != 0 and multiplied.dtype != "int8":  # sums of integers do not round
             self.met.same[name] = self.met.same.get(name, 0) + 1
         return out
 
@@ -177,10 +175,11 @@ def _multi_head(call: _Call) -> Any:
     query, key, value, width, heads, weight, bias, out_weight = call.args[:8]
     features = call.order(width)
     head, three = _heads(width, heads, call.order)
-    shuffled = {id(one): _pick(one, -1, features) for one in (query, key, value)}  # the same tensor stays the same
+    # The same tensor stays the same.
+    shuffled = {id(tensor): _pick(tensor, -1, features) for tensor in (query, key, value)}
     return call(
         {
-            **{at: shuffled[id(one)] for at, one in enumerate((query, key, value))},
+            **{at: shuffled[id(tensor)] for at, tensor in enumerate((query, key, value))},
             5: _pick(_pick(weight, -1, features), -2, three),
             6: _pick(bias, -1, three),
             7: _pick(out_weight, -1, head),
@@ -224,12 +223,12 @@ def _recurrent(call: _Call) -> Any:
             0: _pick(inputs, -1, features),
             1: _pick(_pick(weight, -1, features), -2, gates),
             2: _pick(_pick(again, -1, inside), -2, gates),
-            **{at: _pick(one, -1, gates) for at, one in ((3, bias), (4, other_bias)) if one.numel()},
-            **{at: _pick(one, -1, inside) for at, one in ((5, hidden), (6, cell)) if one.numel()},
+            **{at: _pick(tensor, -1, gates) for at, tensor in ((3, bias), (4, other_bias)) if tensor.numel()},
+            **{at: _pick(tensor, -1, inside) for at, tensor in ((5, hidden), (6, cell)) if tensor.numel()},
         }
     )
     back = inside.argsort()
-    states[:2] = [_pick(one, -1, back) if one.shape[-1] == width else one for one in states[:2]]
+    states[:2] = [_pick(tensor, -1, back) if tensor.shape[-1] == width else tensor for tensor in states[:2]]
     return (_pick(out, -1, back), *states)
 
 
@@ -277,15 +276,15 @@ def features_reordered(
         raise UserError(f"the untouched backbone fails with its sums reordered: {in_a_line(error, 200)}") from error
     finally:
         undo()
-    found = agree_features(before, after)
-    if found.rms is None or found.worst is None:
+    agreement = agree_features(before, after)
+    if agreement.rms is None or agreement.worst is None:
         return None
     return Yardstick(
         name="reordered sums",
         about="the same arithmetic, its sums taken in another order",
-        rms=found.rms,
-        worst=found.worst,
-        token=found.token,
+        rms=agreement.rms,
+        worst=agreement.worst,
+        token=agreement.token,
         observations=count,
-        dimensions=found.dimensions,
+        dimensions=agreement.dimensions,
     )

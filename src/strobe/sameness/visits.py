@@ -19,14 +19,14 @@ class Visit:
         observation: its number among those that are checked; it draws the noise as well.
         words: what is special about the call, in words; '' for nothing.
         rtc: whether Real-Time Chunking guides it.
-        apart: whether the treatments are put on for this call alone.
+        isolated: whether the treatments are put on for this call alone.
         reset: whether the policy is reset before it, as at the start of an episode.
     """
 
     observation: int
     words: str = ""
     rtc: bool = False
-    apart: bool = False
+    isolated: bool = False
     reset: bool = False
 
 
@@ -50,17 +50,17 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
         for call in range(special):
             visits.append(Visit(call % count, "with RTC", rtc=True))
             visits.append(Visit((call + 1) % count, "without RTC after a call with it"))
-    visits += [Visit((3 * call) % count, "put on for this call alone", apart=True) for call in range(special)]
+    visits += [Visit((3 * call) % count, "put on for this call alone", isolated=True) for call in range(special)]
     return visits
 
 
-def told(visits: Sequence[Visit]) -> str:
+def describe(visits: Sequence[Visit]) -> str:
     """Describe ``visits`` in a line."""
     observations = len({visit.observation for visit in visits})
     kinds = {
         "on returning to an earlier one": sum("again" in visit.words for visit in visits),
         "with RTC": sum(visit.rtc for visit in visits),
-        "with the treatments put on for the call alone": sum(visit.apart for visit in visits),
+        "with the treatments put on for the call alone": sum(visit.isolated for visit in visits),
     }
     named = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
     return f"{len(visits)} calls on {observations} observations: {named}" if named else f"{len(visits)} calls"

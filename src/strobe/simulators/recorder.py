@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
-from strobe.lerobot.quiet import muted_stderr, quiet
-from strobe.lerobot.thread_priority import kept_priority
+from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
 
 Frame = dict[str, Any]
 
@@ -71,11 +70,11 @@ def write(
                 dataset.add_frame(frame)
                 if progress is not None:
                     progress(episode * frames + step, episodes * frames)
-            with _uninterrupted(), kept_priority(), quiet(), muted_stderr():
+            with _uninterrupted(), priority_restored(), quiet(), muted_stderr():
                 # In this process: Ctrl-C would reach worker processes, which would drop the video they are writing.
                 dataset.save_episode(parallel_encoding=False)
     finally:
-        with _uninterrupted(), kept_priority(), quiet(), muted_stderr():
+        with _uninterrupted(), priority_restored(), quiet(), muted_stderr():
             dataset.clear_episode_buffer()
             dataset.finalize()
         if not dataset.meta.total_episodes:

@@ -86,6 +86,7 @@ class MetaWorld:
         return seen
 
     def close(self) -> None:
+        """Let go of the renderer and the simulator."""
         self.renderer.close()
         self.env.close()
 

@@ -9,8 +9,8 @@ from strobe.measure.verdicts import difference_interval, paired_verdict
 from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import BreakdownResult
 from strobe.results.comparison import Comparison
-from strobe.studies.machine_state import begin_result
-from strobe.studies.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Measured, Options, Reporter, Silent, measure
 from strobe.treatments.treatment import Treatment, Variant
 
 PACED = "paced inference"  # the measurement of calls at the robot's pace

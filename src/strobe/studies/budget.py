@@ -11,7 +11,7 @@ from statistics import median
 import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
-from strobe.measure.in_time import ASKED, in_time
+from strobe.measure.in_time import REQUIRED, in_time
 from strobe.results.answer import OptimizeResult, Result
 from strobe.results.budget import Budget, Latency
 from strobe.results.ladder import Try
@@ -43,7 +43,7 @@ class Timed:
     times: Sequence[float] = ()
 
 
-def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = ASKED) -> Budget:
+def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: float = REQUIRED) -> Budget:
     """The budget of what is kept in ``runs``: run folders, sweeps over denoising steps, or tables (.csv).
 
     Args:
@@ -52,7 +52,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     Raises:
         UserError: nothing there that tells a chunk's latency; a table without the columns it needs.
     """
-    found: list[Timed] = []
+    every: list[Timed] = []
     titles: list[str] = []
     tries: list[Try] = []
     notes: list[str] = []
@@ -60,20 +60,20 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
         title, latencies, tried = _of_table(path) if path.suffix.lower() == ".csv" else _of_run(path)
         if not latencies:
             raise UserError(f"{path}: no inference in it whose denoising steps are known")
-        found += latencies
+        every += latencies
         tries += tried
         titles.append(title)
     target_ms = 1e3 / target_hz
-    timed = _joined(found)
-    for one in timed:
-        one.latency.in_time = in_time(one.times, target_ms, asked) if len(one.times) else None
-    latencies = [one.latency for one in timed]
+    timed = _joined(every)
+    for each in timed:
+        each.latency.in_time = in_time(each.times, target_ms, asked) if len(each.times) else None
+    latencies = [each.latency for each in timed]
     if len(latencies) == 1:
         notes.append("One number of denoising steps: no line can be drawn. Measure a few: strobe sweep breakdown … "
                      "--grid policy.num_inference_steps=1,2,5,10")  # fmt: skip
     repeated = measure.denoise_of(latencies[0])
-    total = measure.line(TOTAL, [(one.steps, one.total_ms) for one in latencies])
-    steps = [(one.steps, one.parts[repeated]) for one in latencies if repeated in one.parts] if repeated else []
+    total = measure.line(TOTAL, [(latency.steps, latency.total_ms) for latency in latencies])
+    steps = [(latency.steps, latency.parts[repeated]) for latency in latencies if repeated in latency.parts]
     judged = latencies[0]
     wanted = measure.needs(judged, target_ms)
     for need in wanted:
@@ -90,39 +90,39 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
         most_steps=measure.most_steps(total, latencies, target_ms),
         judged=judged,
         needs=wanted,
-        asynchrony=[measure.asynchrony(one.latency, control_hz, one.times, asked) for one in timed],
+        asynchrony=[measure.asynchrony(each.latency, control_hz, each.times, asked) for each in timed],
         notes=notes,
     )
 
 
 def _applicable(part: str, steps: int) -> list[str]:
     name = part.lower()
-    found = [what for words, tried in TREATMENTS.items() if any(w in name for w in words) for what in tried]
-    return [what for what in found if steps > 1 or not what.startswith("fewer steps")]
+    ways = [what for words, tried in TREATMENTS.items() if any(w in name for w in words) for what in tried]
+    return [what for what in ways if steps > 1 or not what.startswith("fewer steps")]
 
 
 def _joined(timed: Sequence[Timed]) -> list[Timed]:
-    """One for each number of steps, the fewest first; repeats by the median of their totals."""
+    """Return one for each number of steps, the fewest first; repeats by the median of their totals."""
     by_steps: dict[int, list[Timed]] = {}
-    for one in timed:
-        by_steps.setdefault(one.latency.steps, []).append(one)
-    middle = [sorted(many, key=lambda one: one.latency.total_ms)[(len(many) - 1) // 2] for many in by_steps.values()]
-    return sorted(middle, key=lambda one: one.latency.steps)
+    for each in timed:
+        by_steps.setdefault(each.latency.steps, []).append(each)
+    middle = [sorted(many, key=lambda each: each.latency.total_ms)[(len(many) - 1) // 2] for many in by_steps.values()]
+    return sorted(middle, key=lambda each: each.latency.steps)
 
 
 def _of_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
     answer = store.load_answer(path)
     if isinstance(answer, Sweep):
         folder = path if path.is_dir() else path.parent
-        return answer.title, [found for cell in answer.cells for found in _of_cell(cell, folder)], []
+        return answer.title, [timed for cell in answer.cells for timed in _of_cell(cell, folder)], []
     if isinstance(answer, OptimizeResult) and answer.ladder is not None:  # its rungs are other policies, and no line
         last = [m for m in answer.measurements if m.name == answer.ladder.chosen]
-        found = [one for m in last if (one := _of_measurement(m)) is not None]
+        timed = [each for m in last if (each := _of_measurement(m)) is not None]
         if answer.ladder.alone is not None:  # the chosen rung by itself, as a robot runs it
-            found = [Timed(one.latency, answer.ladder.alone.values) for one in found]
-        return answer.title, found, answer.ladder.tries
+            timed = [Timed(each.latency, answer.ladder.alone.values) for each in timed]
+        return answer.title, timed, answer.ladder.tries
     if isinstance(answer, Result):
-        return answer.title, [found for m in answer.measurements if (found := _of_measurement(m)) is not None], []
+        return answer.title, [each for m in answer.measurements if (each := _of_measurement(m)) is not None], []
     raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")
 
 
@@ -149,15 +149,15 @@ def _of_cell(cell: Cell, folder: Path) -> Iterator[Timed]:
 
 def _times_of(name: str, cell: Cell, folder: Path) -> list[float]:
     """Return the chunks of the cell's runs, which are kept in folders of their own; none where one is not there."""
-    found: list[float] = []
+    values: list[float] = []
     for run in (run for run in cell.runs if run.status == "done"):
         try:
             answer = store.load_answer(folder / run.folder)
         except UserError:
             return []
         if isinstance(answer, Result):
-            found += [value for m in answer.measurements if m.name == name for value in m.samples.values]
-    return found
+            values += [value for m in answer.measurements if m.name == name for value in m.samples.values]
+    return values
 
 
 def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
@@ -168,7 +168,7 @@ def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
         raise UserError(f"cannot read {path}: {error}") from None
     if not rows or not {"steps", TOTAL} <= {(name or "").strip() for name in rows[0]}:
         raise UserError(f"{path}: a table of latencies has the columns steps, total and one for each part, in ms")
-    found = []
+    timed = []
     for number, row in enumerate(rows, start=2):
         try:
             figures = {(name or "").strip(): float(value) for name, value in row.items() if value not in (None, "")}
@@ -178,5 +178,5 @@ def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
         except (TypeError, ValueError, KeyError):
             raise UserError(f"{path}, line {number}: steps and milliseconds are numbers above 0") from None
         source = f"{path.name}, line {number}"
-        found.append(Timed(Latency(steps=int(steps), total_ms=total, parts=figures, source=source)))
-    return path.stem, found, []
+        timed.append(Timed(Latency(steps=int(steps), total_ms=total, parts=figures, source=source)))
+    return path.stem, timed, []

@@ -24,11 +24,10 @@ from strobe.results.difference import (
     MemoryChange,
     RunLabel,
 )
-from strobe.results.machine import Machine
 from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import Quantiles, Rollout, RolloutResult
-from strobe.studies import alike
-from strobe.studies.gates import Gated, excluded
+from strobe.results.subject import Machine
+from strobe.studies.shared.comparable_runs import Gated, excluded, unlike, work
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
@@ -49,9 +48,11 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
     common = [m for m in before.measurements if m.name in names and m.samples.values]
     pairs = [(m, after.measurement(m.name)) for m in common if after.measurement(m.name).samples.values]
     if not pairs:
-        one, two = ([m.name for m in run.measurements] for run in (before, after))
-        had = f"{', '.join(one) or 'none'} before, {', '.join(two) or 'none'} after"
-        raise UserError(f"the two runs have no measurement in common ({had}): name two runs that measured the same")
+        earlier, later = ([m.name for m in run.measurements] for run in (before, after))
+        measured = f"{', '.join(earlier) or 'none'} before, {', '.join(later) or 'none'} after"
+        raise UserError(
+            f"the two runs have no measurement in common ({measured}): name two runs that measured the same"
+        )
     judged_by = judge or _standard()
     return Difference(
         strobe_version=strobe.__version__,
@@ -60,8 +61,7 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         before=_label(before),
         after=_label(after),
         measurements=[
-            _measurement(old, new, judged_by, alike.unlike(alike.work(before, old), alike.work(after, new)))
-            for old, new in pairs
+            _measurement(old, new, judged_by, unlike(work(before, old), work(after, new))) for old, new in pairs
         ],
         missing=[m.name for m in before.measurements if m.samples.values and m.name not in {m.name for _, m in pairs}],
         figures=_figures(before, after),
@@ -86,8 +86,8 @@ def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
     It is not judged where the samples are too few or too noisy, where the runs measured different work, and where the
     run after lacks it.
     """
-    found = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
-    return found + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
+    gated = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
+    return gated + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
 
 
 def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
@@ -198,9 +198,9 @@ def _notes(before: Result, after: Result) -> list[str]:
     fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy"}
     old, new = (run.subject.model_dump(include=fields) for run in (before, after))
     notes += _changed("subject", _flat(old), _flat(new))
-    one, two = ({m.name for m in run.measurements} for run in (before, after))
-    notes += [f"measured before only: {name}" for name in sorted(one - two)]
-    notes += [f"measured after only: {name}" for name in sorted(two - one)]
+    earlier, later = ({m.name for m in run.measurements} for run in (before, after))
+    notes += [f"measured before only: {name}" for name in sorted(earlier - later)]
+    notes += [f"measured after only: {name}" for name in sorted(later - earlier)]
     return notes
 
 

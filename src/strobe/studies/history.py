@@ -1,6 +1,6 @@
 """History: how did the same measurement change from run to run, and where?
 
-Runs that are alike (`strobe.studies.alike`) make a trend, in which each is judged against a reference
+Runs of the same settings (`comparable_runs.settings`) make a trend, in which each is judged against a reference
 (`strobe.measure.trend`). Versions do not part a trend, since what they change is what a history shows: a run says which
 of them are not those of the run before.
 """
@@ -18,9 +18,9 @@ from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.history import History, Point, Trend
 from strobe.results.measurement import Measurement
-from strobe.studies import alike
-from strobe.studies.gates import Gated, excluded
-from strobe.studies.kept_runs import Run, Unread
+from strobe.runs.saved_runs import Run, Unread
+from strobe.studies.shared import comparable_runs
+from strobe.studies.shared.comparable_runs import Gated, excluded
 
 if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
     from strobe.measure.trend import Judged
@@ -34,16 +34,16 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), acc
 
     Args:
         source: where the runs are from, in words.
-        unread: what was found there beside them.
+        unread: files there that are no readable run.
         accept: the run whose times are the reference of its trends from then on; '' for none.
 
     Raises:
         UserError: nothing was measured twice, or no run in a trend is called ``accept``.
     """
-    found = sorted(runs, key=lambda one: one.result.started)
-    whole = [run for run in found if run.result.status == "complete"]
-    alike_ones = _alike(whole)
-    trends = [_trend(one, accept) for one in alike_ones if len(one.seen) > 1]
+    by_time = sorted(runs, key=lambda run: run.result.started)
+    whole = [run for run in by_time if run.result.status == "complete"]
+    groups = _grouped(whole)
+    trends = [_trend(group, accept) for group in groups if len(group.seen) > 1]
     known = {point.run for trend in trends for point in trend.points}
     if accept and trends and accept not in known:
         raise UserError(f"--accept={accept}: no such run in a trend: {nearest(accept, sorted(known))}")
@@ -53,24 +53,24 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), acc
             f"({len(whole)} measured run{'s' * (len(whole) != 1)} found)"
         )
     trends.sort(key=_last_change, reverse=True)
-    ended = [run for run in found if run.result.status != "complete"]
+    ended = [run for run in by_time if run.result.status != "complete"]
     return History(
         strobe_version=strobe.__version__,
         title=f"{source}: how it changed",
         trends=trends,
-        not_judged=[*_not_read(unread, ended, whole), *_new(alike_ones), *_gone(alike_ones)],
-        notes=[f"left out {one.name}: {one.why}" for one in unread]
+        not_judged=[*_not_read(unread, ended, whole), *_first_measured(groups), *_no_longer_measured(groups)],
+        notes=[f"left out {file.name}: {file.why}" for file in unread]
         + [f"left out {run.name}: {run.result.status}" for run in ended],
     )
 
 
-def gate(found: History, allowed: float = 0.0) -> list[Gated]:
+def gate(answer: History, allowed: float = 0.0) -> list[Gated]:
     """Return for each trend whether its newest run is slower than the reference by more than ``allowed`` (0.05: 5 %).
 
     What a newest run lacks to be judged at all is among them.
     """
-    return [_gated(trend, allowed) for trend in found.trends] + [
-        Gated("not judged", what, "") for what in found.not_judged
+    return [_gated(trend, allowed) for trend in answer.trends] + [
+        Gated("not judged", what, "") for what in answer.not_judged
     ]
 
 
@@ -121,8 +121,8 @@ def _last_change(trend: Trend) -> float:
 
 
 @dataclass
-class _Alike:
-    """The runs of one measurement that are alike, the oldest first."""
+class _Group:
+    """The runs of one measurement with the same settings, the oldest first."""
 
     measured: str
     subject: str
@@ -131,112 +131,115 @@ class _Alike:
 
     @property
     def about(self) -> tuple[str, str]:
-        """Return the study and the subject, which unlike runs may still share."""
+        """The measurement and the subject; groups of other settings may share them."""
         return self.measured, self.subject
 
 
-def _alike(runs: Sequence[Run]) -> list[_Alike]:
-    found: dict[tuple[object, ...], _Alike] = {}
+def _grouped(runs: Sequence[Run]) -> list[_Group]:
+    groups: dict[tuple[object, ...], _Group] = {}
     for run in runs:
-        for one in run.result.measurements:
-            if one.samples.values:
+        for measurement in run.result.measurements:
+            if measurement.samples.values:
                 subject = run.result.subject
                 about = f"{subject.name}{'' if subject.size == 'full' else f', {subject.size}'}"
-                measured, settings = f"{run.result.study}: {one.name}", alike.settings(run.result, one)
-                group = found.setdefault(
-                    (measured, about, *sorted(settings.items())), _Alike(measured, about, settings, [])
+                measured, settings = (
+                    f"{run.result.study}: {measurement.name}",
+                    comparable_runs.settings(run.result, measurement),
+                )
+                group = groups.setdefault(
+                    (measured, about, *sorted(settings.items())), _Group(measured, about, settings, [])
                 )
                 # A copy of a run, or a commit that left it as it was, is no further run.
                 if not group.seen or group.seen[-1][0].result.started != run.result.started:
-                    group.seen.append((run, one))
-    return list(found.values())
+                    group.seen.append((run, measurement))
+    return list(groups.values())
 
 
 def _not_read(unread: Sequence[Unread], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
-    """The newest runs that could not be judged: they cannot be read, or did not come to their end."""
+    """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
     newest = whole[-1].result.started if whole else None
-    found = [f"{one.name}: {one.why}" for one in unread if one.last]
-    return found + [
+    unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]
+    return unreadable + [
         f"{run.name}: {run.result.status}: run it again"
         for run in ended
         if newest is None or run.result.started > newest
     ]
 
 
-def _new(found: Sequence[_Alike]) -> list[str]:
+def _first_measured(groups: Sequence[_Group]) -> list[str]:
     """Return the figures that the newest run of a subject has for the first time, or measured otherwise than before."""
-    newest = max((one.seen[-1][0].result.started for one in found), default=None)
-    said = []
-    for one in found:
-        run = one.seen[-1][0]
-        others = [other for other in found if other is not one and other.about == one.about]
+    newest = max((group.seen[-1][0].result.started for group in groups), default=None)
+    lines = []
+    for group in groups:
+        run = group.seen[-1][0]
+        others = [other for other in groups if other is not group and other.about == group.about]
         before = max(others, key=lambda other: other.seen[-1][0].result.started, default=None)
-        if len(one.seen) > 1:
+        if len(group.seen) > 1:
             continue
         if before is not None and before.seen[-1][0].result.started < run.result.started:
-            why = f"no run before it had {'; '.join(alike.unlike(before.settings, one.settings))}"
+            why = f"no run before it had {'; '.join(comparable_runs.unlike(before.settings, group.settings))}"
         elif before is None and run.result.started == newest:
             why = "it is measured for the first time"
         else:
             continue
-        said.append(f"{one.subject}, {one.measured}, in {run.name}: {why}")
-    return said
+        lines.append(f"{group.subject}, {group.measured}, in {run.name}: {why}")
+    return lines
 
 
-def _gone(found: Sequence[_Alike]) -> list[str]:
-    """Measurements that the newest run of a subject lacks, and the run before it has."""
+def _no_longer_measured(groups: Sequence[_Group]) -> list[str]:
+    """Return the measurements that the newest run of a subject lacks, and the run before it has."""
     runs: dict[tuple[str, str, str], dict[str, Run]] = {}
-    for one in found:
-        for run, _ in one.seen:
-            key = (run.result.study, one.subject, alike.device_of(run.result.machine))
+    for group in groups:
+        for run, _ in group.seen:
+            key = (run.result.study, group.subject, comparable_runs.device_of(run.result.machine))
             runs.setdefault(key, {})[run.name] = run
-    said = []
-    for (study, subject, _), of in runs.items():
-        *_, before, last = [None, *sorted(of.values(), key=lambda run: run.result.started)]
-        names = [one.name for one in last.result.measurements if one.samples.values] if last else []
+    lines = []
+    for (study, subject, _), by_name in runs.items():
+        *_, before, last = [None, *sorted(by_name.values(), key=lambda run: run.result.started)]
+        names = [m.name for m in last.result.measurements if m.samples.values] if last else []
         if before is not None and last is not None:
-            said += [
-                f"{subject}, {study}: {one.name}, in {last.name}: it was not measured, as it was in {before.name}"
-                for one in before.result.measurements
-                if one.samples.values and one.name not in names
+            lines += [
+                f"{subject}, {study}: {m.name}, in {last.name}: it was not measured, as it was in {before.name}"
+                for m in before.result.measurements
+                if m.samples.values and m.name not in names
             ]
-    return said
+    return lines
 
 
-def _trend(one: _Alike, accept: str) -> Trend:
+def _trend(group: _Group, accept: str) -> Trend:
     from strobe.measure.trend import judge, level_of
 
-    levels = [level_of(measurement.samples.values) for _, measurement in one.seen]
+    levels = [level_of(measurement.samples.values) for _, measurement in group.seen]
     places = [place for place, level in enumerate(levels) if level is not None]  # of the runs that can be judged
-    chosen = next((place for place, (run, _) in enumerate(one.seen) if run.name == accept), len(one.seen))
+    chosen = next((place for place, (run, _) in enumerate(group.seen) if run.name == accept), len(group.seen))
     after = next((at for at, place in enumerate(places) if place >= chosen), None)
     judged = dict(zip(places, judge([level for level in levels if level is not None], after), strict=True))
-    names = [one.seen[place][0].name for place in places]
+    names = [group.seen[place][0].name for place in places]
     points = []
-    for place, (run, measurement) in enumerate(one.seen):
-        before = alike.versions(one.seen[place - 1][0].result) if place else alike.versions(run.result)
+    for place, (run, measurement) in enumerate(group.seen):
+        before = comparable_runs.versions(group.seen[max(0, place - 1)][0].result)
         point = Point(
             run=run.name,
             started=run.result.started,
             strobe_version=run.result.strobe_version,
             summary=measurement.samples.summary,
             parts={" / ".join(part.path): part.summary for part in measurement.components if part.depth <= DEEPEST},
-            differs=alike.unlike(before, alike.versions(run.result)),
+            differs=comparable_runs.unlike(before, comparable_runs.versions(run.result)),
         )
-        if (found := judged.get(place)) is not None:
-            _tell(point, found, names)
+        if (judgement := judged.get(place)) is not None:
+            _add_judgement(point, judgement, names)
         elif points:  # what stands is not mended by a run of too few samples
             point.standing, point.shown_in = points[-1].standing, points[-1].shown_in
         if after is not None and place == places[after]:
             point.change, point.standing, point.shown_in = "accepted", None, ""
         points.append(point)
-    last = next((found for found in reversed(judged.values()) if found is not None), None)
-    first = one.seen[-1][0].result
+    last = next((judgement for judgement in reversed(judged.values()) if judgement is not None), None)
+    first = group.seen[-1][0].result
     return Trend(
-        measured=one.measured,
-        subject=one.subject,
-        machine=f"{alike.device_of(first.machine)}, {first.machine.threads} threads",
-        settings=one.settings,
+        measured=group.measured,
+        subject=group.subject,
+        machine=f"{comparable_runs.device_of(first.machine)}, {first.machine.threads} threads",
+        settings=group.settings,
         reference=[] if last is None else [names[place] for place in last.reference],
         between_runs=None if last is None else math.expm1(last.spread),
         known=0 if last is None else last.known,
@@ -244,25 +247,25 @@ def _trend(one: _Alike, accept: str) -> Trend:
     )
 
 
-def _tell(point: Point, found: Judged, names: Sequence[str]) -> None:
+def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> None:
     """Write into a point how its run was judged."""
     from strobe.measure.trend import ALONE, LEVEL
 
-    point.alone = Interval(low=_factor(found.alone[0]), high=_factor(found.alone[1]), level=2 * ALONE - 1)
-    if not found.known:  # two runs do not show how far runs differ
+    point.alone = Interval(low=_factor(judgement.alone[0]), high=_factor(judgement.alone[1]), level=2 * ALONE - 1)
+    if not judgement.known:  # two runs do not show how far runs differ
         return
-    low, high = found.ratio - found.reach, found.ratio + found.reach
+    low, high = judgement.ratio - judgement.reach, judgement.ratio + judgement.reach
     kind = "slower" if low > 0 else "faster" if high < 0 else "no difference shown"
-    if kind == "no difference shown" and found.reach > math.log1p(TOO_WIDE):
+    if kind == "no difference shown" and judgement.reach > math.log1p(TOO_WIDE):
         kind = "too noisy"
     interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
-    which = point.run if found.together == 1 else f"{point.run} and the {found.together - 1} before it"
-    change = f"{_change(found.ratio)} % [{_change(low)}, {_change(high)}]"
-    sentence = f"{which} against {_listed([names[place] for place in found.reference])}: {kind}, {change}"
-    point.verdict = Verdict(kind=kind, ratio=_factor(found.ratio), interval=interval, pairs=0, sentence=sentence)
-    point.together, point.change = found.together, found.change
-    if found.standing is not None and found.shown is not None:
-        point.standing, point.shown_in = _factor(found.standing), names[found.shown]
+    which = point.run if judgement.together == 1 else f"{point.run} and the {judgement.together - 1} before it"
+    change = f"{_change(judgement.ratio)} % [{_change(low)}, {_change(high)}]"
+    sentence = f"{which} against {_listed([names[place] for place in judgement.reference])}: {kind}, {change}"
+    point.verdict = Verdict(kind=kind, ratio=_factor(judgement.ratio), interval=interval, pairs=0, sentence=sentence)
+    point.together, point.change = judgement.together, judgement.change
+    if judgement.standing is not None and judgement.shown is not None:
+        point.standing, point.shown_in = _factor(judgement.standing), names[judgement.shown]
 
 
 def _factor(logarithm: float) -> float:

@@ -13,11 +13,11 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, YARDSTICKS, CallFailed, Progress, Sameness
+from strobe.sameness.check import FEWEST, YARDSTICKS, PolicyCallError, Progress, Sameness
 from strobe.sameness.visits import Visit
-from strobe.studies.machine_state import begin_result
-from strobe.studies.measuring import Options, Reporter, Silent
-from strobe.studies.sameness import CheckProgress, visits_of, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Options, Reporter, Silent
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 
@@ -102,15 +102,15 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
 
     try:
         same.prepare([Visit(0), Visit(1)], note_end)
-    except CallFailed:
+    except PolicyCallError:
         return None  # reported once all observations have been tried
     return ended[1] - ended[0]
 
 
 def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
     exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
-    alone = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
-    return [*alone, (ALL, tuple(treatments))]
+    exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
+    return [*exact_only, (ALL, tuple(treatments))]
 
 
 def _check(
@@ -130,7 +130,7 @@ def _check(
     variant = Variant(label, treatments)
     try:
         check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
-    except CallFailed as error:
+    except PolicyCallError as error:
         check.broken = str(error)
         return check
     judged = guard.judge(check.agreement, reordered)

@@ -104,26 +104,26 @@ def best(
     prefix = f"On {on}: " if on else ""
     if not fits:
         return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell fulfils '{wish.asked}'.")
-    value, cell, row = (max if more else min)(fits, key=lambda one: one[0])
-    found = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
+    value, cell, row = (max if more else min)(fits, key=lambda fit: fit[0])
+    winner = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
     # Settings that the conditions fix are not repeated.
     fixed = {name for name, test, _ in wish.conditions if test in ("=", "==")}
     several = len({row.measurement for _, _, row in fits}) > 1
     which = _open(cell.settings, fixed) + (f" ({row.measurement})" if several else "")
-    found.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{significant(value, 4)} {unit}'.strip()}."
+    winner.sentence = f"{prefix}best {what}{_where(wish)}: {which}, {f'{significant(value, 4)} {unit}'.strip()}."
     others = [(figure, other, other_row) for figure, other, other_row in fits if other is not cell]
     if wish.metric not in TIMED:
-        found.ties = [other.settings for figure, other, _ in others if figure == value]
-        if found.ties:
-            found.sentence += f" As good: {_list([_open(one, fixed) for one in found.ties])}."
+        winner.ties = [other.settings for figure, other, _ in others if figure == value]
+        if winner.ties:
+            winner.sentence += f" As good: {_list([_open(fit, fixed) for fit in winner.ties])}."
     elif others:
         runs = [
             _runs(samples, wish.metric, other, other_row)
             for other, other_row in [(cell, row), *((other, other_row) for _, other, other_row in others)]
         ]
         judged = slower(runs[0], runs[1:], TIMED[wish.metric]) if all(runs) else [None] * len(others)
-        _judge(found, [other for _, other, _ in others], judged, runs, TIMED[wish.metric], fixed)
-    return found
+        _judge(winner, [other for _, other, _ in others], judged, runs, TIMED[wish.metric], fixed)
+    return winner
 
 
 def _runs(samples: Mapping[tuple[str, str], Runs], metric: str, cell: Cell, row: Row) -> Runs:
@@ -133,7 +133,7 @@ def _runs(samples: Mapping[tuple[str, str], Runs], metric: str, cell: Cell, row:
 
 
 def _judge(
-    found: Best,
+    winner: Best,
     others: Sequence[Cell],
     judged: Sequence[Interval | None],
     runs: Sequence[Runs],
@@ -141,27 +141,36 @@ def _judge(
     fixed: set[str],
 ) -> None:
     """Write into ``found`` which cells are not shown to be slower, with what they may be, and which are not judged."""
-    held = [(one, interval) for one, interval in zip(others, judged, strict=True) if interval and interval.low <= 1]
-    found.ties = [one.settings for one, _ in held]
-    found.tie_intervals = [interval for _, interval in held]
-    found.unjudged = [one.settings for one, interval in zip(others, judged, strict=True) if interval is None]
+    held = [
+        (candidate, interval)
+        for candidate, interval in zip(others, judged, strict=True)
+        if interval and interval.low <= 1
+    ]
+    winner.ties = [candidate.settings for candidate, _ in held]
+    winner.tie_intervals = [interval for _, interval in held]
+    winner.unjudged = [
+        candidate.settings for candidate, interval in zip(others, judged, strict=True) if interval is None
+    ]
     if held:
-        named = [f"{_open(one.settings, fixed)} (up to {100 * (ends.high - 1):.3g} % slower)" for one, ends in held]
-        found.sentence += f" Not shown to be slower: {_list(named)}."
-    if found.unjudged:
+        named = [
+            f"{_open(candidate.settings, fixed)} (up to {100 * (ends.high - 1):.3g} % slower)"
+            for candidate, ends in held
+        ]
+        winner.sentence += f" Not shown to be slower: {_list(named)}."
+    if winner.unjudged:
         have = min(sum(map(len, of_cell)) for of_cell in runs)
         what = "median" if share == 0.5 else f"p{100 * share:g}"
-        found.sentence += (
-            f" Not judged: {_list([_open(one, fixed) for one in found.unjudged])}. The {what} of {len(runs)} cells "
-            f"takes {fewest(len(runs), share)} samples of each, more where neighbours are alike; there are {have} "
-            "(--iterations)."
+        winner.sentence += (
+            f" Not judged: {_list([_open(candidate, fixed) for candidate in winner.unjudged])}. "
+            f"The {what} of {len(runs)} cells takes {fewest(len(runs), share)} samples of each, "
+            f"more where neighbours are alike; there are {have} (--iterations)."
         )
-    if len(found.unjudged) < len(others):
-        rest = "" if held else " All others are slower." if not found.unjudged else " The rest is slower."
+    if len(winner.unjudged) < len(others):
+        rest = "" if held else " All others are slower." if not winner.unjudged else " The rest is slower."
         between = "with what repeats differ by"
         if max(map(len, runs)) == 1:
             between = f"runs of one cell taken to differ by up to {100 * BETWEEN_RUNS:g} %: --repeats=3 measures it"
-        found.sentence += f"{rest} (95 % for all pairs of cells together, {between}.)"
+        winner.sentence += f"{rest} (95 % for all pairs of cells together, {between}.)"
 
 
 def _list(named: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
 """Run a sweep's cells on a Ray cluster: at most one at a time on each device, wherever one is free.
 
-A cell that was given one accelerator sees it as its first, whatever number its flags name (`strobe.sweeps.given`).
+A cell that was given one accelerator sees it as its first, whatever number its flags name (`strobe.sweeps.grid`).
 
 The driver hands out every job itself and keeps it until its files are home, so a node that is lost takes nothing with
 it but the cell that ran there.
@@ -52,7 +52,7 @@ def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterat
                 case Answered(folder, worker, (outcome, files)):
                     outcome = outcome.model_copy(update={"node": worker.node})
                     ended = by_folder[folder], _bring_home(folder, outcome, files)
-                case Lost(folder, _, reasons) as lost if lost.again:
+                case Lost(folder, _, reasons) as lost if lost.may_retry:
                     waiting.appendleft(by_folder[folder])
                     watch.lost(by_folder[folder], reasons[-1])
                 case Lost(folder) as lost:

@@ -44,6 +44,7 @@ class Cell:
 
     @property
     def label(self) -> str:
+        """The cell's settings in words."""
         return label(self.settings) or "as it is"
 
 
@@ -86,7 +87,7 @@ def read_file(path: Path) -> dict[str, Any]:
         "study": document.get("study"),
         "flags": [f"--{name}={as_flag(value)}" for name, value in document.get("flags", {}).items()],
         "grid": {str(name): _values(path, name, value) for name, value in document.get("grid", {}).items()},
-        "cells": [_settings(path, one) for one in document.get("cells", [])],
+        "cells": [_settings(path, cell) for cell in document.get("cells", [])],
         "sweep": [f"--{name}={as_flag(value)}" for name, value in document.get("sweep", {}).items()],
     }
 
@@ -117,12 +118,12 @@ def cells(
     if not axes:
         raise UserError("nothing to sweep over: add --grid 'batch_size=8,16', or --file=GRID.yaml")
     combinations = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-    found: dict[str, Cell] = {}
+    by_key: dict[str, Cell] = {}
     for settings in [*(combinations if grid else []), *further]:
         argv = (*flags, *(f"--{name}={value}" for name, value in settings.items()))
         key = _key(study, argv)
-        found.setdefault(key, Cell(settings, argv, key))
-    return list(found.values())
+        by_key.setdefault(key, Cell(settings, argv, key))
+    return list(by_key.values())
 
 
 def subject_of(made: Sequence[Cell]) -> str:
@@ -131,15 +132,15 @@ def subject_of(made: Sequence[Cell]) -> str:
     for family, several in (("policy", "policies"), ("model", "models")):
         if {f"{family}.path", f"{family}.type"} & set(made[0].settings):
             return several
-        if one := named.get(f"{family}.path") or named.get(f"{family}.type"):
-            return Path(one).name
+        if name := named.get(f"{family}.path") or named.get(f"{family}.type"):
+            return Path(name).name
     return "sweep"
 
 
 def axes_of(made: Sequence[Cell]) -> list[Axis]:
     """The axes of cells, with the values in the order they first appear, as numbers where all of them are."""
     names = dict.fromkeys(name for cell in made for name in cell.settings)
-    found = []
+    axes = []
     for name in names:
         values = list(dict.fromkeys(cell.settings[name] for cell in made if name in cell.settings))
         numbers = [number_of(value) for value in values]
@@ -148,8 +149,8 @@ def axes_of(made: Sequence[Cell]) -> list[Axis]:
         unit = "pixels" if sized else UNITS.get(last, last.replace("_", " "))
         known = [number for number in numbers if number is not None]
         complete = len(known) == len(values)
-        found.append(Axis(name=name, values=values, numbers=known if complete else None, unit=unit if complete else ""))
-    return found
+        axes.append(Axis(name=name, values=values, numbers=known if complete else None, unit=unit if complete else ""))
+    return axes
 
 
 def number_of(value: str) -> float | None:
@@ -189,11 +190,11 @@ def _key(study: str, argv: Sequence[str]) -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found
+            versions[package] = metadata.version(package)
+    return versions
 
 
 def _stamp(folder: Path) -> list[float] | None:
@@ -226,12 +227,54 @@ def _unique(name: str, values: Sequence[str]) -> None:
 def _values(path: Path, name: Any, value: Any) -> list[str]:
     if not isinstance(value, list) or not value:
         raise UserError(f"--file={path}: grid '{name}' must be a list of values, such as [8, 16]")
-    values = [as_flag(one) for one in value]
+    values = [as_flag(item) for item in value]
     _unique(str(name), values)
     return values
 
 
-def _settings(path: Path, one: Any) -> dict[str, str]:
-    if not isinstance(one, dict) or not one:
+def _settings(path: Path, entry: Any) -> dict[str, str]:
+    if not isinstance(entry, dict) or not entry:
         raise UserError(f"--file={path}: each of 'cells' must be settings, such as {{batch_size: 8}}")
-    return {str(name): as_flag(value) for name, value in one.items()}
+    return {str(name): as_flag(value) for name, value in entry.items()}
+
+
+_FLAG = re.compile(r"^--(?:policy\.)?device=(.*)$")
+_NUMBERED = re.compile(r"^(cuda|xpu):[1-9]\d*$")
+
+
+def device_of(argv: Sequence[str]) -> str | None:
+    """Return the device that a study's flags ask for; None where they leave it to the machine that runs them."""
+    values = dict(flag.split("=", 1) for flag in argv if "=" in flag)
+    device = values.get("--policy.device") or values.get("--device") or ""
+    if device.lower() not in ("null", "none", ""):
+        return device
+    if any(name in values for name in ("--model.type", "--model.path")):
+        return "cpu"  # a backbone's default; a policy's is the best device that there is
+    return _of_checkpoint(values.get("--policy.path"))
+
+
+def on_the_one_device(argv: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return ``argv`` for a cell that sees one accelerator, and in words what was asked for where that was another."""
+    arguments, words = [], None
+    for flag in argv:
+        match = _FLAG.match(flag)
+        if match and _NUMBERED.match(match[1]):
+            name, device = flag.split("=", 1)
+            kind = device.split(":")[0]
+            words = f"{flag} was asked for: the cluster gave this cell one device, which is {kind}:0 there"
+            flag = f"{name}={kind}:0"
+        arguments.append(flag)
+    return arguments, words
+
+
+def without_device(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` without the device, which need not be there on the machine that only hands out the cells."""
+    return [flag for flag in argv if not _FLAG.match(flag)]
+
+
+def _of_checkpoint(path: str | None) -> str | None:
+    """Return the device in the config of the checkpoint in folder ``path``: LeRobot keeps to it where it can."""
+    try:
+        return json.loads((Path(path or "") / "config.json").read_text())["device"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -86,9 +86,9 @@ def knee(sizes: Sequence[tuple[int, bool]]) -> int | None:
     ranked = sorted(sizes, reverse=True)
     while ranked and not ranked[0][1]:
         ranked.pop(0)
-    found = None
+    smallest = None
     for size, as_fast in ranked:
         if not as_fast:
             break
-        found = size
-    return found
+        smallest = size
+    return smallest

@@ -25,7 +25,7 @@ Figure = Literal["time", "memory", "activations"]
 
 def scalings(axes: Sequence[Axis], cells: Sequence[Cell]) -> list[Scaling]:
     """A fit for every numeric axis, measurement and figure that has two values of the axis to compare."""
-    found = []
+    fits = []
     for axis in axes:
         if axis.numbers is None or min(axis.numbers) <= 0:
             continue
@@ -33,8 +33,8 @@ def scalings(axes: Sequence[Axis], cells: Sequence[Cell]) -> list[Scaling]:
             for figure in ("time", "memory", "activations"):
                 fitted = _fit(axis, measurement, figure, cells)
                 if fitted is not None:
-                    found.append(fitted)
-    return found
+                    fits.append(fitted)
+    return fits
 
 
 def _values(row: Row, figure: Figure) -> list[float]:
@@ -129,20 +129,20 @@ def _interval(fit: Any) -> Interval | None:
 
 
 def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | None) -> str:
-    said = f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
+    shown = f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
     doubled = 2**exponent
     name = _named(figure)
     if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
-        return f"{name} does not depend on {axis.name} as far as these cells show (exponent {exponent:.2f}{said})"
+        return f"{name} does not depend on {axis.name} as far as these cells show (exponent {exponent:.2f}{shown})"
     verb = "grows" if exponent >= 0 else "falls"
-    return f"{name} {verb} as {axis.name} ^ {exponent:.2f}{said}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
+    return f"{name} {verb} as {axis.name} ^ {exponent:.2f}{shown}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
 
 
 def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:
     show: Callable[[float], str] = _ms if figure == "time" else _gib
-    said = f" [{show(interval.low)}, {show(interval.high)}]" if interval else ""
-    one = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
-    return f"{_named(figure)} is {show(fixed)} and {show(slope)}{said} per {one}"
+    shown = f" [{show(interval.low)}, {show(interval.high)}]" if interval else ""
+    unit = axis.unit.removesuffix("s") if axis.unit.endswith("s") else axis.unit
+    return f"{_named(figure)} is {show(fixed)} and {show(slope)}{shown} per {unit}"
 
 
 def _named(figure: Figure) -> str:

@@ -6,21 +6,92 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import strobe
 from strobe.errors import UserError
+from strobe.kinds import advise
 from strobe.measure.statistics import summarise
 from strobe.results import sweep as schema
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
-from strobe.results.machine import Machine
 from strobe.results.measurement import Measurement
+from strobe.results.subject import Machine
+from strobe.results.sweep import Best, Sweep
 from strobe.runs import store
+from strobe.sweeps.best import Wish, best
 from strobe.sweeps.execute import Outcome, outcome_of
-from strobe.sweeps.grid import Cell
+from strobe.sweeps.grid import Cell, axes_of, subject_of
+from strobe.sweeps.scaling import scalings
+
+
+def answer(
+    study: str,
+    cells: Sequence[Cell],
+    repeats: int,
+    invalid: Mapping[str, str],
+    root: Path,
+    wishes: Sequence[Wish] = (),
+    unkept: Mapping[tuple[str, int], Outcome] | None = None,
+) -> Sweep:
+    """Return all that the cells under ``root`` show so far; those that have not run are rows as well.
+
+    Args:
+        unkept: outcomes of runs that left no folder, by cell key and repeat.
+    """
+    executions = collect(root, cells, repeats)
+    executions |= {place: (outcome, None) for place, outcome in (unkept or {}).items()}
+    rows, machines = tabulate(cells, repeats, executions, invalid)
+    axes = axes_of(cells)
+    sweep = Sweep(
+        strobe_version=strobe.__version__,
+        of=study,
+        title=f"{subject_of(cells)}: {study} over {', '.join(axis.name for axis in axes)}",
+        axes=axes,
+        repeats=repeats,
+        cells=rows,
+        machines=machines,
+        scaling=scalings(axes, rows),
+        best=[winner for wish in wishes for winner in _best(wish, rows, machines, executions)],
+        notes=_notes(machines, executions),
+    )
+    sweep.findings = [*advise(sweep), *common_findings(executions)]
+    return sweep
+
+
+def _best(wish: Wish, rows: Sequence[schema.Cell], machines: Sequence[Machine], executions: Executions) -> list[Best]:
+    """Return the best cell. Unlike machines get one each, since times of two of them cannot be compared."""
+    samples: dict[tuple[str, str], list[list[float]]] = {}
+    for (key, _), (_, result) in sorted(executions.items()):
+        for measurement in result.measurements if result is not None else ():
+            samples.setdefault((key, measurement.name), []).append(measurement.samples.values)
+    if len(machines) < 2:
+        return [best(wish, rows, samples)]
+    there = [[row for row in rows if {run.machine for run in row.runs} == {index}] for index in range(len(machines))]
+    return [
+        best(wish, of_it, samples, f"machine {index} ({machine.device_name})")
+        for index, (machine, of_it) in enumerate(zip(machines, there, strict=True), 1)
+    ]
+
+
+def _notes(machines: Sequence[Machine], executions: Executions) -> list[str]:
+    notes = []
+    if len(machines) > 1:
+        differ = dict.fromkeys(reason for other in machines[1:] for reason in unlike(machines[0], other))
+        notes.append(
+            f"cells ran on unlike machines ({'; '.join(differ)}): no verdict is given between cells of different ones"
+        )
+    if executions:
+        first = min(outcome.started for outcome, _ in executions.values())
+        notes.append(f"the oldest of these cells was measured on {first:%Y-%m-%d at %H:%M %Z}")
+    results = [result for _, result in executions.values() if result is not None]
+    notes += dict.fromkeys(note for result in results for note in result.notes)
+    notes += dict.fromkeys(f"Stand-in: {stood}" for result in results for stood in result.subject.stand_ins)
+    return notes
+
 
 # Rules on single runs that a sweep leaves out: its table and its own rules give the answer for all runs together.
 SAID_BETTER = ("biggest-part", "backbone-dominates", "backbone-small", "backbone-undecided", "transformer-dominates")
 
-Found = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
+Executions = dict[tuple[str, int], tuple[Outcome, Result | None]]  # by the cell's key and the repeat
 
 
 def folder_of(root: Path, cell: Cell, repeat: int) -> Path:
@@ -28,9 +99,9 @@ def folder_of(root: Path, cell: Cell, repeat: int) -> Path:
     return root / "cells" / f"{cell.key}-{repeat}"
 
 
-def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Found:
+def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Executions:
     """Read the executions that have ended so far. One whose result cannot be read counts as not run."""
-    found: Found = {}
+    executions: Executions = {}
     for cell in cells:
         for repeat in range(1, repeats + 1):
             folder = folder_of(root, cell, repeat)
@@ -43,8 +114,8 @@ def collect(root: Path, cells: Sequence[Cell], repeats: int) -> Found:
                     result = store.load(folder)
                 except UserError:
                     continue
-            found[cell.key, repeat] = outcome, result
-    return found
+            executions[cell.key, repeat] = outcome, result
+    return executions
 
 
 def ended(root: Path, cell: Cell, repeat: int) -> Outcome | None:
@@ -57,7 +128,7 @@ def ended(root: Path, cell: Cell, repeat: int) -> Outcome | None:
 
 
 def tabulate(
-    cells: Sequence[Cell], repeats: int, found: Found, invalid: Mapping[str, str]
+    cells: Sequence[Cell], repeats: int, executions: Executions, invalid: Mapping[str, str]
 ) -> tuple[list[schema.Cell], list[Machine]]:
     """Return one row per cell and measurement, also for cells that failed; and the machines, unlike ones apart.
 
@@ -83,10 +154,10 @@ def tabulate(
         runs, results = [], []
         for repeat in range(1, repeats + 1):
             folder = f"cells/{cell.key}-{repeat}"
-            if (cell.key, repeat) not in found:
+            if (cell.key, repeat) not in executions:
                 runs.append(schema.CellRun(repeat=repeat, status="not run", folder=folder))
                 continue
-            outcome, result = found[cell.key, repeat]
+            outcome, result = executions[cell.key, repeat]
             runs.append(
                 schema.CellRun(
                     repeat=repeat,
@@ -107,23 +178,23 @@ def tabulate(
     return rows, machines
 
 
-def unlike(one: Machine, other: Machine) -> list[str]:
+def unlike(machine: Machine, other: Machine) -> list[str]:
     """Why times of two machines cannot be compared; empty if they can. Threads are a setting, not a machine."""
     gib = 2**30
     pairs = {
-        "processor": (one.cpu, other.cpu),
-        "cores": (one.cores, other.cores),
-        "memory": (f"{one.memory_bytes / gib:.0f} GiB", f"{other.memory_bytes / gib:.0f} GiB"),
-        "device": (one.device_name, other.device_name),
-        "system": (one.system.split(" ")[0], other.system.split(" ")[0]),
-        **{name: (one.versions.get(name), other.versions.get(name)) for name in ("torch", "lerobot", "cuda")},
+        "processor": (machine.cpu, other.cpu),
+        "cores": (machine.cores, other.cores),
+        "memory": (f"{machine.memory_bytes / gib:.0f} GiB", f"{other.memory_bytes / gib:.0f} GiB"),
+        "device": (machine.device_name, other.device_name),
+        "system": (machine.system.split(" ")[0], other.system.split(" ")[0]),
+        **{name: (machine.versions.get(name), other.versions.get(name)) for name in ("torch", "lerobot", "cuda")},
     }
     return [f"{name}: {a} and {b}" for name, (a, b) in pairs.items() if a != b]
 
 
-def common_findings(found: Found) -> list[Finding]:
+def common_findings(executions: Executions) -> list[Finding]:
     """Return the warnings of single runs, each once, with the number of runs in which it fired."""
-    results = [result for _, result in found.values() if result is not None]
+    results = [result for _, result in executions.values() if result is not None]
     by_rule: dict[str, list[Finding]] = {}
     for result in results:
         for rule in dict.fromkeys(finding.rule for finding in result.findings):
@@ -154,18 +225,18 @@ def _measured(results: Sequence[Result]) -> list[schema.Row]:
 
 def _taken_together(repeats: Sequence[Measurement], result: Result) -> schema.Row:
     first = repeats[0]
-    summary = summarise([value for one in repeats for value in one.samples.values])
+    summary = summarise([value for repeat in repeats for value in repeat.samples.values])
     batch = first.traits.batch_size or 1
     gflop = [part.gflop for part in first.components if part.depth == 1 and part.gflop is not None]
-    memory = [m for one in repeats if (m := one.memory.peak_device or one.memory.peak_process) is not None]
-    live = [one.memory.peak_activations for one in repeats if one.memory.peak_activations is not None]
+    memory = [m for repeat in repeats if (m := repeat.memory.peak_device or repeat.memory.peak_process) is not None]
+    live = [repeat.memory.peak_activations for repeat in repeats if repeat.memory.peak_activations is not None]
     judged = next((c for c in result.judged() if c.candidate == first.name), None)
     return schema.Row(
         measurement=first.name,
         phase=first.phase,
         batch=batch,
         ms=summary,
-        repeats=[one.samples.summary.median for one in repeats],
+        repeats=[repeat.samples.summary.median for repeat in repeats],
         throughput=1e3 * batch / summary.median,
         memory_bytes=max(memory, default=None),
         activation_bytes=max(live, default=None),
@@ -180,7 +251,7 @@ def _parts(repeats: Sequence[Measurement]) -> list[schema.PartFigure]:
     paths = dict.fromkeys(tuple(part.path) for part in repeats[0].components)
     figures = []
     for path in paths:
-        same = [part for one in repeats for part in one.components if tuple(part.path) == path]
+        same = [part for repeat in repeats for part in repeat.components if tuple(part.path) == path]
         figures.append(
             schema.PartFigure(
                 path=list(path),

@@ -43,7 +43,7 @@ class Backward:
         return Attached([hook for hook in hooks if not (hook.argument or hook.begins or hook.ends)], self._around)
 
     def sections(self, start: Mark, end: Mark) -> None:
-        """Record what was seen of the pass between ``start`` and ``end``, and begin anew."""
+        """Record the parts of the pass between ``start`` and ``end``, and forget them."""
         marks, self._marks = self._marks, []
         marks = [one for one in marks if one[1].ns >= start.ns]
         ends = [mark for _, mark in marks[1:]] + [end]
@@ -83,5 +83,5 @@ class Backward:
 
 
 def _in_graph(tree: Any) -> list[Tensor]:
-    found = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
-    return list({id(tensor): tensor for tensor in found}.values())
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor) and leaf.grad_fn is not None]
+    return list({id(tensor): tensor for tensor in tensors}.values())

@@ -83,8 +83,8 @@ def reduced(owner: Any, protocol: Any) -> Any:
 def forget_copying(owner: Any) -> None:
     """An object without probes is copied as ever."""
     here = vars(owner)
-    kept = here.get(REDUCE)
-    if isinstance(kept, functools.partial) and kept.func is reduced and not any(map(_probed, list(here.values()))):
+    own = here.get(REDUCE)
+    if isinstance(own, functools.partial) and own.func is reduced and not any(map(_probed, list(here.values()))):
         delete(owner, REDUCE)
 
 
@@ -93,7 +93,7 @@ def _probed(value: Any) -> bool:
 
 
 def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
-    found = {}
+    callables = {}
     for name, value in state.items():
         if name == REDUCE:
             continue
@@ -101,8 +101,8 @@ def _bare(owner: Any, state: dict[str, Any]) -> dict[str, Any]:
         while (layer := layer_of(bare)) is not None and layer.probe:
             bare = layer.inner
         if bare is value or not is_own_method(owner, name, bare):
-            found[name] = bare
-    return found
+            callables[name] = bare
+    return callables
 
 
 def is_own_method(owner: Any, name: str, call: Any) -> bool:

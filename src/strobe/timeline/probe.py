@@ -100,20 +100,20 @@ class Probe:
         try:
             if not self.attribute:
                 return [self._function_hook()]
-            found = [
+            hooks = [
                 Hook(owner, self.attribute, self.name.format(*stars), self.when, self.argument, self.optional)
                 for owner, stars in _walk(root, self.path)
             ]
             if self.until is not None:
                 path, last = self.until
-                ((begin,), ((owner, _),)) = found, _walk(root, path)
+                ((begin,), ((owner, _),)) = hooks, _walk(root, path)
                 stretch = Stretch(self.name)
-                found = [replace(begin, begins=stretch), Hook(owner, last, self.name, ends=stretch)]
-            for hook in found:
+                hooks = [replace(begin, begins=stretch), Hook(owner, last, self.name, ends=stretch)]
+            for hook in hooks:
                 getattr(hook.owner, hook.attribute)
-            if not found:
+            if not hooks:
                 raise AttributeError(f"nothing matches '{self.path}'")
-            return found
+            return hooks
         except (AttributeError, ImportError) as error:
             if self.optional:
                 return []
@@ -181,7 +181,7 @@ def hooks_of(probes: Iterable[Probe], root: object) -> list[Hook]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Put:
+class _Replacement:
     """The replacement of ``own`` (`_MISSING`: of what the owner's class has)."""
 
     owner: Any
@@ -207,7 +207,7 @@ class Attached:
     def __init__(self, hooks: Sequence[Hook], around: Around | None = None) -> None:
         self.names = list(dict.fromkeys(hook.name for hook in hooks))
         self._around = around or _closure
-        self._undo: list[_Put] = []
+        self._undo: list[_Replacement] = []
         try:
             for hook in hooks:
                 self._wrap(hook)
@@ -228,7 +228,7 @@ class Attached:
 
         closure = layered(around, inner, probe=True)
         value = type(descriptor)(closure) if descriptor is not None else closure
-        self._undo.append(_Put(hook.owner, hook.attribute, own, value, around))
+        self._undo.append(_Replacement(hook.owner, hook.attribute, own, value, around))
         set_on(hook.owner, hook.attribute, value)
         if not isinstance(hook.owner, type | ModuleType) and REDUCE not in namespace:
             set_on(hook.owner, REDUCE, functools.partial(reduced, hook.owner))
@@ -239,15 +239,15 @@ class Attached:
         Where another wrapper was put around a probe meanwhile, it stays, without the probe in it.
         """
         while self._undo:
-            put = self._undo.pop()
-            if vars(put.owner).get(put.attribute, _MISSING) is put.value:
-                if put.own is _MISSING:
-                    delete(put.owner, put.attribute)
+            replaced = self._undo.pop()
+            if vars(replaced.owner).get(replaced.attribute, _MISSING) is replaced.value:
+                if replaced.own is _MISSING:
+                    delete(replaced.owner, replaced.attribute)
                 else:
-                    set_on(put.owner, put.attribute, put.own)
+                    set_on(replaced.owner, replaced.attribute, replaced.own)
             else:
-                _taken_out(put)
-            forget_copying(put.owner)
+                _taken_out(replaced)
+            forget_copying(replaced.owner)
 
     def __enter__(self) -> Self:
         return self
@@ -321,10 +321,10 @@ def _closure(inner: Callable[..., Any], hook: Hook, takes_self: bool) -> Callabl
 
 
 def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
-    found: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
+    reached: list[tuple[Any, tuple[str, ...]]] = [(root, ())]
     for part in path.split(".") if path else []:
         step: list[tuple[Any, tuple[str, ...]]] = []
-        for owner, stars in found:
+        for owner, stars in reached:
             if part == "*":
                 children = owner.named_children() if isinstance(owner, nn.Module) else enumerate(owner)
                 step += [(child, (*stars, str(key))) for key, child in children]
@@ -332,21 +332,21 @@ def _walk(root: object, path: str) -> Iterable[tuple[Any, tuple[str, ...]]]:
                 step.append((owner[int(part)], stars))
             else:
                 step.append((getattr(owner, part), stars))
-        found = step
-    return found
+        reached = step
+    return reached
 
 
-def _taken_out(put: _Put) -> None:
+def _taken_out(replaced: _Replacement) -> None:
     """Take a probe out from under what was put around it; nothing where it is not there any more."""
-    there: Any = vars(put.owner).get(put.attribute)
+    there: Any = vars(replaced.owner).get(replaced.attribute)
     kind: Any = type(there) if isinstance(there, staticmethod | classmethod) else None
     wrapped: Any = there if kind is None else there.__func__
     call, layers = peeled(wrapped)
-    rest = [layer for layer in layers if layer.around is not put.around]
+    rest = [layer for layer in layers if layer.around is not replaced.around]
     if len(rest) == len(layers):
         return
-    if not rest and is_own_method(put.owner, put.attribute, call):
-        delete(put.owner, put.attribute)
+    if not rest and is_own_method(replaced.owner, replaced.attribute, call):
+        delete(replaced.owner, replaced.attribute)
         return
     bare = within(rest, call)
-    set_on(put.owner, put.attribute, bare if kind is None else kind(bare))
+    set_on(replaced.owner, replaced.attribute, bare if kind is None else kind(bare))

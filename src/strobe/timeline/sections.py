@@ -132,12 +132,12 @@ def recording(opener: Opener | None) -> Any:
 
 def put_on(opener: Opener | None) -> Callable[[], None]:
     """Put ``opener`` in force; return what takes it off, in whatever order openers are taken off, and once at most."""
-    one = [opener]
-    _put_on.append(one)
+    openers = [opener]
+    _put_on.append(openers)
     _choose()
 
     def take_off() -> None:
-        _put_on[:] = [other for other in _put_on if other is not one]
+        _put_on[:] = [other for other in _put_on if other is not openers]
         _choose()
 
     return take_off
@@ -211,7 +211,7 @@ def entered(frame: FrameType) -> Strand | None:
     return strand
 
 
-def left(strand: Strand) -> Place:
+def leave_strand(strand: Strand) -> Place:
     """A section of ``strand`` is closed; return where it was."""
     strand.open -= 1
     place = strand.place
@@ -227,8 +227,8 @@ def _strand_of(frame: FrameType | None, ident: int) -> Strand | None:
     """The innermost strand that runs on this thread's stack from ``frame`` down."""
     frames = strands.get(ident)
     while frames and frame is not None:
-        if (found := frames.get(frame)) is not None:
-            return found
+        if (strand := frames.get(frame)) is not None:
+            return strand
         frame = frame.f_back
     return None
 

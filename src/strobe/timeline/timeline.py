@@ -15,7 +15,7 @@ import torch
 from strobe.timeline import sections as sections_in_force
 from strobe.timeline import workers
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
-from strobe.timeline.sections import STOPS, Strand, entered, left, strands
+from strobe.timeline.sections import STOPS, Strand, entered, leave_strand, strands
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,17 @@ class Section:
 
     @property
     def depth(self) -> int:
+        """Sections around it; 0 for one at the top."""
         return len(self.path) - 1
 
     @property
     def host_ms(self) -> float:
+        """Milliseconds on the host."""
         return (self.end_ns - self.start_ns) / 1e6
 
     @property
     def device_ms(self) -> float | None:
+        """Milliseconds on the device; None where it was not timed there."""
         if self.device_start_ns is None or self.device_end_ns is None:
             return None
         return (self.device_end_ns - self.device_start_ns) / 1e6
@@ -169,7 +172,7 @@ class Timeline:
         device: list[int | None] = []
         if self._clock is not None and records:
             device = self._clock.resolve([mark for record in records for mark in record[4:6]])
-        found: list[Section] = []
+        sections: list[Section] = []
         by_thread: dict[int, dict[int, list[Row]]] = {}  # thread → strand → sections
         around: dict[int, int] = {}
         for index, (name, start, end, place, *_marks) in enumerate(records):
@@ -180,14 +183,14 @@ class Timeline:
         for ident, rows in by_thread.items():
             for path, start, end, name, index in woven(rows, around):
                 marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
-                found.append(Section(name, path, start, end, names[ident], *marks))
+                sections.append(Section(name, path, start, end, names[ident], *marks))
         by_worker: dict[str, list[Row]] = {}
         for index, (thread, name, start, end, _) in enumerate(self._foreign):
             by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
         for thread, rows in by_worker.items():
             for path, start, end, name, index in nest(rows):
-                found.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
-        return found
+                sections.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
+        return sections
 
     def _names(self, idents: Iterable[int]) -> dict[int, str]:
         """A name for each thread, another one for each: threads may share theirs."""
@@ -225,8 +228,8 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
     def around_of(moment: int, strand: int) -> Placed | None:
         while strand:
             strand = around.get(strand, 0)
-            if (found := _open_at(moment, placed.get(strand, []))) is not None:
-                return found
+            if (parent := _open_at(moment, placed.get(strand, []))) is not None:
+                return parent
         return None
 
     for strand in sorted(strands):  # one begins after the one around it, and has a higher number
@@ -239,23 +242,23 @@ def woven(strands: Mapping[int, list[Row]], around: Mapping[int, int]) -> list[P
             parents.append(one)
             mine.append(one)
             inside.setdefault(parent[4] if parent is not None else None, []).append(one)
-    found: list[Placed] = []
+    intervals: list[Placed] = []
     waiting = sorted(inside.get(None, []), key=_begins, reverse=True)
     while waiting:
         one = waiting.pop()
-        found.append(one)
+        intervals.append(one)
         waiting += sorted(inside.get(one[4], []), key=_begins, reverse=True)
-    return found
+    return intervals
 
 
-def _begins(one: Placed) -> tuple[int, int]:
-    return one[1], -one[2]
+def _begins(interval: Placed) -> tuple[int, int]:
+    return interval[1], -interval[2]
 
 
 def _open_at(moment: int, placed: Sequence[Placed]) -> Placed | None:
     """The innermost of ``placed``, in the order in which they began, that was open at ``moment``."""
-    at = bisect_right(placed, moment, key=lambda one: one[1])
-    return next((one for one in reversed(placed[:at]) if one[2] >= moment), None)
+    at = bisect_right(placed, moment, key=lambda interval: interval[1])
+    return next((interval for interval in reversed(placed[:at]) if interval[2] >= moment), None)
 
 
 def nest(rows: Iterable[Row]) -> Iterable[Placed]:
@@ -300,7 +303,7 @@ def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             end = now()
-            append((self.name, self.start, end, ident() if self.strand is None else left(self.strand)))
+            append((self.name, self.start, end, ident() if self.strand is None else leave_strand(self.strand)))
 
     return HostSection
 
@@ -322,7 +325,7 @@ def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callab
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             end = now()
-            place = ident() if self.strand is None else left(self.strand)
+            place = ident() if self.strand is None else leave_strand(self.strand)
             mark = read() if self.mark is not None else None
             if mark is None:  # the host's time of a capture says nothing of the replays
                 sections_in_force.note_unseen(self.name, sections_in_force.CAPTURED)
@@ -348,9 +351,8 @@ def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | No
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             synchronise(device)
             end = host_ns()
-            records.append(
-                (self.name, self.start, end, threading.get_ident() if self.strand is None else left(self.strand))
-            )
+            place = threading.get_ident() if self.strand is None else leave_strand(self.strand)
+            records.append((self.name, self.start, end, place))
 
     return SerialisedSection
 

@@ -33,50 +33,57 @@ def chrome_trace(
     Raises:
         ValueError: events without the mark.
     """
-    events: list[dict[str, Any]] = []
     base = min((section.start_ns for section in sections), default=0)
-    process = os.getpid()
-    threads: dict[str, int] = {}
-
-    def track(thread: str) -> int:
-        if thread not in threads:
-            threads[thread] = len(threads) + 1
-            # A low sort index puts our tracks above the profiler's.
-            for name, args in (
-                ("thread_name", {"name": f"strobe: {thread}"}),
-                ("thread_sort_index", {"sort_index": -100 + threads[thread]}),
-            ):
-                events.append({"ph": "M", "name": name, "pid": process, "tid": threads[thread], "args": args})
-        return threads[thread]
-
-    def interval(name: str, path: str, start: int, end: int, tid: int) -> dict[str, Any]:
-        return {
-            "ph": "X",
-            "cat": "strobe",
-            "name": name,
-            "pid": process,
-            "tid": tid,
-            "ts": (start - base) / 1e3,
-            "dur": (end - start) / 1e3,
-            "args": {"path": path},
-        }
-
-    for one in sections:
-        path = " / ".join(one.path)
-        events.append(interval(one.name, path, one.start_ns, one.end_ns, track(one.thread)))
-        if one.device_start_ns is not None and one.device_end_ns is not None:
-            events.append(
-                interval(
-                    one.name,
-                    path,
-                    one.device_start_ns,
-                    one.device_end_ns,
-                    track(f"{one.thread}, on the device"),
-                )
-            )
+    events = _Tracks(base).events_of(sections)
     if profiled is not None:
         events += _on_our_clock(profiled, sections, base)
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": metadata or {}}
+
+
+class _Tracks:
+    """The tracks of a trace, one for each thread and one for its device; times from ``base`` (nanoseconds)."""
+
+    def __init__(self, base: int) -> None:
+        self._base = base
+        self._process = os.getpid()
+        self._ids: dict[str, int] = {}
+        self._events: list[dict[str, Any]] = []
+
+    def events_of(self, sections: Sequence[Section]) -> list[dict[str, Any]]:
+        """Return an event for each section's host time and one for its device time, with their tracks' names."""
+        for each in sections:
+            path = " / ".join(each.path)
+            self._add(each.thread, each.name, path, each.start_ns, each.end_ns)
+            if each.device_start_ns is not None and each.device_end_ns is not None:
+                device = f"{each.thread}, on the device"
+                self._add(device, each.name, path, each.device_start_ns, each.device_end_ns)
+        return self._events
+
+    def _add(self, track: str, name: str, path: str, start: int, end: int) -> None:
+        self._events.append(
+            {
+                "ph": "X",
+                "cat": "strobe",
+                "name": name,
+                "pid": self._process,
+                "tid": self._id(track),
+                "ts": (start - self._base) / 1e3,
+                "dur": (end - start) / 1e3,
+                "args": {"path": path},
+            }
+        )
+
+    def _id(self, track: str) -> int:
+        """Return the number of ``track``; the first time, name it as well."""
+        if track not in self._ids:
+            number = self._ids[track] = len(self._ids) + 1
+            # A low sort index puts our tracks above the profiler's.
+            for name, args in (
+                ("thread_name", {"name": f"strobe: {track}"}),
+                ("thread_sort_index", {"sort_index": -100 + number}),
+            ):
+                self._events.append({"ph": "M", "name": name, "pid": self._process, "tid": number, "args": args})
+        return self._ids[track]
 
 
 def mark_clocks() -> None:

@@ -112,7 +112,7 @@ class Spool:
         self._open = False
         _spools.remove(self)
         _name_folder()
-        found = Gathered()
+        gathered = Gathered()
         for file in sorted(self.folder.glob("*.jsonl")):
             worker, ended = f"worker {file.stem}", False
             for line in file.read_text().splitlines():
@@ -121,15 +121,15 @@ class Spool:
                     if row == "end":
                         ended = True
                     elif isinstance(row, dict):
-                        found.facts.append(row)
+                        gathered.facts.append(row)
                     else:
                         name, start, end, cpu, is_main, ident = row
                         thread = worker if is_main else f"{worker}, thread {ident}"
-                        found.sections.append((thread, name, start, end, cpu))
+                        gathered.sections.append((thread, name, start, end, cpu))
             if not ended:
-                found.lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
+                gathered.lost[worker] = f"had not ended when recording stopped; up to its last {FLUSH_S} s are missing"
         shutil.rmtree(self.folder, ignore_errors=True)
-        return found
+        return gathered
 
 
 def spawned() -> list[tuple[Any, ...]] | None:

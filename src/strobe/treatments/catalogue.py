@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 
 from strobe.errors import UserError
-from strobe.treatments import written as text
+from strobe.treatments import words as text
 from strobe.treatments.table import TABLE, Words
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
@@ -26,12 +26,12 @@ def _load(words: Words) -> Entry:
 ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
 
 
-# What `--variant` reads before it asks here.
+# What `--variant` reads before it looks here.
 _TAKEN = ("recipe", "rtc")
 
 
 def entries() -> tuple[Entry, ...]:
-    """All entries: those of this package, then those that other packages bring."""
+    """Return all entries: those of this package, then those that other packages bring."""
     return (*ENTRIES, *plug_in_entries())
 
 
@@ -39,7 +39,7 @@ def entries() -> tuple[Entry, ...]:
 def plug_in_entries() -> tuple[Entry, ...]:
     """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
     taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
-    found: list[Entry] = []
+    brought: list[Entry] = []
     for point in entry_points(group="strobe.treatments"):
         try:
             entries_of_package = list(_entries_in(point.load()))
@@ -51,8 +51,8 @@ def plug_in_entries() -> tuple[Entry, ...]:
                 _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
                 continue
             taken.add(_root(entry.key))
-            found.append(entry)
-    return tuple(found)
+            brought.append(entry)
+    return tuple(brought)
 
 
 def _entries_in(loaded: object) -> Iterator[Entry]:
@@ -71,12 +71,12 @@ def _warn(source: str, why: str) -> None:
 
 
 def entry_of(key: str) -> Entry:
-    """The entry that ``key`` begins. Raises UserError."""
+    """Return the entry that ``key`` begins. Raises UserError."""
     return text.entry_of(key, entries())
 
 
 def make(spec: Spec) -> Treatment:
-    """The treatment that ``spec`` writes down. Raises UserError for a key or a value that means nothing."""
+    """Return the treatment that ``spec`` writes down. Raises UserError for a key or a value that means nothing."""
     if not spec:
         raise UserError("a treatment is written KEY=VALUE: here is none")
     first, *others = spec
@@ -88,28 +88,28 @@ def make(spec: Spec) -> Treatment:
 
 
 def ordered(specs: Iterable[Spec]) -> list[Spec]:
-    """``specs`` in the order in which they are put on, which is no matter of how they were written."""
+    """Return ``specs`` in the order in which they are put on, which is no matter of how they were written."""
     return sorted(specs, key=rank_of)
 
 
 def rank_of(spec: Spec) -> int:
-    """Where ``spec`` stands among those that are put on together."""
+    """Return where ``spec`` stands among those that are put on together."""
     return entry_of(next(iter(spec))).rank
 
 
 def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
-    """The treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
     return tuple(make(spec) for spec in ordered(specs))
 
 
-def parse(said: str) -> list[Spec]:
-    """``'precision=bf16, precision.part=model.backbone, channels_last=true'`` as specs. Raises UserError.
+def parse(string: str) -> list[Spec]:
+    """Return the specs of ``'precision=bf16, precision.part=model.backbone, channels_last=true'``. Raises UserError.
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
-    return text.parse(said, entries())
+    return text.parse(string, entries())
 
 
 def written(spec: Spec) -> str:
-    """``spec`` as it is written on a command line."""
+    """Return ``spec`` as it is written on a command line."""
     return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())

@@ -47,11 +47,11 @@ class FewerFrames(Treatment, key="frames"):
         if self.count % tubelet:
             raise UserError(f"frames={self.count} is not divisible by {tubelet}, the frames that make one token")
         chosen = evenly(model.frames, self.count)
-        return _put((model, "frames", self.count), (clips, "chosen", chosen))
+        return _with_attributes((model, "frames", self.count), (clips, "chosen", chosen))
 
 
 def evenly(length: int, count: int) -> tuple[int, ...]:
-    """The last of each of ``count`` equal stretches of ``length`` frames: the newest is always among them.
+    """Return the last of each of ``count`` equal stretches of ``length`` frames: the newest is always among them.
 
     >>> evenly(16, 4)
     (3, 7, 11, 15)
@@ -96,11 +96,11 @@ class OtherImages(Treatment, key="images"):
                     f"{model.info.name} is built for images of {model.img_size} pixels: build another with "
                     f"--model.img_size={self.height}"
                 )
-            return _put((model, "img_size", self.height))
+            return _with_attributes((model, "img_size", self.height))
         patch = model.config.patch_size
         if self.height % patch:
             raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
-        return _put((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
+        return _with_attributes((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
 
     def _of_policy(self, subject: PolicySubject) -> Undo:
         config: Any = subject.policy.config
@@ -116,9 +116,9 @@ class OtherImages(Treatment, key="images"):
         stack = ExitStack()
         try:
             for scaled in self._scaled:
-                stack.callback(scaled.put())
+                stack.callback(scaled.install())
             resized = _Resized(subject.loaded.preprocessor, self._keys, self.sides)
-            stack.callback(_put((subject.loaded, "preprocessor", resized)))
+            stack.callback(_with_attributes((subject.loaded, "preprocessor", resized)))
         except BaseException:
             stack.close()
             raise
@@ -172,14 +172,14 @@ class _Scaled:
         y, x = torch.meshgrid(rows, columns, indexing="ij")
         return cls(encoder, sizes, torch.stack([x.flatten(), y.flatten()], 1), (features[0], features[1]))
 
-    def put(self) -> Undo:
+    def install(self) -> Undo:
         pool: nn.Module = self.encoder.pool
         own = pool._buffers["pos_grid"]
         assert own is not None
         self.grid = self.grid.to(own.device, own.dtype)
         pool._buffers["pos_grid"] = self.grid
         values = [(transform, "size", size) for transform, size in self.sizes]
-        undo = _put((pool, "_in_h", self.map[0]), (pool, "_in_w", self.map[1]), *values)
+        undo = _with_attributes((pool, "_in_h", self.map[0]), (pool, "_in_w", self.map[1]), *values)
 
         def back() -> None:
             undo()
@@ -213,7 +213,7 @@ def _pair(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else (size[0], size[-1])
 
 
-def _put(*values: tuple[Any, str, Any]) -> Undo:
+def _with_attributes(*values: tuple[Any, str, Any]) -> Undo:
     """Set attributes, given as (owner, name, value); the result sets them back."""
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in values]
     for owner, name, value in values:
@@ -234,10 +234,10 @@ def _make_frames(spec: Spec) -> FewerFrames:
 
 
 def _make_images(spec: Spec) -> OtherImages:
-    found = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", str(spec["images"]).lower())
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d*)(?:x([1-9]\d*))?", str(spec["images"]).lower())
+    if match is None:
         raise UserError(f"images={spec['images']}: pixels on the shorter side, or HEIGHTxWIDTH, such as 192x256")
-    return OtherImages(int(found[1]), int(found[2]) if found[2] else None)
+    return OtherImages(int(match[1]), int(match[2]) if match[2] else None)
 
 
 # No candidates: an optimizer must not decide what the policy gets to see.

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 
 from strobe.errors import UserError
 from strobe.treatments.table import TABLE, Words, require_only
-from strobe.treatments.written import Spec, belongs, entry_of
+from strobe.treatments.words import Spec, belongs, entry_of
 
 
 def known_words() -> tuple[Words, ...]:
@@ -20,7 +20,7 @@ def known_words() -> tuple[Words, ...]:
     from strobe.treatments.catalogue import plug_in_entries
 
     fields = ("key", "effect", "rank", "help", "only", "options", "untried")
-    return (*TABLE, *(Words(at="", **{name: getattr(one, name) for name in fields}) for one in plug_in_entries()))
+    return (*TABLE, *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()))
 
 
 def check_words(spec: Spec) -> None:

@@ -1,30 +1,40 @@
-"""Modules of a subject and what its family calls them: what ``Entry.parts`` says of a treatment of modules."""
+"""Modules of a subject: what its family calls them, and where flow policies hold what their treatments change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
 
+import torch
 from torch import nn
 
 from strobe.errors import UserError, nearest
+from strobe.policies.families import family as families
 from strobe.policies.families.flow_parts import EXPERT, PREFIX, STEP, VISION
+from strobe.policies.families.registry import steps_of, types_with
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 
-__all__ = ["EXPERT", "PREFIX", "STEP", "VISION", "dominant", "is_flow", "part_of", "parts_of"]
+__all__ = [
+    "EXPERT", "PREFIX", "STEP", "VISION", "FlowModules", "deriving", "dominant", "flow_of", "is_flow", "part_of",
+    "parts_of", "weights_seen",
+]  # fmt: skip
 
 
 def dominant(subject: Subject) -> list[str]:
     """Return the paths of the modules that ``subject`` spends its time in, as its family's record has them."""
     modules = dict(subject.module.named_modules())
-    found: list[str] = []
+    paths: list[str] = []
     for path in subject.family.costly:
         held = modules.get(path)
         if isinstance(held, nn.ModuleList):  # an encoder for each camera
-            found += [f"{path}.{step}" for step, _ in held.named_children()]
+            paths += [f"{path}.{step}" for step, _ in held.named_children()]
         elif held is not None:
-            found.append(path)
-    return found
+            paths.append(path)
+    return paths
 
 
 def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
@@ -33,7 +43,7 @@ def parts_of(subject: Subject, paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def part_of(module: nn.Module, path: str) -> nn.Module:
-    """The module at ``path``, '' for all of it. Raises UserError."""
+    """Return the module at ``path``, '' for all of it. Raises UserError."""
     modules = dict(module.named_modules())
     if path not in modules:
         raise UserError(f"no part '{path}' in {type(module).__name__}: {nearest(path, [n for n in modules if n])}")
@@ -41,7 +51,7 @@ def part_of(module: nn.Module, path: str) -> nn.Module:
 
 
 def is_flow(subject: Subject) -> bool:
-    """Whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
+    """Return whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
     return isinstance(subject, PolicySubject) and subject.family.flow is not None
 
 
@@ -72,6 +82,57 @@ def _match(pattern: str, path: str) -> list[str] | None:
     None where ``path`` is neither the module that ``pattern`` names nor one below it.
     """
     steps, wanted = path.split("."), pattern.split(".")
-    if len(steps) < len(wanted) or any(one not in ("*", step) for one, step in zip(wanted, steps, strict=False)):
+    if len(steps) < len(wanted) or any(
+        expected not in ("*", step) for expected, step in zip(wanted, steps, strict=False)
+    ):
         return None
-    return [step for one, step in zip(wanted, steps, strict=False) if one == "*"]
+    return [step for expected, step in zip(wanted, steps, strict=False) if expected == "*"]
+
+
+# Flow policies (such as pi0.5 and SmolVLA) share one way of inference (`sample_actions`): `embed_prefix` turns images
+# and words into tokens, a pass over them fills the key-value cache, and `denoise_step` runs over it, from t = 1 to t =
+# 0. Treatments are for that way alone: where gradients are wanted (training, RTC's autograd) they step aside, since
+# what they reuse would hold its graph.
+
+
+@dataclass(frozen=True)
+class FlowModules:
+    """A flow policy's modules: ``joint`` holds both transformers, whose layers are ``language`` and ``expert``'s."""
+
+    sampling: families.Flow
+    policy: Any
+    model: Any
+    joint: Any
+    language: Any
+    expert: Any
+    steps: int  # denoising steps of a chunk
+
+    def step_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what ``denoise_step`` was called with, by name."""
+        names = list(signature(type(self.model).denoise_step).parameters)[1:]  # without self
+        return {**dict(zip(names, args, strict=False)), **kwargs}
+
+    def module_of(self, model: Any) -> Any:
+        """Return the module of LeRobot that defines ``model``'s class, with the functions that it calls."""
+        return sys.modules[type(model).__module__]
+
+
+def flow_of(subject: Subject) -> FlowModules:
+    """Return ``subject``'s modules. Raises UserError if its family's record has no flow."""
+    sampling = subject.family.flow if isinstance(subject, PolicySubject) else None
+    if sampling is None:
+        raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.flow))}")
+    module: Any = subject.module
+    joint, language, expert = map(module.get_submodule, (sampling.joint, sampling.language, sampling.expert))
+    steps = steps_of(module.config)
+    return FlowModules(sampling, module, module.model, joint, language, expert, steps or 0)
+
+
+def deriving() -> bool:
+    """Return whether gradients are wanted of what is computed now."""
+    return torch.is_grad_enabled()
+
+
+def weights_seen(*modules: nn.Module) -> tuple[tuple[int, int, torch.dtype], ...]:
+    """Return a fingerprint of the weights of ``modules``: another one where a weight was replaced or changed."""
+    return tuple((p.data_ptr(), p._version, p.dtype) for module in modules for p in module.parameters())

@@ -20,7 +20,7 @@ from strobe.treatments.treatment import Undo
 _MISSING: Any = object()
 
 
-def put(owner: Any, name: str, call: Any) -> Undo:
+def replaced_method(owner: Any, name: str, call: Any) -> Undo:
     """Put ``call`` in the place of ``owner``'s method ``name``; the result takes it off again."""
     before = vars(owner).get(name, _MISSING)
     owner.__dict__[name] = call  # not setattr: modules refuse some names, and check all
@@ -50,7 +50,7 @@ class _Shared:
         self._passing = passing
 
     def changed(self) -> None:
-        """Put the wrappers that there are now around the function; where there is none, it stands alone again."""
+        """Put the wrappers that there are now around the function; without any, restore the function."""
         now = vars(self.owner)[self.name]
         if self.around and (not self._there or now is self._own):
             self._own, self._there = now, True
@@ -74,16 +74,16 @@ def share(module: Any, name: str, around: Callable[[Any], Any]) -> Undo:
     any order; with the last one the function itself is there again.
     """
     with _changing:
-        found = _shared.setdefault((id(module), name), _Shared(module, name))
-        found.around.append(around)
-        found.changed()
-    left = [around]
+        shared = _shared.setdefault((id(module), name), _Shared(module, name))
+        shared.around.append(around)
+        shared.changed()
+    remaining = [around]
 
     def undo() -> None:
         with _changing:
-            while left:
-                found.around.remove(left.pop())
-                found.changed()
+            while remaining:
+                shared.around.remove(remaining.pop())
+                shared.changed()
 
     return undo
 
@@ -96,7 +96,7 @@ class Patches:
 
     def put(self, owner: Any, name: str, call: Any) -> None:
         """Put ``call`` in the place of ``owner``'s method ``name``."""
-        self._stack.callback(put(owner, name, call))
+        self._stack.callback(replaced_method(owner, name, call))
 
     def wrap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         """Put ``around(what is there now)`` in the place of ``owner``'s method ``name``."""
@@ -110,6 +110,32 @@ class Patches:
         """Put ``call`` in the place of calling ``module``. Its ``forward`` stays free, for probes and torch.compile."""
         self.put(module, "_compiled_call_impl", call)  # torch looks here first
 
+    def bracket(
+        self, owner: Any, name: str, before: Callable[[], None] | None = None, after: Callable[[], None] | None = None
+    ) -> None:
+        """Call ``before`` ahead of each call of ``owner``'s method ``name``, and ``after`` behind it, also if it fails.
+
+        Both are functions or methods in Python, so that `identity` knows them again.
+        """
+
+        def around(method: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if before is not None:
+                    before()
+                try:
+                    return method(*args, **kwargs)
+                finally:
+                    if after is not None:
+                        after()
+
+            return call
+
+        self.wrap(owner, name, around)
+
+    def on_undo(self, callback: Callable[[], object]) -> None:
+        """Call ``callback`` once what is patched after this was restored."""
+        self._stack.callback(callback)
+
     def undo(self) -> None:
         """Take all off again."""
         self._stack.close()
@@ -118,7 +144,7 @@ class Patches:
 def identity(call: Any, _above: tuple[int, ...] = ()) -> Hashable:
     """Return a key for what ``call`` does: equal for closures of the same code over the same objects.
 
-    Treatments are put on anew for every call, and may make new closures each time. What was built of one closure
+    Treatments are put on for every call, and may make new closures each time. What was built of one closure
     (compiled, captured) serves for another with the same key. The key is made of addresses: it is valid only while
     the callable is kept alive.
     """

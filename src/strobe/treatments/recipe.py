@@ -46,10 +46,10 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
     treatments; it allows twice what the recipe recorded, which was found on other observations, maybe on another
     machine. A recipe that recorded a cosine alone is held to twice its distance from 1.
     """
-    said = Guard.parse(recipe.guard) if recipe.guard else None
-    if said is not None and said.on_actions:
+    written = Guard.parse(recipe.guard) if recipe.guard else None
+    if written is not None and written.on_actions:
         # A cosine alone was the guard of all treatments once: such a recipe is held to what it says.
-        return said if said.blind or strongest(effects) != "exact" else Guards(said).of(effects)
+        return written if written.blind or strongest(effects) != "exact" else Guards(written).of(effects)
     recorded = recipe.agreement
     if recorded is not None and recorded.rms is None:
         return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
@@ -61,10 +61,10 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
 
 def guards_of(recipe: Recipe) -> Guards:
     """Return the guard of each effect: the recipe's own limits, where it has some on the actions."""
-    said = Guard.parse(recipe.guard) if recipe.guard else None
-    if said is None and recipe.agreement is not None and recipe.agreement.rms is None:
-        said = guard_of(recipe)
-    return Guards(said if said is not None and said.limits else None)
+    written = Guard.parse(recipe.guard) if recipe.guard else None
+    if written is None and recipe.agreement is not None and recipe.agreement.rms is None:
+        written = guard_of(recipe)
+    return Guards(written if written is not None and written.limits else None)
 
 
 def _inner(trait: str) -> Any:
@@ -112,7 +112,7 @@ class RecipeTreatment(Treatment):
 
 
 def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
-    """The recipe's treatments in the order in which they are put on, to be put on and taken off as often as wanted.
+    """Return the recipe's treatments in the order in which they are put on; they can be taken off and put on again.
 
     Args:
         name: the file's name, for messages and facts.
@@ -130,7 +130,7 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
 
 
 def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
-    """The treatments of the recipe at ``path``, made anew; none for None. Raises UserError for another type's."""
+    """Return new treatments of the recipe at ``path``; none for None. Raises UserError for another type's recipe."""
     if path is None:
         return ()
     recipe = load(path)
@@ -139,10 +139,10 @@ def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]
 
 
 def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
-    """``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    """Return ``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
     made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
     made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
-    return tuple(treatment for _, treatment in sorted(made, key=lambda one: one[0]))
+    return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))
 
 
 def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo:

@@ -19,7 +19,7 @@ from strobe.measure.memory import available_bytes, peak_process
 from strobe.policies.subject import Subject
 
 SHARE = 0.95  # of what is free
-# What a call was seen to take and to give back again, at the most: it must stay free beside what treatments hold.
+# What a call was seen to take and to give back again, at the most: it must stay free, besides what treatments hold.
 _PASSING: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
@@ -61,18 +61,18 @@ def require_room(needed: float, what: str, subject: Subject) -> None:
     """
     if not fits(needed, subject):
         passing = _PASSING.get(subject.module, 0)
-        beside = f" beside the {passing / 2**30:.1f} GiB that a call takes" if passing > 2**28 else ""
+        during_calls = f" beside the {passing / 2**30:.1f} GiB that a call takes" if passing > 2**28 else ""
         raise UserError(
             f"{what} takes {needed / 2**30:.1f} GiB more, and {max(_free(subject), 0) / 2**30:.1f} GiB are free on "
-            f"this machine{beside}"
+            f"this machine{during_calls}"
         )
 
 
 def numbers(tensors: Iterable[Tensor]) -> int:
     """Return how many numbers ``tensors`` hold, each storage once."""
-    return sum({(one.data_ptr(), tuple(one.shape)): one.numel() for one in tensors}.values())
+    return sum({(tensor.data_ptr(), tuple(tensor.shape)): tensor.numel() for tensor in tensors}.values())
 
 
 def _free(subject: Subject) -> float:
-    promised = sum(one.bytes for one in _PROMISED)
+    promised = sum(promise.bytes for promise in _PROMISED)
     return SHARE * available_bytes() - _PASSING.get(subject.module, 0) - promised

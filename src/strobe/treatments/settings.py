@@ -112,7 +112,7 @@ def _live(config: Any) -> tuple[str, ...]:
 
 
 def _phases(name: str) -> frozenset[Phase]:
-    """The phases that read the setting ``name``, whichever family has it."""
+    """Return the phases that read the setting ``name``, whichever family has it."""
     families = known_families()
     if name == "n_action_steps" or any(name in (family.steps, *family.objectives.values()) for family in families):
         return FOR_INFERENCE

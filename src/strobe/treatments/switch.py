@@ -1,4 +1,4 @@
-"""Strobe's own treatments: what their entries say beside their words, and those that are on or not there."""
+"""Strobe's own treatments: their entries, and a base class for those that are either on or absent."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def entry(
 
 
 class Switch(Treatment):
-    """A treatment that is on or not there: its key takes one value and no options.
+    """A treatment that is either on or absent: its key takes one value and no options.
 
     ``class MasksOnce(Switch, key="masks", of=lambda family: family.flow)``: ``of`` returns what the record of a family
     must have for it; none for a treatment that finds out by the subject's modules.

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.results.agreement import Effect
-from strobe.treatments.words import GRAPHS, LIVE, MODES
-from strobe.treatments.written import Spec
+from strobe.treatments.words import GRAPHS, LIVE, MODES, Spec
 
 # Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
-# last: copies of the weights are made before its heap is told to keep what it has, and what is built need not know.
+# last: copies of the weights are made before its heap keeps what it has, and what is built does not depend on it.
 SETTING, DTYPE, QUANTISED, STRUCTURE, GUIDANCE, TRAINING, COMPILED, CAPTURED, PROCESS = range(0, 90, 10)
 
 
@@ -64,7 +63,7 @@ TABLE: tuple[Words, ...] = (
     Words("precision", "numbers.precision", "rounding", DTYPE,
           "fp32, tf32 (CUDA), bf16 or fp16; with precision.part=PATH for the module at PATH alone",
           options=("part",), untried=("TF32",)),
-    Words("tf32", "numbers.tf32", "rounding", DTYPE,
+    Words("tf32", "process_settings:TF32", "rounding", DTYPE,
           "products of float32 on CUDA's tensor cores",
           only=True, untried=("TF32",)),
     Words("int8", "numbers.quantise:INT8", "lossy", QUANTISED,
@@ -109,7 +108,7 @@ TABLE: tuple[Words, ...] = (
     Words("words", "flow.text:ONCE", "exact", STRUCTURE,
           "once: a text encoder reads a task's words once, not in every chunk",
           only="once"),
-    Words("context_keys", "flow.context_keys", "exact", STRUCTURE,
+    Words("context_keys", "flow.context:KEYS", "exact", STRUCTURE,
           "once: the context's keys and values are projected once a chunk, not in every denoising step",
           only="once"),
     Words("unread_half", "flow.unread:HALF", "exact", STRUCTURE,
@@ -118,7 +117,7 @@ TABLE: tuple[Words, ...] = (
     Words("guidance", "flow.closed_form", "exact", GUIDANCE,
           "'closed form': RTC's correction without autograd",
           only="closed form"),
-    Words("conditioning", "layers.conditioning", "exact", STRUCTURE,
+    Words("conditioning", "flow.context:CONDITIONING", "exact", STRUCTURE,
           "once: what denoising steps make of the observation alone is computed once a chunk",
           only="once"),
     Words("last_block", "flow.unread:LAST_BLOCK", "exact", STRUCTURE,
@@ -140,18 +139,18 @@ TABLE: tuple[Words, ...] = (
     Words("scores", "layers.products", "rounding", STRUCTURE + 1,  # after attention=sdpa, in whose place it comes
           "products: attention in bfloat16 as matrix products and a softmax between them (CPU, AVX-512)",
           only="products"),
-    Words("amp", "numbers.mixed_precision", "rounding", TRAINING,
+    Words("amp", "training_step:AMP", "rounding", TRAINING,
           "training: autocast to bf16 or fp16"),
-    Words("fused", "training.step:FUSED", "rounding", TRAINING,
+    Words("fused", "training_step:FUSED", "rounding", TRAINING,
           "training: the optimizer's fused form",
           only=True),
-    Words("foreach", "training.step:FOREACH", "rounding", TRAINING,
+    Words("foreach", "training_step:FOREACH", "rounding", TRAINING,
           "training: the optimizer's foreach form",
           only=True),
-    Words("forloop", "training.step:FORLOOP", "rounding", TRAINING,
+    Words("forloop", "training_step:FORLOOP", "rounding", TRAINING,
           "training: the optimizer's forloop form",
           only=True),
-    Words("accumulate", "training.step:ACCUMULATE", "rounding", TRAINING,
+    Words("accumulate", "training_step:ACCUMULATE", "rounding", TRAINING,
           "training: the batch in N micro-batches"),
     Words("engine", "engines.engine", "rounding", COMPILED - 1,  # a compiled region goes around it
           "openvino (CPU) or tensorrt (CUDA) for engine.part=PATH, with engine.precision=fp32, bf16 or fp16",
@@ -166,10 +165,10 @@ TABLE: tuple[Words, ...] = (
           f"a CUDA graph of a flow policy's prefix or its denoising loop, or of the whole sampling: "
           f"{', '.join(GRAPHS)}",
           untried=("CUDA graphs",)),
-    Words("memory", "process.memory", "exact", PROCESS,
+    Words("memory", "process_settings:MEMORY", "exact", PROCESS,
           "kept: freed memory stays with the process, not fetched from the kernel again in every call (CPU, glibc)",
           only="kept"),
-    Words("threads", "process.threads", "rounding", PROCESS,
+    Words("threads", "process_settings:THREADS", "rounding", PROCESS,
           "the number of threads of torch on the CPU (engines have their own); one fewer than the cores leaves one to "
           "the cameras and the control loop"),
 )

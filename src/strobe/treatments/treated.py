@@ -1,6 +1,6 @@
 """A policy with treatments on it: the one place that knows. What copies, loads, moves or trains it comes by here.
 
-What treatments put on a policy belongs to its own modules and to the weights that they had: closures that a copy would
+What treatments put on a policy belongs to its own modules and their weights: closures that a copy would
 share, engines built of the weights, copies of them in 16 bits. So a copy is made of, weights are loaded into, and a
 device is changed for the untouched policy: the treatments come off for it and go on again, when they make what they
 need of the weights as they are then. What cannot be done so is refused in a line.

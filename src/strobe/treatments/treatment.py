@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
 from strobe.policies.policy_subject import PolicySubject
@@ -30,7 +30,7 @@ from strobe.treatments.table import (
     TRAINING,
     WORDS,
 )
-from strobe.treatments.written import Spec
+from strobe.treatments.words import Spec
 
 # What another package needs to bring a treatment is in this module.
 __all__ = [
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def policy_of(subject: Subject) -> PolicySubject:
-    """``subject`` if it is a policy; raises UserError if not."""
+    """Return ``subject`` if it is a policy; raises UserError if not."""
     if not isinstance(subject, PolicySubject):
         raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
     return subject
@@ -71,7 +71,7 @@ class Treatment(ABC):
         dtypes: torch's names of the dtypes that it computes in, and 'tf32' for that mode of float32; none where it
             keeps to the subject's own.
         arithmetic: fraction of the arithmetic units in use now that it keeps in use (threads=4 of 8: 0.5).
-        copies_weights: whether it holds a copy of the weights in ``dtypes`` beside the subject's own.
+        copies_weights: whether it holds a copy of the weights in ``dtypes`` besides the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         changes_execution: whether another number of a chunk's actions is executed, so that chunks may differ in length.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
@@ -111,7 +111,7 @@ class Treatment(ABC):
         return ()
 
     def stays(self) -> int:
-        """Bytes of freed memory that it keeps with the process, as found at its last end."""
+        """Return the bytes of freed memory that it keeps with the process, as found at its last end."""
         return 0
 
     @abstractmethod
@@ -261,7 +261,7 @@ class Variant:
         return {pool for treatment in self.treatments for pool in treatment.pools(device)}
 
     def stays(self) -> int:
-        """Bytes of freed memory that its treatments keep with the process: of one process, so the most of one."""
+        """Return the bytes of freed memory that its treatments keep with the process: the most of any of them."""
         return max((treatment.stays() for treatment in self.treatments), default=0)
 
     @property
@@ -282,7 +282,9 @@ class Variant:
 
     def unbuilt(self) -> Variant:
         """Return the variant whose operators can be seen: nothing is compiled, built or captured."""
-        return Variant(self.name, tuple(_Unbuilt(one) if one.builds else one for one in self.treatments))
+        return Variant(
+            self.name, tuple(_Unbuilt(treatment) if treatment.builds else treatment for treatment in self.treatments)
+        )
 
     @property
     def changes_input(self) -> bool:
@@ -305,10 +307,10 @@ class Variant:
         return next((t.micro_batches for t in reversed(self.treatments) if t.micro_batches > 1), 1)
 
     def require(self, phase: Phase, flag: str = "--phase") -> None:
-        """Raises UserError if a treatment is not for ``phase``, where it would measure nothing.
+        """Raise UserError if a treatment is not for ``phase``, where it would measure nothing.
 
         Args:
-            flag: the flag that asked for ``phase``, for the message.
+            flag: the flag that chose ``phase``, for the message.
         """
         for treatment in self.treatments:
             if phase not in treatment.phases:
@@ -316,12 +318,12 @@ class Variant:
 
 
 def _misplaced(treatment: Treatment, phase: Phase, flag: str) -> str:
-    fits = [one for one in PHASES if one in treatment.phases]
+    fits = [phase_name for phase_name in PHASES if phase_name in treatment.phases]
     of = "training" if set(fits) == FOR_TRAINING else " and ".join(fits)
     if phase == "inference":
         way_out = f"add --phase='{fits[-1]}'"
     else:
-        training = [one for one in fits if one in FOR_TRAINING]
+        training = [phase_name for phase_name in fits if phase_name in FOR_TRAINING]
         way_out = f"compare '{training[0]}'" if training else f"leave out {flag}"
     because = f" ({treatment.because})" if treatment.because else ""
     return f"{treatment.key or type(treatment).__name__} is of {of}{because}: {way_out}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, in_a_line
-from strobe.policies.folders import WEIGHTS, check_checkpoint
+from strobe.policies.options import WEIGHTS, check_checkpoint
 
 CONFIG = "config.json"
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from strobe.datasets import recording
-from strobe.datasets.fault import Broken
+from strobe.datasets.fault import DatasetError
 from strobe.errors import UserError
-from strobe.policies.folders import check_dataset
+from strobe.policies.options import check_dataset
 from strobe.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.wiring.checkpoint import numbers
 
@@ -33,8 +33,8 @@ def read_dataset(root: Path) -> Recorded:
     check_dataset(root)
     try:
         read = recording.read(root)
-    except Broken as broken:
-        raise UserError(f"the dataset at {root}: {broken.fault.what}; {broken.fault.repair}") from None
+    except DatasetError as error:
+        raise UserError(f"the dataset at {root}: {error.fault.what}; {error.fault.repair}") from None
     statistics = _statistics(root / recording.STATS)
     features = {
         name: _feature(name, described, statistics.get(name, {}))
@@ -91,7 +91,7 @@ def _tasks(root: Path) -> list[str]:
         return []
     try:
         table = recording.rows(root, "", root / recording.TASKS)
-    except Broken:
+    except DatasetError:
         return []
     column = next((name for name in ("task", "__index_level_0__") if name in table.column_names), None)
     return [str(task) for task in table[column].to_pylist()] if column is not None else []

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.lerobot.schema import classes, registries
-from strobe.lerobot.schema.source import Unreadable
+from strobe.lerobot.schema import registries
+from strobe.lerobot.schema.source import UnreadableSourceError, fields
 from strobe.results.wiring import (
     Camera,
     Feature,
@@ -245,7 +245,7 @@ def _unknown_fields(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         types = registries.choices(registries.POLICY)
         if kind not in types:
             return [], [f"no policy of the type '{kind}' is installed, so its fields were not looked at"]
-        known = classes.fields(types[kind])
-    except Unreadable as error:
+        known = fields(types[kind])
+    except UnreadableSourceError as error:
         return [], [f"the fields of '{kind}' cannot be read: {error}"]
     return sorted(name for name in config if name not in known and name not in _ADDED), []

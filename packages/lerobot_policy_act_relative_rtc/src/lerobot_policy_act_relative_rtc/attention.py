@@ -123,7 +123,7 @@ class DecoderLayer(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, position: Tensor, keys: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, N, T, C), position (T, C), keys and memory (B, S, C), mask (N·T, S) → (B, N, T, C)."""
+        """Takes x (B, N, T, C), position (T, C), keys and memory (B, S, C), mask (N·T, S) → (B, N, T, C)."""
         batch, count = x.shape[:2]
         flat = x.flatten(0, 1)  # each block's queries see only each other
         placed = flat + position

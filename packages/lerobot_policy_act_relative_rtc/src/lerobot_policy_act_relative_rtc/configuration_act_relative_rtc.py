@@ -14,8 +14,10 @@ PREFIX_ATTENTION = ("two_way", "one_way")
 @PreTrainedConfig.register_subclass("act_relative_rtc")
 @dataclass
 class ACTRelativeRTCConfig(PreTrainedConfig):
-    """ACT (Zhao et al. 2023) with actions relative to the current state (UMI, Chi et al. 2024) and training-time
-    real-time chunking (Black et al. 2025), over one delay per sample or over all of them at once (as VLASH does).
+    """ACT with actions relative to the current state, and with training-time real-time chunking.
+
+    The three are of Zhao et al. 2023 (ACT), Chi et al. 2024 (UMI) and Black et al. 2025. The chunking is trained over
+    one delay per sample, or over all of them at once, as VLASH does.
 
     Fields not described here mean what they mean in LeRobot's ``ACTConfig``. All counts are in control ticks.
 
@@ -78,6 +80,11 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
         super().__post_init__()
         if self.n_action_steps is None:
             self.n_action_steps = self.chunk_size
+        self._check_sizes()
+        self._check_training()
+        self._check_delays()
+
+    def _check_sizes(self) -> None:
         for name in (
             "chunk_size", "n_action_steps", "obs_state_delta_frames", "dim_model", "n_heads", "dim_feedforward",
             "n_encoder_layers", "n_decoder_layers", "latent_dim", "n_vae_encoder_layers",
@@ -86,17 +93,26 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.n_obs_steps != 1:
             raise ValueError(f"n_obs_steps must be 1, got {self.n_obs_steps}; the past enters as the state's change")
-        if self.n_action_steps > self.chunk_size:
+        if (self.n_action_steps or 0) > self.chunk_size:
             raise ValueError(f"n_action_steps={self.n_action_steps} is more than chunk_size={self.chunk_size}")
         if self.dim_model % 4 or self.dim_model % self.n_heads:
             raise ValueError(f"dim_model={self.dim_model} must be divisible by 4 and by n_heads={self.n_heads}")
         if not self.vision_backbone.startswith("resnet"):
             raise ValueError(f"vision_backbone must be one of torchvision's resnets, got '{self.vision_backbone}'")
+
+    def _check_training(self) -> None:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
         for name in ("kl_weight", "optimizer_lr", "optimizer_lr_backbone", "optimizer_weight_decay"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ValueError(f"{name} must be a number not below 0, got {getattr(self, name)}")
+        for kind in ("STATE", "ACTION"):
+            if self.normalization_mapping.get(kind, NormalizationMode.IDENTITY) is not NormalizationMode.IDENTITY:
+                raise ValueError(
+                    f"normalization_mapping[{kind}] must be IDENTITY: the policy normalises relative values"
+                )
+
+    def _check_delays(self) -> None:
         for name, allowed in (("delay_training", DELAY_TRAINING), ("prefix_attention", PREFIX_ATTENTION)):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got '{getattr(self, name)}'")
@@ -109,11 +125,6 @@ class ACTRelativeRTCConfig(PreTrainedConfig):
                 "delay_training=packed shares the observation's tokens between delays, so they must not see a prefix: "
                 "set prefix_attention=one_way"
             )
-        for kind in ("STATE", "ACTION"):
-            if self.normalization_mapping.get(kind, NormalizationMode.IDENTITY) is not NormalizationMode.IDENTITY:
-                raise ValueError(
-                    f"normalization_mapping[{kind}] must be IDENTITY: the policy normalises relative values"
-                )
 
     def get_optimizer_preset(self) -> AdamWConfig:
         return AdamWConfig(lr=self.optimizer_lr, weight_decay=self.optimizer_weight_decay)

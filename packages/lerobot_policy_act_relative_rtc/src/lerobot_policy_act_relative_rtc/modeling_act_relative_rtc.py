@@ -24,8 +24,10 @@ _STATISTICS = ("action_mean", "action_std", "delta_mean", "delta_std")
 
 
 class ACTRelativeRTCPolicy(PreTrainedPolicy):
-    """ACT (Zhao et al. 2023) on relative actions (UMI, Chi et al. 2024), with training-time real-time chunking (Black
-    et al. 2025) over one random delay per sample or over all delays at once (the idea of VLASH).
+    """ACT on relative actions, with training-time real-time chunking.
+
+    The three are of Zhao et al. 2023 (ACT), Chi et al. 2024 (UMI) and Black et al. 2025. The chunking is trained over
+    one random delay per sample, or over all delays at once (the idea of VLASH).
 
     A chunk's actions are relative to the state at its start, where the state has the dimension, and the proprioceptive
     input is how far the state moved in the last ``obs_state_delta_frames`` ticks. Both are normalised with statistics

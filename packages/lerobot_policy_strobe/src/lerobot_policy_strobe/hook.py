@@ -52,11 +52,11 @@ def _look_at(base: Any) -> None:
         classes += kind.__subclasses__()
     plain = vars(base)["__init_subclass__"].__func__
 
-    def __init_subclass__(cls: Any, **options: Any) -> None:
+    def init_subclass(cls: Any, **options: Any) -> None:
         plain(cls, **options)
         _wrap(cls)
 
-    base.__init_subclass__ = classmethod(__init_subclass__)
+    base.__init_subclass__ = classmethod(init_subclass)
 
 
 def _wrap(kind: Any) -> None:

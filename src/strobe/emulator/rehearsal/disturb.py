@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from strobe.emulator.arm import ArmEnded, EmulatedArm
+from strobe.emulator.arm import ArmEndedError, EmulatedArm
 from strobe.emulator.rehearsal.faults import BusFault, Busy, SlowInference
-from strobe.lerobot.action_queue import actions_left
+from strobe.lerobot.versions import actions_left
 from strobe.loops import rollout
 from strobe.loops.registry import ROLLOUT
 from strobe.timeline.clock import host_ns
@@ -134,17 +134,17 @@ def slow_down(
     def call(*args: Any, **kwargs: Any) -> Any:
         predicts = not each_tick or actions_left(unwrap()) <= 0
         start = host_ns()
-        found = inner(*args, **kwargs)
+        result = inner(*args, **kwargs)
         if predicts:
             number, calls[0] = calls[0], calls[0] + 1
-            for one in slow:
-                if one.call is not None and one.call != number:
+            for fault in slow:
+                if fault.call is not None and fault.call != number:
                     continue
-                if one.like is not None:
-                    time.sleep(max(0.0, drawn(one.like, number) / 1e3 - (host_ns() - start) / 1e9))
+                if fault.like is not None:
+                    time.sleep(max(0.0, drawn(fault.like, number) / 1e3 - (host_ns() - start) / 1e9))
                 else:
-                    time.sleep((one.ms + chance.random() * one.spread_ms) / 1e3)
-        return found
+                    time.sleep((fault.ms + chance.random() * fault.spread_ms) / 1e3)
+        return result
 
     setattr(policy, name, call)
 
@@ -185,7 +185,7 @@ def planting(arms: Mapping[str, EmulatedArm], faults: Sequence[BusFault]) -> Ite
 
     def later(seconds: float, arm: str, fault: Any) -> None:
         if not closed.wait(seconds):
-            with contextlib.suppress(ArmEnded):
+            with contextlib.suppress(ArmEndedError):
                 arms[arm].plant(fault)
 
     timed = [(each.when, each.arm, each.fault) for each in faults if isinstance(each.when, int | float)]
@@ -200,5 +200,5 @@ def planting(arms: Mapping[str, EmulatedArm], faults: Sequence[BusFault]) -> Ite
             thread.join()
         for each in faults:
             if each.when == "end":
-                with contextlib.suppress(ArmEnded):
+                with contextlib.suppress(ArmEndedError):
                     arms[each.arm].plant(each.fault)

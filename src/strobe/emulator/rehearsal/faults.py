@@ -192,7 +192,7 @@ def listed() -> str:
     shared = {field.name for field in dataclasses.fields(bus.Fault)}
     lines = []
     for name, kind in [*bus.FAULTS.items(), *KINDS.items()]:
-        keys = [one.name for one in dataclasses.fields(kind) if name in KINDS or one.name not in shared]
+        keys = [item.name for item in dataclasses.fields(kind) if name in KINDS or item.name not in shared]
         about = " ".join((kind.__doc__ or "").split("\n\n")[0].split()).replace("``", "")
         lines.append(f"  {name:<14} {about}{f' ({", ".join(keys)})' if keys else ''}")
     return "\n".join(lines)

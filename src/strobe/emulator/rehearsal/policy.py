@@ -15,13 +15,13 @@ from lerobot.robots import RobotConfig
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 from lerobot.utils.import_utils import register_third_party_plugins
 
-from strobe.emulator.rehearsal.arms import arms_of, cameras_of, with_ports
+from strobe.emulator.arms import arms_of, cameras_of, with_ports
 from strobe.errors import UserError
 from strobe.lerobot.flags import joined, parsed, patched_arguments
 from strobe.lerobot.quiet import quiet
 from strobe.loops import rollout
-from strobe.loops.robot_header import MADE
-from strobe.loops.rollout_config import COMMAND
+from strobe.loops.header import MADE
+from strobe.loops.rollout import COMMAND
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.standins import stand_ins
 

@@ -17,8 +17,8 @@ import numpy as np
 from strobe.datasets import finder
 from strobe.emulator import calibration as cal
 from strobe.emulator.arm import EmulatedArm
+from strobe.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.emulator.rehearsal import faults as f
-from strobe.emulator.rehearsal.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.errors import UserError, install, nearest
 from strobe.lerobot.flags import joined
 from strobe.loops.registry import ROLLOUT, loop_of
@@ -204,7 +204,7 @@ def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
             raise UserError(f"--frames: {path} is no LeRobotDataset (it has no meta/info.json), and no video")
         with finder.reading(path):
             features = json.loads(info.read_text()).get("features", {})
-        videos = [key for key, one in features.items() if one.get("dtype") == "video"]
+        videos = [key for key, feature in features.items() if feature.get("dtype") == "video"]
         named = [key for key in videos if key.rpartition(".")[2] == camera]
         if not named and len(videos) != 1:
             there = ", ".join(videos) or "none: its images are no videos"

@@ -38,7 +38,9 @@ class Wired(Protocol):
     """An answer about a policy whose wiring may have been read."""
 
     @property
-    def wiring(self) -> Wiring | None: ...
+    def wiring(self) -> Wiring | None:
+        """What was read of it; None where it was not."""
+        ...
 
 
 def rules_of(

@@ -141,11 +141,11 @@ def lags(wiring: Wiring) -> Iterator[Finding]:
     lag = wiring.lag
     if lag is None or not lag.run_fps:
         return
-    apart = sorted(lag.joints, key=lambda joint: -_apart(joint))
-    if not apart or _apart(apart[0]) <= MOST_LAG_APART:
+    apart = sorted(lag.joints, key=lambda joint: -_ticks_apart(joint))
+    if not apart or _ticks_apart(apart[0]) <= MOST_LAG_APART:
         return
     joint = apart[0]
-    far = [each.joint for each in apart if _apart(each) > MOST_LAG_APART]
+    far = [each.joint for each in apart if _ticks_apart(each) > MOST_LAG_APART]
     assert joint.recorded is not None
     assert joint.run is not None
     yield Finding(
@@ -160,7 +160,7 @@ def lags(wiring: Wiring) -> Iterator[Finding]:
     )
 
 
-def _apart(joint: JointLag) -> float:
+def _ticks_apart(joint: JointLag) -> float:
     return abs(joint.run - joint.recorded) if joint.run is not None and joint.recorded is not None else 0.0
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import enum
 import importlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, Optional, Union
@@ -20,12 +21,22 @@ from draccus.cfgparsing import parse_string
 from draccus.parsers.decoding import get_decoding_fn
 
 from strobe.lerobot.schema import registries
-from strobe.lerobot.schema.classes import Class, Field, class_of, fields, find, is_choice, is_enum
-from strobe.lerobot.schema.source import Module, Unreadable, resolve
+from strobe.lerobot.schema.source import (
+    Class,
+    Field,
+    Module,
+    UnreadableSourceError,
+    class_of,
+    fields,
+    find,
+    is_choice,
+    is_enum,
+    last_name,
+    resolve,
+)
 
 _PLAIN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": NoneType}
 _REQUEST = "_strobe_request"  # attribute of a shape's object: what it was built from
-_SHAPES: dict[tuple[str, str], type] = {}
 
 
 class Unread:
@@ -38,20 +49,16 @@ class Unread:
 UNREAD = Unread()
 
 
+@cache
 def shape(of: Class) -> type:
-    """Return the shape of a config. Raises Unreadable."""
-    if of.key not in _SHAPES:
-        parts = [
-            (item.name, _type(item.module, item.annotation), _default(item))
-            for item in fields(of).values()
-            if item.init
-        ]
-        _SHAPES[of.key] = dataclasses.make_dataclass(of.name, parts, kw_only=True, module=of.module.name)
-    return _SHAPES[of.key]
+    """Return the shape of a config. Raises UnreadableSourceError."""
+    items = [item for item in fields(of).values() if item.init]
+    parts = [(item.name, _type(item.module, item.annotation), _default(item)) for item in items]
+    return dataclasses.make_dataclass(of.name, parts, kw_only=True, module=of.module.name)
 
 
 def options(of: Class) -> list[str]:
-    """Return the names that a config's flags may have, those of inner configs with their dots. Raises Unreadable.
+    """Return the names of a config's flags, those of inner configs with their dots. Raises UnreadableSourceError.
 
     A name that ends in ``.*`` stands for all names that begin so, where a `type` decides which there are.
     """
@@ -72,7 +79,7 @@ def chosen(where: str, kind: str | None) -> Class:
     """Return the config at ``where``, ``'module:Class'``; in a registry, the config of the type ``kind``.
 
     Raises:
-        Unreadable: the source does not show it.
+        UnreadableSourceError: the source does not show it.
         KeyError: there is no such type.
     """
     return registries.choices(where)[kind or ""] if where in registries.FOLDERS else find(where)
@@ -85,7 +92,7 @@ def build(where: str, given: Mapping[str, Any], path: Sequence[str] = ()) -> Any
         path: prefix of the fields' names in messages, such as ``('dataset',)``.
 
     Raises:
-        Unreadable: the source does not show enough of it.
+        UnreadableSourceError: the source does not show enough of it.
         KeyError: there is no such type.
         Exception: draccus's own, for a missing value or one of the wrong kind.
     """
@@ -146,7 +153,7 @@ def _configs_in(within: Module, annotation: ast.expr) -> list[Class]:
     """Return the configs that an annotation names, alone or in a union."""
     if isinstance(annotation, ast.BinOp):
         return [*_configs_in(within, annotation.left), *_configs_in(within, annotation.right)]
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value).rpartition(".")[2] == "Optional":
+    if isinstance(annotation, ast.Subscript) and last_name(annotation.value) == "Optional":
         return _configs_in(within, annotation.slice)
     cls = class_of(within, annotation)
     return [cls] if cls is not None and not is_enum(cls) else []
@@ -160,7 +167,7 @@ def _type(within: Module, annotation: ast.expr) -> Any:
         either = (_type(within, annotation.left), _type(within, annotation.right))
         return Any if Any in either else Union[either]  # noqa: UP007
     if isinstance(annotation, ast.Subscript):
-        return _subscript(within, ast.unparse(annotation.value).rpartition(".")[2], annotation.slice)
+        return _subscript(within, last_name(annotation.value), annotation.slice)
     if isinstance(annotation, ast.Name):
         if annotation.id in _PLAIN and annotation.id not in within.names:
             return _PLAIN[annotation.id]
@@ -186,30 +193,25 @@ def _subscript(within: Module, name: str, inner: ast.expr) -> Any:
     return Any
 
 
-_ENUMS: dict[tuple[str, str], Any] = {}
-
-
+@cache
 def _enumeration(of: Class) -> Any:
     """Return an enumeration of the same names and values; Any if they are not written out."""
-    if of.key not in _ENUMS:
-        members = {
-            node.targets[0].id: node.value.value
-            for node in of.node.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, ast.Constant)
-        }
-        assigned = sum(isinstance(node, ast.Assign) for node in of.node.body)
-        whole = bool(members) and len(members) == assigned
-        _ENUMS[of.key] = enum.Enum(of.name, members, module=of.module.name) if whole else Any
-    return _ENUMS[of.key]
+    assigned = [node for node in of.node.body if isinstance(node, ast.Assign)]
+    members = {
+        node.targets[0].id: node.value.value
+        for node in assigned
+        if isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
+    }
+    if not members or len(members) < len(assigned):
+        return Any
+    return enum.Enum(of.name, members, module=of.module.name)
 
 
 def _default(item: Field) -> Any:
     """Return the default as `dataclasses.make_dataclass` takes it."""
     if item.default is None:
         return dataclasses.field()
-    if isinstance(item.default, ast.Call) and ast.unparse(item.default.func).rpartition(".")[2] == "field":
+    if isinstance(item.default, ast.Call) and last_name(item.default.func) == "field":
         keywords = {keyword.arg: keyword.value for keyword in item.default.keywords}
         if "default" in keywords:
             return dataclasses.field(default_factory=_value(item.module, keywords["default"]))
@@ -237,11 +239,7 @@ def _value(within: Module, expression: ast.expr) -> Any:
 
 def _constant(within: Module, name: str) -> Any:
     try:
-        definition = resolve(within, name)
-        return (
-            ast.literal_eval(definition[1])
-            if definition is not None and isinstance(definition[1], ast.expr)
-            else UNREAD
-        )
-    except (Unreadable, ValueError):
+        _, node = resolve(within, name) or (within, None)
+        return ast.literal_eval(node) if isinstance(node, ast.expr) else UNREAD
+    except (UnreadableSourceError, ValueError):
         return UNREAD

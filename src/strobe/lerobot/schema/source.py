@@ -1,4 +1,7 @@
-"""Read Python modules as source: none of their code runs, and no package above them is imported."""
+"""Read Python modules as source: their names, and their dataclasses with the fields of these and of their bases.
+
+None of their code runs, and no package above them is imported.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 
-class Unreadable(Exception):
+class UnreadableSourceError(Exception):
     """The source does not show it in a form that is read here; only importing the module would."""
 
 
@@ -53,10 +56,10 @@ def file_of(name: str) -> Path | None:
 
 
 def module(name: str) -> Module:
-    """Read the module ``name``. Raises Unreadable if it has no source, or none that can be parsed."""
+    """Read the module ``name``. Raises UnreadableSourceError if it has no source, or none that can be parsed."""
     file = file_of(name)
     if file is None:
-        raise Unreadable(f"no source of {name}")
+        raise UnreadableSourceError(f"no source of {name}")
     return _read(name, file, file.stat().st_mtime_ns)
 
 
@@ -65,7 +68,7 @@ def _read(name: str, file: Path, _changed: int) -> Module:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
-        raise Unreadable(f"{file}: {error}") from None
+        raise UnreadableSourceError(f"{file}: {error}") from None
     source = Module(name, file)
     _add_names(tree.body, source)
     return source
@@ -107,7 +110,7 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
     Packages other than the module's own are searched only if they are LeRobot's.
 
     Raises:
-        Unreadable: an import that leads to nothing.
+        UnreadableSourceError: an import that leads to nothing.
     """
     seen = set()
     while (within.name, name) not in seen:
@@ -120,8 +123,149 @@ def resolve(within: Module, name: str) -> tuple[Module, ast.AST] | None:
         if not origin.startswith("lerobot") and origin.partition(".")[0] != within.name.partition(".")[0]:
             return None
         if not original:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         if file_of(f"{origin}.{original}") is not None and original not in module(origin).names:
-            raise Unreadable(f"{name} of {within.name} is a module")
+            raise UnreadableSourceError(f"{name} of {within.name} is a module")
         within, name = module(origin), original
-    raise Unreadable(f"{name} of {within.name} goes round in a circle")
+    raise UnreadableSourceError(f"{name} of {within.name} goes round in a circle")
+
+
+# Classes as their source declares them.
+
+# Packages whose classes have no fields; a base from any other has to be imported to be known.
+_WITHOUT_FIELDS = ("abc", "draccus", "enum", "typing", "huggingface_hub", "collections")
+REGISTRIES = ("ChoiceRegistry", "PluginRegistry")  # draccus's: a class below one is chosen by `type`
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class in the module that defines it."""
+
+    module: Module
+    node: ast.ClassDef
+
+    @property
+    def name(self) -> str:
+        """The class's own name."""
+        return self.node.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Module and name: two classes are the same if these are."""
+        return self.module.name, self.node.name
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field: its annotation and default as written, and the module that gives them their meaning."""
+
+    name: str
+    module: Module
+    annotation: ast.expr
+    default: ast.expr | None
+    init: bool
+
+
+def find(where: str) -> Class:
+    """Return the class at ``'package.module:Class'``. Raises UnreadableSourceError."""
+    name, _, cls = where.partition(":")
+    if (declared := class_of(module(name), ast.Name(cls))) is None:
+        raise UnreadableSourceError(f"no class {where}")
+    return declared
+
+
+def class_of(within: Module, expression: ast.expr) -> Class | None:
+    """Return the class that an expression names; None for a class of another package, or no class."""
+    owner, node = (isinstance(expression, ast.Name) and resolve(within, expression.id)) or (within, None)
+    return Class(owner, node) if isinstance(node, ast.ClassDef) else None
+
+
+@cache  # a file that changes gives other modules and so other classes
+def fields(of: Class) -> dict[str, Field]:
+    """Return the fields of a dataclass by name, in the order of `dataclasses.fields`. Raises UnreadableSourceError."""
+    known: dict[str, Field] = {}
+    for base in reversed(bases(of)):
+        known |= fields(base)
+    if any(last_name(getattr(node, "func", node)) == "dataclass" for node in of.node.decorator_list):
+        known |= {item.name: item for item in _own(of)}
+    return known
+
+
+def bases(of: Class) -> list[Class]:
+    """Return the bases of LeRobot or a plug-in. Raises UnreadableSourceError for a base that cannot be read."""
+    classes = []
+    for base in of.node.bases:
+        if isinstance(base, ast.Subscript):  # Generic[T]
+            base = base.value
+        cls = class_of(of.module, base)
+        if cls is not None:
+            classes.append(cls)
+        elif not _without_fields(of.module, base):
+            raise UnreadableSourceError(f"the base {ast.unparse(base)} of {of.name}")
+    return classes
+
+
+def lineage(of: Class) -> Iterator[Class]:
+    """Yield the class and all its bases."""
+    yield of
+    for base in bases(of):
+        yield from lineage(base)
+
+
+def is_choice(of: Class) -> bool:
+    """Return whether draccus chooses among its subclasses by their `type`."""
+    return not _base_names(of).isdisjoint(REGISTRIES)
+
+
+def is_enum(of: Class) -> bool:
+    """Return whether the class is an enumeration."""
+    return not _base_names(of).isdisjoint(("Enum", "StrEnum", "IntEnum"))
+
+
+def _base_names(of: Class) -> set[str]:
+    return {last_name(base) for cls in lineage(of) for base in cls.node.bases}
+
+
+def last_name(expression: ast.AST) -> str:
+    """Return what comes after the last dot of an expression such as ``dataclasses.field``."""
+    return ast.unparse(expression).rpartition(".")[2]
+
+
+def _without_fields(within: Module, base: ast.expr) -> bool:
+    head = base
+    while isinstance(head, ast.Attribute):
+        head = head.value
+    if not isinstance(head, ast.Name):
+        return False
+    if head.id in within.imports:
+        return within.imports[head.id][0].partition(".")[0] in _WITHOUT_FIELDS
+    return head.id in ("object", "str", "int", "float", "dict", "list", "tuple", "Exception", "ValueError")
+
+
+def _own(of: Class) -> Iterator[Field]:
+    for node in of.node.body:
+        if not (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)):
+            continue
+        annotation = unquoted(node.annotation)
+        name = ast.unparse(annotation).split("[")[0].rpartition(".")[2]
+        if name in ("ClassVar", "InitVar", "KW_ONLY"):
+            continue
+        default, init = node.value, True
+        if isinstance(default, ast.Call) and last_name(default.func) == "field":
+            init = not any(k.arg == "init" and ast.unparse(k.value) == "False" for k in default.keywords)
+        yield Field(node.target.id, of.module, annotation, default, init)
+
+
+@cache
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def unquoted(annotation: ast.expr) -> ast.expr:
+    """Return an annotation; one that is written as a string, as the expression in it. Raises UnreadableSourceError."""
+    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+        try:
+            return _parsed(annotation.value)
+        except SyntaxError:
+            raise UnreadableSourceError(f"the annotation {annotation.value!r}") from None
+    return annotation

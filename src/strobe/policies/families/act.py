@@ -1,10 +1,18 @@
-"""ACT: Action Chunking with Transformers (Zhao et al. 2023, LeRobot's ``policies/act``)."""
+"""ACT: Action Chunking with Transformers (Zhao et al. 2023, LeRobot's ``policies/act``), and ACT-Smooth.
+
+ACT-Smooth is the plug-in ``lerobot-policy-act-smooth``: its chunk continues actions that are still to be executed. Its
+parts are ACT's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import OBS_STATE
+from torch import Tensor
 
 from strobe.policies.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
@@ -42,17 +50,19 @@ def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
     ]
 
 
-TINY = Tiny(
-    {
-        "dim_model": 64,
-        "dim_feedforward": 128,
-        "n_encoder_layers": 2,
-        "n_vae_encoder_layers": 2,
-        "latent_dim": 8,
-    }
-)
+def continuing_chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+    """Return a chunk without an earlier one: the state stands for the next action, as the plug-in requires."""
+    state, width = batch[OBS_STATE], policy.config.action_feature.shape[0]
+    coming = state[:, None, :]
+    if state.shape[-1] != width:
+        coming = state.new_zeros(len(state), 1, width)
+    prefix, padding = policy.build_inference_action_prefix(coming, coming[:, :0])
+    return policy.predict_action_chunk(
+        batch | {"inference_action": prefix, "inference_action_is_pad": padding}, **options
+    )
 
-FAMILY = Family(
+
+_ACT = Family(
     "act",
     ("act",),
     probes,
@@ -62,6 +72,18 @@ FAMILY = Family(
     seeing={"backbone": "model.backbone", "image projection": "model.encoder_img_feat_input_proj"},
     whole=("model", "forward"),
     unread_weights=True,
-    tiny=TINY,
+    tiny=Tiny(
+        {
+            "dim_model": 64,
+            "dim_feedforward": 128,
+            "n_encoder_layers": 2,
+            "n_vae_encoder_layers": 2,
+            "latent_dim": 8,
+        }
+    ),
     any_image_size=True,
 )
+_SMOOTH = replace(
+    _ACT, name="act_smooth", types=("act_smooth",), chunk=continuing_chunk, whole=None, unread_weights=False
+)
+FAMILY = (_ACT, _SMOOTH)

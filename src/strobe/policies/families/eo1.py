@@ -6,19 +6,18 @@ tokens, and crops the cache back.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import yaml
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
-from strobe.policies.families.family import Family, HubNeed, Tiny, blocks
+from strobe.policies.families.common import loading, transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.timeline.probe import Probe
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"
@@ -32,9 +31,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         Probe.method("model", "embed_prefix", "prefix embedding"),
         *qwen.seeing(VISION),
-        blocks(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.layers", "layer"),
         Probe.method("model", "embed_suffix", "suffix embedding"),
         Probe.module("model.action_out_proj", "action head"),
     ]
@@ -62,21 +59,16 @@ def training(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [Probe.module(LANGUAGE, "joint transformer")]
 
 
-@contextlib.contextmanager
-def backbone(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, the backbone is made from ``config`` alone, and no weights are fetched for it."""
-    from lerobot.policies.eo1 import modeling_eo1
-
-    real = modeling_eo1.Qwen2_5_VLForConditionalGeneration
+def backbone(config: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which the backbone is made from ``config`` alone."""
+    from transformers import Qwen2_5_VLForConditionalGeneration as Qwen
 
     def made(_: str, *, dtype: Any = "auto", attn_implementation: str | None = None) -> Any:
         values = config.vlm_backbone_config
         given = {} if attn_implementation is None else {"attn_implementation": attn_implementation}
-        return real._from_config(values, dtype=values.dtype if dtype == "auto" else dtype, **given)
+        return Qwen._from_config(values, dtype=values.dtype if dtype == "auto" else dtype, **given)
 
-    there = SimpleNamespace(from_pretrained=made, _from_config=real._from_config)
-    with mock.patch.object(modeling_eo1, "Qwen2_5_VLForConditionalGeneration", there):
-        yield
+    return loading({f"{MODELING}:Qwen2_5_VLForConditionalGeneration": made})
 
 
 # As YAML, which LeRobot reads flags as: JSON's 1e-06 would be a text to it.

@@ -6,17 +6,16 @@ words in 8 blocks of cross-attention, t from 0 to 1.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.policies.families import flow_parts, qwen, rtc_parts
-from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views, blocks
+from strobe.policies.families import flow_parts, qwen
+from strobe.policies.families.common import loading, sizes, transformer
+from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Views
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary
 from strobe.timeline.probe import Probe
 
@@ -46,41 +45,23 @@ VOCABULARY = Vocabulary(
 )
 
 # InternVL3-1B (Zhu et al. 2025, arXiv:2504.10479), as its config on the Hub has it.
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, Any] = sizes(width=896, mlp=4864, layers=24, heads=14, kv_heads=2) | {
     "model_type": "qwen2",
     "vocab_size": 151674,
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 32768,
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
 }
-_VISION: dict[str, Any] = {
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
+_VISION: dict[str, Any] = sizes(width=1024, mlp=4096, layers=24, heads=16) | {
     "attention_bias": True,
     "image_size": 448,
     "patch_size": 14,
 }
 _SIDE, _WIDTH = 56, 64  # of a tiny policy's images in pixels, which make 4 tokens, and of its tokens
-_TINY_TEXT = {
+_TINY_TEXT = sizes(width=_WIDTH, mlp=128, layers=3, heads=4, kv_heads=2) | {
     "vocab_size": TINY_VOCABULARY,
-    "hidden_size": _WIDTH,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
 }
-_TINY_VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+_TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
     "image_size": _SIDE,
 }
 
@@ -89,14 +70,10 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     """The vision tower sees three views, whether there are that many cameras or not."""
     return [
         Probe.module(VISION, flow_parts.VISION),
-        blocks(f"{VISION}.encoder.layer", "block"),
-        Probe.module(f"{VISION}.encoder.layer.*.attention", "attention", level=3),
-        Probe.module(f"{VISION}.encoder.layer.*.mlp", "MLP", level=3),
+        *transformer(f"{VISION}.encoder.layer", "block", attention="attention"),
         Probe.module(PROJECTOR, "projector"),
         Probe.module(LANGUAGE, "language model"),
-        blocks(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.layers", "layer"),
         Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
         Probe.method(HEAD, "_project_actions", "action encoder"),
         Probe.module(f"{BLOCKS}.*", "cross-attention blocks"),
@@ -112,7 +89,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """A denoising step is a stretch of the loop in ``get_action``: from the action encoder to the head."""
     return [
         Probe(flow_parts.STEP, HEAD, "_project_actions", until=(f"{HEAD}.mlp_head", "forward")),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
     ]
 
 
@@ -142,17 +119,14 @@ def _tokenizer(tiny: bool) -> Any:
     return qwen.tokenizer_with_ids(VOCABULARY, _ids(tiny), tiny)
 
 
-@contextlib.contextmanager
-def backbone(_: Any, tiny: bool) -> Iterator[None]:
-    """While open, the backbone is made with random weights, and none are fetched for it."""
-    from lerobot.policies.evo1 import internvl3_embedder
+def backbone(_: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which the backbone is made with random weights."""
     from transformers import AutoModel
 
     def made(_: str, *, torch_dtype: Any, attn_implementation: str, **__: Any) -> Any:
         return AutoModel.from_config(backbone_config(tiny), dtype=torch_dtype, attn_implementation=attn_implementation)
 
-    with mock.patch.object(internvl3_embedder, "AutoModel", SimpleNamespace(from_pretrained=made)):
-        yield
+    return loading({f"{_EMBEDDER_MODULE}:AutoModel": made})
 
 
 _EMBEDDER_MODULE = "lerobot.policies.evo1.internvl3_embedder"

@@ -257,7 +257,7 @@ class Family:
         context: policy → the modules of its denoising steps that are given the context alone, which is the same in all
             steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
             a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
-        unread_half: policy → (owner, method, around it) for the passes that compute, beside what is read, a half for a
+        unread_half: policy → (owner, method, around it) for the passes that compute, besides what is read, a half for a
             guidance that is off: ``around`` leaves that half out. None where the half is read, or not there.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.

@@ -5,22 +5,21 @@ At inference the video half runs once over one frame and fills a cache that the 
 
 from __future__ import annotations
 
-import contextlib
-import importlib
 import logging
-from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import wan
+from strobe.policies.families.common import loading
 from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
 from strobe.policies.families.flow_parts import PREFIX, STEP
 from strobe.timeline.probe import Probe
 
 MOT = "model.mot"
+COMPONENTS = "lerobot.policies.fastwam.wan.components"
 
 
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
@@ -65,9 +64,8 @@ _TINY = {
 }
 
 
-@contextlib.contextmanager
-def frozen(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, the VAE and the text encoder are made with random weights, none of them from the Hub.
+def frozen(config: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which the VAE and the text encoder are made with random weights.
 
     In bfloat16 the policy does not run on a CPU: LeRobot 0.6.1 opens an autocast of CUDA around its time embedding.
     """
@@ -77,16 +75,16 @@ def frozen(config: Any, tiny: bool) -> Iterator[None]:
     if tiny:
         config.video_dit_config = config.video_dit_config | _TINY
         config.action_dit_config = config.action_dit_config | _TINY | {"hidden_dim": 16, "ffn_dim": 32}
-    components = importlib.import_module("lerobot.policies.fastwam.wan.components")
 
     def making(make: Any) -> Any:
-        return SimpleNamespace(from_pretrained=lambda *_, torch_dtype, **__: make(tiny, torch_dtype))
+        return lambda *_, torch_dtype, **__: make(tiny, torch_dtype)
 
-    with (
-        mock.patch.object(components, "AutoencoderKLWan", making(wan.vae)),
-        mock.patch.object(components, "UMT5EncoderModel", making(wan.text_encoder)),
-    ):
-        yield
+    return loading(
+        {
+            f"{COMPONENTS}:AutoencoderKLWan": making(wan.vae),
+            f"{COMPONENTS}:UMT5EncoderModel": making(wan.text_encoder),
+        }
+    )
 
 
 def frozen_modules(policy: Any) -> list[Any]:
@@ -117,7 +115,7 @@ FAMILY = Family(
     context=context,
     words=Words(("model", "encode_prompt"), lambda policy: policy.model.text_encoder),
     tiny=Tiny({"image_size": (64, 128)}),
-    hub=(HubNeed(wan.UMT5, "tokenizer", "lerobot.policies.fastwam.wan.components", "AutoTokenizer", wan.words),),
+    hub=(HubNeed(wan.UMT5, "tokenizer", COMPONENTS, "AutoTokenizer", wan.words),),
     flags=("--base_model_id=null",),  # else its config points at a checkpoint on the Hub
     building=frozen,
     arm=Arm(image=(224, 224), tiny_image=(64, 64), state=8, action=7, instead=True),

@@ -49,3 +49,23 @@ def sampling(joint: str) -> list[Probe]:
 def joint_pass(joint: str) -> list[Probe]:
     """Training: prefix and suffix through both transformers at once."""
     return [Probe.method(joint, "forward", "joint transformer", when=_both)]
+
+
+# Real-Time Chunking (Black et al. 2025, LeRobot's ``policies/rtc``): the guidance around each denoising step.
+#
+#     RTC step = denoise step (the policy's own) + prefix weights + autograd correction + other
+#
+# The probes are on the class and on ``torch.autograd.grad`` as RTC calls it, so they fit every flow policy. Without
+# RTC, or without a previous chunk, none of them fires.
+
+_RTC_MODULE = "lerobot.policies.rtc.modeling_rtc"
+
+RTC_STEP = "RTC step"
+_RTC_WEIGHTS = "prefix weights"
+_RTC_AUTOGRAD = "autograd correction"
+
+RTC = (
+    Probe.function(f"{_RTC_MODULE}:RTCProcessor.denoise_step", RTC_STEP, optional=True),
+    Probe.function(f"{_RTC_MODULE}:RTCProcessor.get_prefix_weights", _RTC_WEIGHTS, optional=True),
+    Probe.function(f"{_RTC_MODULE}:torch.autograd.grad", _RTC_AUTOGRAD, optional=True),
+)

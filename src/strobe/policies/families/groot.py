@@ -17,6 +17,7 @@ import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import qwen3
+from strobe.policies.families.common import transformer
 from strobe.policies.families.family import Family, HubNeed, Tiny, blocks
 from strobe.policies.families.flow_parts import STEP, VISION
 from strobe.timeline.probe import Probe
@@ -35,9 +36,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{HEAD}.state_encoder", "state encoder"),
         Probe.module(f"{HEAD}.action_encoder", "action encoder"),
         Probe.module(f"{HEAD}.model", STEP),
-        blocks(f"{HEAD}.model.transformer_blocks", "block"),
-        Probe.module(f"{HEAD}.model.transformer_blocks.*.attn1", "attention", level=3),
-        Probe.module(f"{HEAD}.model.transformer_blocks.*.ff", "MLP", level=3),
+        *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
         Probe.module(f"{HEAD}.action_decoder", "action decoder"),
     ]
 

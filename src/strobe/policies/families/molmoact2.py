@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.policies.families import flow_parts, qwen, rtc_parts
+from strobe.policies.families import flow_parts, qwen
+from strobe.policies.families.common import loading, sizes, transformer
 from strobe.policies.families.family import Family, Tiny, blocks
 from strobe.timeline.probe import Probe
 
@@ -47,13 +47,7 @@ _TOKENS = (
 )
 
 # The classes' own defaults are not the released model's.
-_TEXT: dict[str, Any] = {
-    "hidden_size": 2560,
-    "intermediate_size": 9728,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
+_TEXT: dict[str, Any] = sizes(width=2560, mlp=9728, layers=36, heads=32, kv_heads=8, head_dim=128) | {
     "vocab_size": 151936,
     "additional_vocab_size": 128,
     "qkv_bias": False,
@@ -64,22 +58,10 @@ _VIT: dict[str, Any] = {"num_hidden_layers": 27, "image_num_pos": 729, "image_de
 _ADAPTER: dict[str, Any] = {"intermediate_size": 9728, "text_hidden_size": 2560}
 _EXPERT: dict[str, Any] = {"num_layers": 36}
 _SIDE = 56  # of a tiny policy's images, which make 4 tokens
-_TINY_TEXT = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_TEXT = sizes(width=64, mlp=128, layers=3, heads=4, kv_heads=2, head_dim=16) | {
     "vocab_size": 1024,
 }
-_TINY_VIT = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_VIT = sizes(width=32, mlp=64, layers=4, heads=2, kv_heads=2, head_dim=16) | {
     "image_num_pos": 16,
     "image_default_input_size": (_SIDE, _SIDE),
 }
@@ -101,9 +83,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         Probe.module(VISION, "vision backbone"),
         Probe.module(WORDS, "language embedding"),
-        blocks(vit, "block"),
-        Probe.module(f"{vit}.*.attention", "attention", level=3),
-        Probe.module(f"{vit}.*.feed_forward", "MLP", level=3),
+        *transformer(vit, "block", attention="attention", mlp="feed_forward"),
         Probe.module(f"{VISION}.image_pooling_2d", "pooling", level=2),
         Probe.module(f"{VISION}.image_projector", "projector", level=2),
     ]
@@ -113,9 +93,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """On a CUDA device LeRobot replays the whole loop as a graph, and no step of it is seen."""
     return [
         Probe.module(LANGUAGE, flow_parts.PREFIX),
-        blocks(f"{LANGUAGE}.blocks", "layer"),
-        Probe.module(f"{LANGUAGE}.blocks.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.blocks", "layer"),
         Probe.method(EXPERT, "prepare_context", "context keys and values"),
         Probe.method(EXPERT, "get_or_prepare_modulation_cache", "timesteps"),
         Probe.function(f"{_GRAPHS}.run_action_flow", "denoising", optional=True),
@@ -124,7 +102,7 @@ def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{EXPERT}.blocks.*.self_attn", "self-attention", level=3),
         Probe.module(f"{EXPERT}.blocks.*.cross_attn", "cross-attention", level=3),
         Probe.module(f"{EXPERT}.blocks.*.mlp", "MLP", level=3),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
     ]
 
 
@@ -200,23 +178,25 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
     def made(_: str, *, config: Any, dtype: Any, **__: Any) -> Any:
         return real._from_config(config, dtype=dtype)
 
-    stood_in: list[tuple[Any, str, Any]] = [
-        (modeling_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
-        (modeling_molmoact2, "HFMolmoAct2Config", _giving(lambda *_, **__: backbone_config(tiny))),
-        (modeling_molmoact2, "MolmoAct2ForConditionalGeneration", _giving(made)),
-        (modeling_molmoact2, "_strict_load_safetensors_weights", lambda *_: None),
-        (processor_molmoact2, "_resolve_checkpoint_location", lambda path, **_: path),
-        (processor_molmoact2, "_load_local_molmoact2_processor", lambda _: processor(tiny)),
-    ]
-    with contextlib.ExitStack() as stack:
-        for module, name, value in stood_in:
-            stack.enter_context(mock.patch.object(module, name, value))
+    classes = {
+        f"{modeling_molmoact2.__name__}:HFMolmoAct2Config": lambda *_, **__: backbone_config(tiny),
+        f"{modeling_molmoact2.__name__}:MolmoAct2ForConditionalGeneration": made,
+    }
+    functions = {
+        "_resolve_checkpoint_location": lambda path, **_: path,
+        "_strict_load_safetensors_weights": lambda *_: None,
+    }
+    processors = {
+        "_resolve_checkpoint_location": lambda path, **_: path,
+        "_load_local_molmoact2_processor": lambda _: processor(tiny),
+    }
+    with (
+        loading(classes),
+        mock.patch.multiple(modeling_molmoact2, **functions),
+        mock.patch.multiple(processor_molmoact2, **processors),
+    ):
         why = "local stand-ins, because the released ones come with the weights"
         yield [f"config and processor {config.checkpoint_path}: {why}"]
-
-
-def _giving(from_pretrained: Any) -> Any:
-    return SimpleNamespace(from_pretrained=from_pretrained)
 
 
 FAMILY = Family(
@@ -236,7 +216,7 @@ FAMILY = Family(
     },
     steps="num_inference_steps",
     # The released checkpoint's own number of steps; its discrete mode needs a tokenizer from the Hub.
-    # After 0.6.1 the language model is wrapped for LoRA where nothing else is said.
+    # After 0.6.1 the language model is wrapped for LoRA unless a flag forbids it.
     flags=(
         "--action_mode=continuous",
         "--inference_action_mode=continuous",

@@ -15,7 +15,8 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import silu
 
-from strobe.policies.families import queues
+from strobe.policies.families.answers import queued_chunk
+from strobe.policies.families.common import sizes
 from strobe.policies.families.family import Conditioning, Family, HubNeed, Tiny, Words, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -36,12 +37,7 @@ VOCABULARY = Vocabulary(
     ends=True,
 )
 TINY_IMAGE = 32
-_SMALL: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-}
+_SMALL: dict[str, Any] = sizes(width=32, mlp=64, layers=2, heads=2)
 
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
@@ -155,7 +151,7 @@ FAMILY = Family(
         HubNeed(CLIP, "weights", _MODELING, "CLIPVisionModel", _vision),
         HubNeed(CLIP, "weights", _MODELING, "CLIPTextModel", _text),
     ),
-    chunk=queues.chunk,
+    chunk=queued_chunk,
     image_size="image_crop_shape",
     stacked=True,
 )

@@ -13,8 +13,9 @@ from unittest import mock
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.policies.families import flow_parts, rtc_parts
-from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
+from strobe.policies.families import flow_parts
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, Flow, HubNeed, Tiny
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -37,26 +38,22 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         *flow_parts.embeddings(JOINT, "_preprocess_images"),
         Probe.module(f"{VISION}.vision_model.embeddings", "patch embedding", level=2),
-        blocks(layers, "block"),
-        Probe.module(f"{layers}.*.self_attn", "attention", level=3),
-        Probe.module(f"{layers}.*.mlp", "MLP", level=3),
+        *transformer(layers, "block"),
         Probe.module(f"{JOINT}.paligemma.model.multi_modal_projector", "projector", level=2),
     ]
 
 
 def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
-    """Both transformers' layers have a forward pass of their own only when they run apart."""
+    """Both transformers' layers have a forward pass of their own only when they run one after the other."""
     modeling = type(policy).__module__
     parts = [
         *flow_parts.sampling(JOINT),
-        *rtc_parts.PROBES,
+        *flow_parts.RTC,
         Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
     ]
     for path in (LANGUAGE, EXPERT):
         parts += [
-            blocks(f"{path}.layers", "layer"),
-            Probe.module(f"{path}.layers.*.self_attn", "attention", level=3),
-            Probe.module(f"{path}.layers.*.mlp", "MLP", level=3),
+            *transformer(f"{path}.layers", "layer"),
         ]
     return parts
 

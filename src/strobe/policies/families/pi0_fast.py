@@ -15,7 +15,8 @@ import numpy as np
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, pi
-from strobe.policies.families.family import Family, HubNeed, Tiny, blocks
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.policies.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
 from strobe.policies.vocabulary import TOKENIZERS, tokenizer
 from strobe.timeline.probe import Probe
@@ -108,14 +109,10 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         Probe.method("", "_preprocess_images", "image resize"),
         Probe.method(JOINT, "embed_image", flow_parts.VISION),
-        blocks(layers, "block"),
-        Probe.module(f"{layers}.*.self_attn", "attention", level=3),
-        Probe.module(f"{layers}.*.mlp", "MLP", level=3),
+        *transformer(layers, "block"),
         Probe.module(f"{JOINT}.paligemma.model.multi_modal_projector", "projector", level=2),
         Probe.method(JOINT, "embed_language_tokens", "language embedding"),
-        blocks(f"{LANGUAGE}.layers", "layer"),
-        Probe.module(f"{LANGUAGE}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{LANGUAGE}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{LANGUAGE}.layers", "layer"),
         Probe.module(HEAD, TOKEN_HEAD),
     ]
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.policies.families.family import blocks
+from strobe.policies.families.common import sizes, transformer
 from strobe.policies.families.flow_parts import VISION
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -36,7 +36,8 @@ VOCABULARY = Vocabulary(
     ),
 )
 
-_TEMPLATE = (
+# How Qwen's vision-language models write messages.
+TEMPLATE = (
     "{% for message in messages %}"
     "<|im_start|>{{ message['role'] }}\n"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
@@ -50,13 +51,8 @@ _TEMPLATE = (
 )
 
 # Qwen2.5-VL-3B-Instruct, as the technical report and its config on the Hub have it.
-_TEXT: dict[str, Any] = {
+_TEXT: dict[str, Any] = sizes(width=2048, mlp=11008, layers=36, heads=16, kv_heads=2) | {
     "vocab_size": 151936,
-    "hidden_size": 2048,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
     "max_position_embeddings": 128000,
     "rms_norm_eps": 1e-6,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
@@ -72,13 +68,8 @@ _VISION: dict[str, Any] = {
     "out_hidden_size": 2048,
     "fullatt_block_indexes": [7, 15, 23, 31],
 }
-_TINY_TEXT: dict[str, Any] = {
+_TINY_TEXT: dict[str, Any] = sizes(width=64, mlp=128, layers=2, heads=4, kv_heads=2) | {
     "vocab_size": TINY_VOCABULARY + _ROOM,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]},
 }
 _TINY_VISION: dict[str, Any] = {
@@ -96,9 +87,7 @@ def seeing(tower: str) -> list[Probe]:
     return [
         Probe.module(tower, VISION),
         Probe.module(f"{tower}.patch_embed", "patch embedding", level=2),
-        blocks(f"{tower}.blocks", "block"),
-        Probe.module(f"{tower}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{tower}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{tower}.blocks", "block", attention="attn"),
         Probe.module(f"{tower}.merger", "merger", level=2),
     ]
 
@@ -136,7 +125,7 @@ def processor(tiny: bool = False, *, pil: bool = False, adds: Sequence[str] = ()
     size = {"shortest_edge": 56 * 56, "longest_edge": 12845056}
     images = (Qwen2VLImageProcessorPil if pil else Qwen2VLImageProcessor)(size=size)
     videos = Qwen2VLVideoProcessor(size=dict(size))
-    return Qwen2_5_VLProcessor(images, words(tiny, adds), videos, chat_template=_TEMPLATE)
+    return Qwen2_5_VLProcessor(images, words(tiny, adds), videos, chat_template=TEMPLATE)
 
 
 def _place(token: str, tiny: bool) -> int:

@@ -10,8 +10,9 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from strobe.policies.families.family import blocks
+from strobe.policies.families.common import sizes, transformer
 from strobe.policies.families.flow_parts import VISION
+from strobe.policies.families.qwen import TEMPLATE
 from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -21,23 +22,10 @@ VOCABULARY = Vocabulary(
     (("pad_token", "<|endoftext|>"), ("eos_token", "<|im_end|>")),
     more=(("<|im_start|>", 151644), (_START, 151652), (_END, 151653), (_IMAGE, 151655), (_VIDEO, 151656)),
 )
-# A message as Qwen3-VL has it: each image between its two marks, then the text.
-_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message.role }}\n"
-    "{% if message.content is string %}{{ message.content }}{% else %}{% for item in message.content %}"
-    "{% if item.type == 'image' %}" + _START + _IMAGE + _END + "{% else %}{{ item.text }}{% endif %}"
-    "{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 _CONFIG: dict[str, Any] = {
     "tie_word_embeddings": True,
     "text_config": {
-        "hidden_size": 2048,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 8,
-        "head_dim": 128,
+        **sizes(width=2048, mlp=6144, layers=28, heads=16, kv_heads=8, head_dim=128),
         "max_position_embeddings": 262144,
         "rms_norm_eps": 1e-6,
         "rope_theta": 5000000,
@@ -58,13 +46,7 @@ _CONFIG: dict[str, Any] = {
         "temporal_patch_size": 2,
     },
 }
-_TINY_TEXT = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 16,
+_TINY_TEXT = sizes(width=64, mlp=128, layers=4, heads=4, kv_heads=2, head_dim=16) | {
     "rope_scaling": {"mrope_interleaved": True, "mrope_section": [4, 2, 2], "rope_type": "default"},
     "vocab_size": TINY_VOCABULARY + 128,  # room for the tokens that policies add
 }
@@ -85,13 +67,9 @@ def probes(qwen: str) -> list[Probe]:
     vision, language = f"{qwen}.model.visual", f"{qwen}.model.language_model"
     return [
         Probe.module(vision, VISION),
-        blocks(f"{vision}.blocks", "block"),
-        Probe.module(f"{vision}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{vision}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{vision}.blocks", "block", attention="attn"),
         Probe.module(language, "language model"),
-        blocks(f"{language}.layers", "layer"),
-        Probe.module(f"{language}.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{language}.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{language}.layers", "layer"),
         Probe.module(f"{qwen}.lm_head", "language head"),
     ]
 
@@ -116,7 +94,7 @@ words = partial(tokenizer, VOCABULARY)
 def chatting(tiny: bool = False) -> Any:
     """Return a tokenizer of its own that knows how Qwen3-VL writes messages."""
     made = deepcopy(words(tiny))  # policies add tokens to theirs
-    made.chat_template = _TEMPLATE
+    made.chat_template = TEMPLATE
     return made
 
 
@@ -144,5 +122,5 @@ def processor(tiny: bool = False) -> Any:
     from transformers import Qwen3VLProcessor
 
     return Qwen3VLProcessor(
-        image_processor=images(tiny), tokenizer=chatting(tiny), video_processor=videos(tiny), chat_template=_TEMPLATE
+        image_processor=images(tiny), tokenizer=chatting(tiny), video_processor=videos(tiny), chat_template=TEMPLATE
     )

@@ -1,4 +1,4 @@
-"""Find the family of a type: Strobe's own records, and those of installed packages."""
+"""Find the family of a type, Strobe's own record or an installed package's, and do with it what the record says."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
+from lerobot.configs import PreTrainedConfig
+
+from strobe.errors import UserError
 from strobe.policies import families
 from strobe.policies.families import answers
 from strobe.policies.families.family import Family, HubNeed
@@ -137,3 +140,38 @@ def _named(config: Any, field: Callable[[Family], str]) -> str:
 def _offered() -> dict[str, EntryPoint]:
     """Return type → the entry point that brings its record, of all installed packages."""
     return {entry.name: entry for group in reversed(GROUPS) for entry in entry_points(group=group)}
+
+
+def shrink(config: PreTrainedConfig) -> None:
+    """Change ``config`` in place to its tiny version. Chunk and observation lengths stay as they are.
+
+    Raises UserError for a policy type that has no tiny version.
+    """
+    family = _shrinking(config)
+    if family is None or family.tiny is None:
+        known = types_with(lambda family: family.tiny)
+        raise UserError(
+            f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
+            "leave it out to build the full size"
+        )
+    for name, value in family.tiny.fields.items():
+        setattr(config, name, value)
+    for name, value in family.tiny.defaults.items():
+        if getattr(config, name, None) is None:
+            setattr(config, name, value)
+
+
+def _shrinking(config: PreTrainedConfig) -> Family | None:
+    """Return the record of the config's type; for a type without one, of the type whose config it extends."""
+    family = registered(config.type)
+    if family is not None:
+        return family
+    known = {kind: name for name, kind in PreTrainedConfig.get_known_choices().items()}
+    return next(
+        (
+            family_of_base
+            for base in type(config).__mro__
+            if (family_of_base := registered(known.get(base, ""))) is not None
+        ),
+        None,
+    )

@@ -11,8 +11,9 @@ from typing import Any
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
-from strobe.policies.families import flow_parts, rtc_parts
-from strobe.policies.families.family import Family, Flow, HubNeed, Tiny, blocks
+from strobe.policies.families import flow_parts
+from strobe.policies.families.common import sizes, transformer
+from strobe.policies.families.family import Family, Flow, HubNeed, Tiny
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
 
@@ -32,9 +33,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
     return [
         *flow_parts.embeddings(JOINT, "prepare_images"),
         Probe.module(f"{VISION}.embeddings", "patch embedding", level=2),
-        blocks(f"{VISION}.encoder.layers", "block"),
-        Probe.module(f"{VISION}.encoder.layers.*.self_attn", "attention", level=3),
-        Probe.module(f"{VISION}.encoder.layers.*.mlp", "MLP", level=3),
+        *transformer(f"{VISION}.encoder.layers", "block"),
         Probe.module(f"{JOINT}.vlm.model.connector", "connector", level=2),
         Probe.method(JOINT, "forward_attn_layer", "self-attention layers", level=2),
         Probe.method(JOINT, "forward_cross_attn_layer", "cross-attention layers", level=2),
@@ -45,7 +44,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
 
 def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
     """As for every flow policy, with RTC."""
-    return [*flow_parts.sampling(JOINT), *rtc_parts.PROBES]
+    return [*flow_parts.sampling(JOINT), *flow_parts.RTC]
 
 
 def training(_: PreTrainedPolicy) -> Sequence[Probe]:
@@ -61,43 +60,25 @@ _CONFIG: dict[str, Any] = {
     "use_cache": False,
     "dtype": "float32",
     "text_config": {
+        **sizes(width=960, mlp=2560, layers=32, heads=15, kv_heads=5, head_dim=64),
         "model_type": "llama",
         "dtype": "bfloat16",
         "vocab_size": 49280,
-        "hidden_size": 960,
-        "intermediate_size": 2560,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 15,
-        "num_key_value_heads": 5,
-        "head_dim": 64,
         "max_position_embeddings": 8192,
         "rms_norm_eps": 1e-5,
         "rope_theta": 100000,
         "pad_token_id": 2,
     },
     "vision_config": {
-        "hidden_size": 768,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
+        **sizes(width=768, mlp=3072, layers=12, heads=12),
         "image_size": 512,
         "patch_size": 16,
     },
 }
-_TINY_TEXT = {
+_TINY_TEXT = sizes(width=48, mlp=96, layers=4, heads=3, kv_heads=1, head_dim=16) | {
     "vocab_size": TINY_VOCABULARY,
-    "hidden_size": 48,
-    "intermediate_size": 96,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 3,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
 }
-_TINY_VISION = {
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
+_TINY_VISION = sizes(width=32, mlp=64, layers=2, heads=2) | {
     "image_size": 64,
 }
 
@@ -137,11 +118,11 @@ def crossed(model: Any) -> list[Any]:
     joint = model.vlm_with_expert
     if "cross" not in joint.attention_mode:
         return []
-    every, apart = joint.self_attn_every_n_layers, joint.num_vlm_layers // joint.num_expert_layers
+    every, stride = joint.self_attn_every_n_layers, joint.num_vlm_layers // joint.num_expert_layers
     return [
         projection
         for position, layer in enumerate(joint.lm_expert.layers)
-        if not (every > 0 and (position * apart) % every == 0)  # a self-attention layer: its keys are the step's own
+        if not (every > 0 and (position * stride) % every == 0)  # a self-attention layer: its keys are the step's own
         for projection in (layer.self_attn.k_proj, layer.self_attn.v_proj)
     ]
 

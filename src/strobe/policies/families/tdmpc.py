@@ -1,7 +1,7 @@
 """TD-MPC (Hansen et al. 2022, with FOWM's changes; LeRobot's ``policies/tdmpc``): planning in a learnt latent space.
 
 A chunk is a plan: in each iteration of the cross-entropy method some hundred trajectories are drawn, rolled out and
-valued. Only the first action of a plan is executed, and the next plan starts from this one; here each plan starts anew.
+valued. Only the first action of a plan is executed, and the next plan starts from this one; here each starts afresh.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
-from strobe.policies.families import queues
+from strobe.policies.families.answers import queued_chunk
 from strobe.policies.families.family import Arm, Family, Tiny
 from strobe.timeline.probe import Probe
 
@@ -59,7 +59,7 @@ def _image(policy: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
     """Return the plan, (B, horizon, action dim), which LeRobot has the other way round."""
-    return queues.chunk(policy, batch, options, images=_image).transpose(0, 1)
+    return queued_chunk(policy, batch, options, images=_image).transpose(0, 1)
 
 
 @contextlib.contextmanager

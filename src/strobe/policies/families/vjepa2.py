@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from strobe.policies.families.family import Backbone, Family, blocks
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Backbone, Family
 from strobe.timeline.probe import Hook, Probe
 
 # The published models (Assran et al. 2025, arXiv:2506.09985), with the numbers of transformers' own
@@ -39,9 +40,7 @@ def probes(_: nn.Module) -> Sequence[Probe]:
     return [
         Probe.module("encoder", "encoder"),
         Probe.module("encoder.embeddings", "patch embedding"),
-        blocks("encoder.layer", "block", level=1),
-        Probe.module("encoder.layer.*.attention", "attention", level=2),
-        Probe.module("encoder.layer.*.mlp", "MLP", level=2),
+        *transformer("encoder.layer", "block", attention="attention", level=1),
         Probe.module("encoder.layernorm", "final norm"),
         Probe.module("predictor", "predictor", optional=True),
         Probe.module("predictor.embeddings", "embeddings", level=2, optional=True),

@@ -6,11 +6,9 @@ training a world model on V-JEPA 2 also learns; inference never runs it.
 
 from __future__ import annotations
 
-import contextlib
-import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
-from unittest import mock
 
 import transformers
 from lerobot.policies.pretrained import PreTrainedPolicy
@@ -18,7 +16,8 @@ from torch import nn
 from transformers import AutoConfig
 
 from strobe.policies.families import qwen3
-from strobe.policies.families.family import Family, HubNeed, Tiny, blocks
+from strobe.policies.families.common import loading, transformer
+from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.policies.families.flow_parts import STEP, VISION
 from strobe.timeline.probe import Probe
 
@@ -35,9 +34,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{HEAD}.state_encoder", "state encoder", optional=True),
         Probe.module(f"{HEAD}.action_encoder", "action encoder"),
         Probe.module(f"{HEAD}.model", STEP),
-        blocks(f"{HEAD}.model.transformer_blocks", "block"),
-        Probe.module(f"{HEAD}.model.transformer_blocks.*.attn1", "attention", level=3),
-        Probe.module(f"{HEAD}.model.transformer_blocks.*.ff", "MLP", level=3),
+        *transformer(f"{HEAD}.model.transformer_blocks", "block", attention="attn1", mlp="ff"),
         Probe.module(f"{HEAD}.action_decoder", "action decoder"),
     ]
 
@@ -75,33 +72,22 @@ def jepa_videos(tiny: bool = False) -> Any:
     return VJEPA2VideoProcessor(crop_size=crop, size={"shortest_edge": int(crop * 256 / 224)})
 
 
-class _Random:
-    """Takes the place of a class of transformers: the module of a config, with random weights."""
+def backbones(config: Any, tiny: bool) -> AbstractContextManager[None]:
+    """Return a context in which LeRobot makes both backbones from their configs, with random weights."""
 
-    def __init__(self, real: Any) -> None:
-        self.real = real
+    def by(make: Callable[..., Any]) -> Callable[..., Any]:
+        def made(name: str, torch_dtype: Any = None, **_: Any) -> Any:
+            return make(AutoConfig.from_pretrained(name), dtype=torch_dtype).eval()  # as from_pretrained leaves it
 
-    def from_pretrained(self, name: str, torch_dtype: Any = None, **_: Any) -> nn.Module:
-        config = AutoConfig.from_pretrained(name)
-        make = getattr(self.real, "_from_config", None) or self.real.from_config
-        return make(config, dtype=torch_dtype).eval()  # as from_pretrained leaves it
+        return made
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.real, name)
-
-
-@contextlib.contextmanager
-def backbones(config: Any, tiny: bool) -> Iterator[None]:
-    """While open, LeRobot makes both backbones from their configs, without weights from the Hub."""
-    folder = "lerobot.policies.vla_jepa"
-    qwen = importlib.import_module(f"{folder}.qwen_interface")
-    modeling = importlib.import_module(f"{folder}.modeling_vla_jepa")
-    real = transformers.Qwen3VLForConditionalGeneration
-    with (
-        mock.patch.object(qwen, "Qwen3VLForConditionalGeneration", _Random(real)),
-        mock.patch.object(modeling, "AutoModel", _Random(transformers.AutoModel)),
-    ):
-        yield
+    qwen, towers = transformers.Qwen3VLForConditionalGeneration, transformers.AutoModel
+    return loading(
+        {
+            f"{_FOLDER}.qwen_interface:Qwen3VLForConditionalGeneration": by(qwen._from_config),
+            f"{_FOLDER}.modeling_vla_jepa:AutoModel": by(towers.from_config),
+        }
+    )
 
 
 def context(policy: Any) -> list[nn.Module]:

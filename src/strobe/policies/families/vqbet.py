@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 
-from strobe.policies.families import queues
-from strobe.policies.families.family import Arm, Family, Tiny, blocks
+from strobe.policies.families.answers import queued_chunk
+from strobe.policies.families.common import transformer
+from strobe.policies.families.family import Arm, Family, Tiny
 from strobe.timeline.probe import Probe
 
 HEAD = "vqbet.action_head"
@@ -27,9 +28,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module("vqbet.rgb_feature_projector", "image projection", optional=True),
         Probe.module("vqbet.state_projector", "state projection", optional=True),
         Probe.module("vqbet.policy", "GPT", optional=True),
-        blocks("vqbet.policy.transformer.h", "block"),
-        Probe.module("vqbet.policy.transformer.h.*.attn", "attention", level=3),
-        Probe.module("vqbet.policy.transformer.h.*.mlp", "MLP", level=3),
+        *transformer("vqbet.policy.transformer.h", "block", attention="attn"),
         Probe.module(HEAD, "action head", optional=True),
         Probe.module(f"{HEAD}.vqvae_model.decoder", "VQ decoder", level=2),
     ]
@@ -65,6 +64,6 @@ FAMILY = Family(
         }
     ),
     arm=Arm(cameras=(OBS_IMAGE,), image=(96, 96)),  # PushT's, which LeRobot's own policy was trained on
-    chunk=queues.chunk,
+    chunk=queued_chunk,
     stacked=True,
 )

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.policies.families import flow_parts, qwen
+from strobe.policies.families.common import loading
 from strobe.policies.families.family import Family, Rerun, Tiny, blocks
 from strobe.timeline.probe import Probe
 
@@ -104,7 +103,7 @@ def backbone(_: Any, tiny: bool) -> Iterator[Sequence[str]]:
             vision_attn_implementation=vision_attn_implementation,
         )
 
-    with mock.patch.object(modeling_wall_x, "Qwen2_5_VLMoEForAction", SimpleNamespace(from_pretrained=made)):
+    with loading({f"{MODELING}:Qwen2_5_VLMoEForAction": made}):
         yield names
 
 

@@ -15,6 +15,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from strobe.policies.families.common import transformer
 from strobe.policies.families.family import Family, HubNeed, LastBlock, Tiny, blocks
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
 from strobe.timeline.probe import Probe
@@ -88,9 +89,7 @@ def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
         Probe.module(f"{TRANSFORMER}.action_encoder", "action encoder", level=2),
         Probe.module(f"{TRANSFORMER}.vlm_proj", "context projection", level=2),
         Probe.module(f"{TRANSFORMER}.aux_visual_proj", "view projection", level=2),
-        blocks(f"{TRANSFORMER}.blocks", "block"),
-        Probe.module(f"{TRANSFORMER}.blocks.*.attn", "attention", level=3),
-        Probe.module(f"{TRANSFORMER}.blocks.*.mlp", "MLP", level=3),
+        *transformer(f"{TRANSFORMER}.blocks", "block", attention="attn"),
         Probe.module(f"{TRANSFORMER}.action_decoder", "action decoder", level=2),
     ]
 

@@ -8,13 +8,12 @@ from typing import Protocol
 
 from lerobot.configs.train import TrainPipelineConfig
 
-from strobe.measure import throughput
+from strobe.measure import memory, throughput
 from strobe.measure.memory import available_bytes
 from strobe.measure.throughput import Halved, halve
-from strobe.processes import shared_memory
 from strobe.results.dataloader import DatasetFacts, LoaderRow, LoaderSettings, Rate
-from strobe.studies.dataloader.candidates import cost, label
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
+from strobe.studies.dataloader.settings import cost, label
 
 TIE = 0.03
 TURNS = 4  # samplings of each of two loaders that are compared in alternation
@@ -57,7 +56,7 @@ class Bench:
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = shared_memory.shared_free()
+        free = memory.shared_free()
         for candidate in self.candidates:
             most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
             refused = _too_little_shared(most, free)
@@ -80,31 +79,34 @@ class Bench:
 
     def search(self, first_s: float, last_s: float) -> Halved[LoaderSettings]:
         """Search by successive halving among the candidates that are not refused, the cheapest first."""
-        searched = [one for one in self.candidates if self.rows[one].status != "refused"]
+        searched = [candidate for candidate in self.candidates if self.rows[candidate].status != "refused"]
         return halve(
             sorted(searched, key=cost),
             self.measure,
             first=first_s,
             last=last_s,
             tie=TIE,
-            enough=lambda one, _: one.num_workers > 0 and throughput.low(self.rate(one)) >= self.needed,
+            enough=lambda candidate, _: (
+                candidate.num_workers > 0 and throughput.low(self.rate(candidate)) >= self.needed
+            ),
             dropped=self.close,
         )
 
-    def cheapest(self, found: Halved[LoaderSettings]) -> LoaderSettings | None:
+    def cheapest(self, halved: Halved[LoaderSettings]) -> LoaderSettings | None:
         """Of the candidates that practically equal the best one found, that with the fewest workers.
 
         One that is good enough ended the search, and is it. None where every candidate failed.
         """
-        if not found.left:
+        if not halved.remaining:
             return None
-        if found.good_enough:
-            return found.left[0]
-        best = self.training_rate(found.left[0])
+        if halved.good_enough:
+            return halved.remaining[0]
+        best = self.training_rate(halved.remaining[0])
         equal = [
-            one
-            for one in found.left
-            if self.training_rate(one).value >= (1 - TIE) * best.value and self.training_rate(one).high >= best.low
+            candidate
+            for candidate in halved.remaining
+            if self.training_rate(candidate).value >= (1 - TIE) * best.value
+            and self.training_rate(candidate).high >= best.low
         ]
         return min(equal, key=cost)
 
@@ -115,7 +117,7 @@ class Bench:
             self.live.stage(f"{label(candidate)}, {budget_s:.3g} s")
         try:
             self.sample(candidate, max(0.0, budget_s - self.spent.get(candidate, 0.0)))
-        except LoaderFailed as error:
+        except LoaderError as error:
             row.status, row.reason = "failed", str(error)
             self.close(candidate)
             return None
@@ -125,25 +127,25 @@ class Bench:
             self.close(candidate)
         return self.training_rate(candidate)
 
-    def alternate(self, one: LoaderSettings, other: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
-        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderFailed."""
+    def alternate(self, first: LoaderSettings, second: LoaderSettings, seconds: float) -> tuple[Rate, Rate]:
+        """Measure two candidates in turn, ``seconds`` each in all. Raises LoaderError."""
         rates: dict[LoaderSettings, Rate] = {}
-        pair = [one, other]
+        pair = [first, second]
         for turn in range(TURNS):
             for candidate in pair if turn % 2 == 0 else pair[::-1]:
                 seen = self.sample(candidate, seconds / TURNS)
                 rates[candidate] = throughput.merged(rates.get(candidate), seen)
-        return rates[one], rates[other]
+        return rates[first], rates[second]
 
     def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
         """Sample a candidate for ``seconds`` and add that to its row; it is started where it does not run yet.
 
-        Returns the rate of these seconds alone. Raises LoaderFailed.
+        Returns the rate in these seconds. Raises LoaderError.
         """
         process, row = self._running(candidate), self.rows[candidate]
         seen = throughput.rate_of(*process.sample(seconds))
         if row.rate is not None and row.rate.block_samples != seen.block_samples:
-            row.rate = None  # its process was started anew and found other blocks
+            row.rate = None  # its process was started again and found other blocks
         row.rate, row.status = throughput.merged(row.rate, seen), "done"
         memory = process.memory()
         row.worker_pss_bytes, row.worker_uss_bytes = memory.pss_bytes, memory.uss_bytes
@@ -190,5 +192,5 @@ def _too_little_shared(most: int, free: int | None) -> str:
         return ""
     return (
         f"needs up to {most / 2**20:,.0f} MiB of shared memory (workers × prefetch × batch), and "
-        f"{shared_memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
+        f"{memory.SHARED} has {free / 2**20:,.0f} MiB free; a container gets more with --shm-size"
     )

@@ -1,4 +1,4 @@
-"""Would another encoding of the dataset load faster? The same episodes, written anew by LeRobot, read by one loader."""
+"""Would another encoding of the dataset load faster? The same episodes, encoded by LeRobot, read by one loader."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from strobe.lerobot.refusals import first_line
 from strobe.measure import throughput
 from strobe.results.dataloader import Encoding, LoaderSettings, Rate
 from strobe.studies.dataloader.bench import Stages
-from strobe.studies.dataloader.dataset import why_not_read
-from strobe.studies.dataloader.process import LoaderFailed, LoaderProcess
+from strobe.studies.dataloader.preparation import why_not_read
+from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 
 TURNS = 2  # samplings of each encoding, in turn with the others
 
@@ -39,6 +39,7 @@ class ImageFormat:
 
     @property
     def name(self) -> str:
+        """The format as the rows name it."""
         name = "single images (PNG)" if self.codec is None else f"{self.codec}, key frame every {self.key_frames}"
         return name if self.scale == 1 else f"{name}, {'half' if self.scale == 0.5 else self.scale} size"
 
@@ -106,7 +107,7 @@ def _sample(row: Encoding, config: TrainPipelineConfig, chosen: LoaderSettings, 
         with LoaderProcess(config, chosen) as process:
             process.start()
             seen: Rate = throughput.rate_of(*process.sample(seconds))
-    except LoaderFailed as error:
+    except LoaderError as error:
         row.status, row.reason = "failed", str(error)
         return
     same = row.rate is None or row.rate.block_samples == seen.block_samples
@@ -144,9 +145,11 @@ def _decode(config: TrainPipelineConfig, episodes: int) -> _Episodes:
             )
             cameras = [key for key in dataset.meta.camera_keys if key not in dataset.meta.depth_keys]
             features = {key: dict(value) for key, value in dataset.features.items() if key not in DEFAULT_FEATURES}
-            kept = {key for key, value in features.items() if value["dtype"] in ("video", "image", "float32", "int64")}
+            copied = {
+                key for key, value in features.items() if value["dtype"] in ("video", "image", "float32", "int64")
+            }
             features = {
-                key: value for key, value in features.items() if key in kept and key not in dataset.meta.depth_keys
+                key: value for key, value in features.items() if key in copied and key not in dataset.meta.depth_keys
             }
             frames: dict[int, list[dict[str, Any]]] = {}
             for index in range(len(dataset)):

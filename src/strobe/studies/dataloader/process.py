@@ -28,9 +28,17 @@ import psutil
 from lerobot.configs.train import TrainPipelineConfig
 
 from strobe.errors import UserError
-from strobe.processes.isolate import FORKED, FRESH, Ended, Raised, TooLate, Worker, start_server
+from strobe.measure.memory import SHARED
+from strobe.processes.isolate import (
+    FORKED,
+    FRESH,
+    CallRaisedError,
+    CallTimeoutError,
+    ProcessEndedError,
+    Worker,
+    start_server,
+)
 from strobe.processes.lifetime import Closing, end_with
-from strobe.processes.shared_memory import SHARED
 from strobe.results.dataloader import LoaderSettings
 
 PRELOADED = (__name__, "strobe.datasets.train_loader", "lerobot.scripts.lerobot_train")
@@ -40,7 +48,7 @@ LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three
 SHORTEST_BLOCK_S = 0.05
 
 
-class LoaderFailed(Exception):
+class LoaderError(Exception):
     """A loader that did not deliver, with the reason in a line."""
 
 
@@ -61,7 +69,7 @@ def warm_up() -> None:
 class LoaderProcess(Closing):
     """A DataLoader of lerobot-train's making, in a process of its own.
 
-    Every method raises LoaderFailed where the loader fails, or has not answered for ``patience_s`` seconds.
+    Every method raises LoaderError where the loader fails, or has not answered for ``patience_s`` seconds.
     """
 
     def __init__(
@@ -120,13 +128,13 @@ class LoaderProcess(Closing):
         try:
             return self._process.ask(method, *arguments, limit_s=self.patience_s + extra_s)
         except UserError as error:
-            raise LoaderFailed(str(error)) from error
-        except TooLate as error:
-            raise LoaderFailed(f"hung: no batch for {self.patience_s:g} s") from error
-        except Ended as error:
-            raise LoaderFailed(f"the loader's process died ({error.ending})") from error
-        except Raised as error:
-            raise LoaderFailed(_reason(error)) from error
+            raise LoaderError(str(error)) from error
+        except CallTimeoutError as error:
+            raise LoaderError(f"hung: no batch for {self.patience_s:g} s") from error
+        except ProcessEndedError as error:
+            raise LoaderError(f"the loader's process died ({error.ending})") from error
+        except CallRaisedError as error:
+            raise LoaderError(_reason(error)) from error
 
 
 class _Loader:
@@ -268,7 +276,7 @@ def _shared_used() -> int | None:
     return shutil.disk_usage(SHARED).used if SHARED.is_dir() else None
 
 
-def _reason(error: Raised) -> str:
+def _reason(error: CallRaisedError) -> str:
     """Return the reason in a line: the worker's own words, not the trace that torch wraps around them."""
     lines = [line.strip() for line in error.text.splitlines() if line.strip()]
     if lines and "DataLoader worker" in lines[0]:

@@ -25,7 +25,7 @@ UNIT_MS = 20.0  # of known work: long beside the launch of it
 TIMES = 7
 # Twice the work may take between these many times as long: caches and clocks ramp up within a few milliseconds.
 TWICE = (1.8, 2.2)
-APART = 0.05  # of the host's time of the same work, that the device's may differ by
+MAX_DIFFERENCE = 0.05  # of the host's time of the same work, that the device's may differ by
 # A clock is steered by time servers by up to 500 parts in a million (adjtimex(2), ntpd), so two good ones may drift
 # apart by that.
 DRIFT_PPM = 500.0
@@ -59,15 +59,15 @@ class Clocks:
 
     def now(self) -> Moment:
         """Read all clocks, as close together as it goes: the best of a few readings."""
-        found: list[tuple[int, Moment]] = []
+        moments: list[tuple[int, Moment]] = []
         for _ in range(5):
             first = self.host()
             wall = self.wall()
             mark = None if self.device is None else self.device.read()
             last = self.host()
             device = None if self.device is None else self.device.resolve([mark])[0]
-            found.append((last - first, Moment((first + last) // 2, wall, device)))
-        return min(found, key=lambda one: one[0])[1]
+            moments.append((last - first, Moment((first + last) // 2, wall, device)))
+        return min(moments, key=lambda pair: pair[0])[1]
 
 
 def clocks_of(device: torch.device) -> Clocks:
@@ -78,12 +78,12 @@ def clocks_of(device: torch.device) -> Clocks:
 def work_on(device: torch.device, host: Callable[[], int] = host_ns) -> Work:
     """Return work in units of about `UNIT_MS`: products of square matrices on ``device``."""
     side = 256 if device.type == "cpu" else 2048
-    left = torch.ones(side, side, device=device)
-    out = torch.empty_like(left)
+    square = torch.ones(side, side, device=device)
+    out = torch.empty_like(square)
 
     def products(count: int) -> None:
         for _ in range(count):
-            torch.mm(left, left, out=out)
+            torch.mm(square, square, out=out)
         synchronise(device)
 
     for _ in range(20):  # threads start, clocks ramp up
@@ -124,17 +124,17 @@ def _sleeping(clocks: Clocks) -> SelfCheck:
         began = clocks.host()
         clocks.sleep(SLEEP_S)
         seen.append((clocks.host() - began) / 1e6)
-    asked, shortest, usual = SLEEP_S * 1e3, min(seen), median(seen)
+    requested, shortest, usual = SLEEP_S * 1e3, min(seen), median(seen)
     name = "the host's clock and a sleep"
-    figures = {"asked_ms": asked, "shortest_ms": shortest, "median_ms": usual}
-    text = f"a sleep of {asked:g} ms is timed as {usual:.2f} ms (shortest {shortest:.2f} ms, {SLEEPS} tries)"
-    if shortest < 0.99 * asked:
+    figures = {"asked_ms": requested, "shortest_ms": shortest, "median_ms": usual}
+    text = f"a sleep of {requested:g} ms is timed as {usual:.2f} ms (shortest {shortest:.2f} ms, {SLEEPS} tries)"
+    if shortest < 0.99 * requested:
         means = "A sleep never ends early: this clock runs slow or jumps back."
         return _clock_check(name, text, means, figures, good=False)
     return SelfCheck.judged(
         "clock",
         name,
-        usual <= 2 * asked,
+        usual <= 2 * requested,
         text,
         "The system wakes a process late: a control loop will miss its ticks here.",
         "Close what else runs; on a laptop choose the power mode for performance.",
@@ -147,9 +147,9 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     clock = "the host's clock" if clocks.device is None else "the device's clock"
     ratios, single = [], []
     for _ in range(TIMES):
-        one, two = _timed(clocks, work, 1), _timed(clocks, work, 2)
-        single.append(one)
-        ratios.append(two / one if one > 0 else 0.0)
+        single_ms, double_ms = _timed(clocks, work, 1), _timed(clocks, work, 2)
+        single.append(single_ms)
+        ratios.append(double_ms / single_ms if single_ms > 0 else 0.0)
     ratio = median(ratios)
     figures = {"ratio": ratio, "ms": median(single), "tries": float(TIMES)}
     text = f"{ratio:.3f} times as long by {clock} (median of {TIMES} pairs of about {median(single):.0f} ms)"
@@ -169,7 +169,7 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
 def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
     """Time the same work by both clocks: events on the stream, and the host that waits for them."""
     name = "the device's clock and the host's"
-    apart = []
+    ratios = []
     for _ in range(TIMES):
         began = clocks.host()
         first = device.read()
@@ -179,12 +179,12 @@ def _beside_host(clocks: Clocks, device: DeviceClock, work: Work) -> SelfCheck:
         start, end = device.resolve([first, last])
         if start is None or end is None or took <= 0:
             continue
-        apart.append((end - start) / took)
-    ratio = median(apart) if apart else 0.0
-    text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(apart)} tries)"
-    figures = {"ratio": ratio, "tries": float(len(apart))}
+        ratios.append((end - start) / took)
+    ratio = median(ratios) if ratios else 0.0
+    text = f"the device's clock gives {ratio:.3f} of the host's time for the same work ({len(ratios)} tries)"
+    figures = {"ratio": ratio, "tries": float(len(ratios))}
     means = "Times of parts come from the device's clock, and do not fit the host's."
-    return _clock_check(name, text, means, figures, good=1 - APART <= ratio <= 1 + APART)
+    return _clock_check(name, text, means, figures, good=1 - MAX_DIFFERENCE <= ratio <= 1 + MAX_DIFFERENCE)
 
 
 def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:

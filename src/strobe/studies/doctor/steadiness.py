@@ -1,4 +1,4 @@
-"""Steadiness: other load, a quota, power and heat, and whether the machine keeps its pace while it is examined."""
+"""Steadiness: other load, a quota, power and heat, the machine's pace; and noise, the same compared with itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from statistics import median
 
 import psutil
 
+from strobe.measure.sampling import SamplingBudget, collect
+from strobe.measure.verdicts import paired_verdict
 from strobe.results.doctor import SelfCheck
 from strobe.results.numerals import fixed
 
@@ -34,16 +36,18 @@ MIN_BURST = 4  # calls in a burst, at least
 
 def own_group(groups: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Path:
     """Return the folder of this process's control group for processor time; ``root`` where nothing says."""
-    found = root
+    group = root
     with contextlib.suppress(OSError, ValueError):
         for line in groups.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             # A container sees its own group as the root, and may be told a path that is not there.
             if "cpu" in controllers.split(","):
-                return next(one for one in (root / "cpu" / path.lstrip("/"), root / "cpu", root) if one.is_dir())
+                return next(
+                    folder for folder in (root / "cpu" / path.lstrip("/"), root / "cpu", root) if folder.is_dir()
+                )
             if not controllers:
-                found = next(one for one in (root / path.lstrip("/"), root) if one.is_dir())
-    return found
+                group = next(folder for folder in (root / path.lstrip("/"), root) if folder.is_dir())
+    return group
 
 
 @dataclass
@@ -72,10 +76,10 @@ class System:
         """Return how often the quota has stopped this group, and for how many seconds; None where nothing says."""
         with contextlib.suppress(OSError, ValueError):
             pairs = (line.split() for line in (self.group / "cpu.stat").read_text().splitlines())
-            found = {name: int(value) for name, value in pairs}
-            if "nr_throttled" in found:  # version 2 counts microseconds, version 1 nanoseconds
-                seconds = found.get("throttled_usec", 0) / 1e6 + found.get("throttled_time", 0) / 1e9
-                return found["nr_throttled"], seconds
+            counters = {name: int(value) for name, value in pairs}
+            if "nr_throttled" in counters:  # version 2 counts microseconds, version 1 nanoseconds
+                seconds = counters.get("throttled_usec", 0) / 1e6 + counters.get("throttled_time", 0) / 1e9
+                return counters["nr_throttled"], seconds
         return None
 
     def heat_events(self) -> int | None:
@@ -252,11 +256,11 @@ def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
 
 
 def _gpu(power: Mapping[str, str]) -> Iterator[SelfCheck]:
-    told = power.get("throttled because")
-    if told is None:
+    reasons = power.get("throttled because")
+    if reasons is None:
         return
     with contextlib.suppress(ValueError):
-        bits = int(told, 16)
+        bits = int(reasons, 16)
         reasons = [words for bit, words in GPU_REASONS.items() if bits & bit]
         now, largest, heat = (power.get(name, "?") for name in ("sm clock", "largest sm clock", "temperature"))
         clock = f"{now} of {largest}, {heat} °C"
@@ -294,3 +298,64 @@ def _name(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error, OSError):
         return process.name()
     return "one that has ended"
+
+
+TRIES = 12
+PAIRS = 20
+TRY_S = 2.0  # for one try, on a machine where a call takes long
+# A claim is wrong in about 1 % of such tries (see measure/verdicts.py): three of twelve happen once in 5,000 runs.
+MOST_CLAIMS = 2
+WIDE = 0.05  # the smallest difference that could be shown; beyond it most treatments' gains are lost in the noise
+
+
+def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> Iterator[SelfCheck]:
+    """Compare ``call`` with itself, `TRIES` times, as ``strobe compare`` compares.
+
+    Args:
+        call: one run of something that takes milliseconds.
+        clock: seconds.
+    """
+
+    def timed() -> float:
+        began = clock()
+        call()
+        return (clock() - began) * 1e3
+
+    claims, widths, spread, usual, pairs = 0, [], [], [], []
+    for _ in range(TRIES):
+        budget = SamplingBudget(iterations=PAIRS, seconds=TRY_S)
+        collected = collect({"a": timed, "b": timed}, budget, clock=clock)
+        if collected.interrupted:  # it keeps its rounds; here Ctrl-C ends all
+            raise KeyboardInterrupt
+        first, second = collected.samples["a"].values, collected.samples["b"].values
+        verdict = paired_verdict(first, second)
+        pairs.append(verdict.pairs)
+        claims += verdict.kind in ("faster", "slower")
+        widths.append(max(verdict.interval.high / verdict.ratio, verdict.ratio / verdict.interval.low) - 1)
+        middle = median(first)
+        usual.append(middle)
+        spread.append(median([abs(value - middle) for value in first]) / middle)
+    width = median(widths)
+    figures = {
+        "claims": float(claims), "tries": float(TRIES), "smallest_difference": width,
+        "call_ms": median(usual), "deviation": median(spread),
+    }  # fmt: skip
+    yield SelfCheck.judged(
+        "noise",
+        "verdicts on the same (A/A)",
+        claims <= MOST_CLAIMS,
+        f"{claims} of {TRIES} comparisons of the same with itself claim a difference; 1 in 100 is to be expected",
+        "Verdicts 'faster' and 'slower' cannot be trusted here: something changes the pace between calls.",
+        "Close what else runs, fix the clocks' rate (a power mode without boost), then run it again.",
+        bad="fails",
+        evidence=figures,
+    )
+    yield SelfCheck.judged(
+        "noise",
+        "smallest difference that shows",
+        width <= WIDE,
+        f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
+        "Small gains are lost in the noise: comparisons need more time here.",
+        "Close what else runs, or give comparisons more time: --seconds=120",
+        evidence=figures,
+    )

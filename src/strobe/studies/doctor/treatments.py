@@ -19,13 +19,13 @@ from strobe.processes import isolate
 from strobe.report import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.doctor import SelfCheck
-from strobe.sameness.check import CallFailed, Sameness, guidance_of
-from strobe.studies.gradients import gradients
-from strobe.studies.sameness import visits_of
+from strobe.sameness.check import PolicyCallError, Sameness, guidance_of
+from strobe.studies.shared.action_check import visits_of
+from strobe.studies.shared.gradients import gradients
 from strobe.treatments import catalogue
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
-from strobe.treatments.training.levers import LEVERS, lever
+from strobe.treatments.levers import LEVERS, lever
 from strobe.treatments.treatment import CAPTURED, PROCESS, Entry, Spec, Treatment, Variant
 
 # The policies that treatments are tried on: each entry on the first that it has candidates for.
@@ -36,7 +36,7 @@ OBSERVATIONS = 6  # of which two have the same shapes, and so meet in one graph
 BATCH = 2
 EXACT = "all exact treatments"
 GUIDANCE: Spec = {"guidance": "closed form"}
-# Gradients of a lever may be apart from the plain ones by rounding: bfloat16 keeps eight bits of each number.
+# Gradients of a lever may differ from the plain ones by rounding: bfloat16 keeps eight bits of each number.
 LEAST_COSINE = 0.99
 
 Done = Callable[[int, int], None]  # attempts done and planned
@@ -78,7 +78,7 @@ class Tried:
     Args:
         broken: why the policy does not act, or train, the same, in words; '' where it does.
         seen: the figures, in words.
-        captured: graphs that were captured; None where none is asked for, or none can be counted.
+        captured: graphs that were captured; None without graphs, or where they cannot be counted.
         rms: how far the actions moved, σ; None where none were compared.
         peak_bytes, device_bytes: memory of the process, and on an accelerator, at its highest.
     """
@@ -96,7 +96,7 @@ def examine(device: str, run: isolate.Runner = isolate.run, done: Done | None = 
     """Try everything that there is to try on ``device``, a process after the other."""
     try:
         attempts = run(planned, device)
-    except (isolate.Failed, UserError) as error:
+    except (isolate.IsolatedCallError, UserError) as error:
         yield SelfCheck(
             area="treatments",
             name="tiny policies",
@@ -119,7 +119,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
         attempted: Tried = run(tried, attempt, device)
     except UserError as error:
         return SelfCheck(area="treatments", name=name, outcome="not here", seen=str(error))
-    except isolate.Failed as error:
+    except isolate.IsolatedCallError as error:
         return SelfCheck(
             area="treatments",
             name=name,
@@ -146,8 +146,8 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
 
 
 def planned(device: str) -> list[Attempt]:
-    """Return what there is to try on ``device``: every treatment alone, exact ones together, and under graphs."""
-    found: list[Attempt] = []
+    """Return what there is to try on ``device``: every treatment by itself, exact ones together, and under graphs."""
+    attempts: list[Attempt] = []
     taken: set[tuple[str, str]] = set()
     exact: dict[str, tuple[Spec, ...]] = {}
     for kind in POLICIES:
@@ -159,13 +159,13 @@ def planned(device: str) -> list[Attempt]:
                     exact[kind] = (*exact.get(kind, ()), spec)
                 if (entry.key, _value(spec)) not in taken and entry.key != "graph":
                     taken.add((entry.key, _value(spec)))
-                    found.append(Attempt(kind, (spec,)))
+                    attempts.append(Attempt(kind, (spec,)))
     for kind, specs in exact.items():
-        found.append(Attempt(kind, specs, EXACT))
-    found += _graphs(device, exact)
-    found += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
+        attempts.append(Attempt(kind, specs, EXACT))
+    attempts += _graphs(device, exact)
+    attempts += [Attempt(kind, (GUIDANCE,), rtc=True) for kind in list(exact)[:1]]
     # Compiling is what `compile` in inference has shown, and takes longest.
-    return [*found, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
+    return [*attempts, *(Attempt(POLICIES[0], lever=name) for name in LEVERS if name != "compile")]
 
 
 def tried(attempt: Attempt, device: str) -> Tried:
@@ -188,12 +188,12 @@ def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     base = (guidance_of(subject),) if attempt.rtc else ()
     treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
     variant = Variant(attempt.name, (*base, *treatments))
-    effect = strongest([one.effect for one in treatments])
+    effect = strongest([treatment.effect for treatment in treatments])
     variant.apply(subject)()  # where it does not apply, that is another matter than a call that fails
     same = Sameness(subject, base, OBSERVATIONS)
     try:
         agreement = same.check(variant, visits_of(same, variant))
-    except CallFailed as error:
+    except PolicyCallError as error:
         return Tried(str(error), "a call fails", effect)
     captured = sum(capture.recorded for capture in captures) if captures else None
     reordered = same.yardstick("reordered sums", 2) if effect == "exact" else None
@@ -221,10 +221,10 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
     compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
     if why:
         raise UserError(why)
-    found = compared[attempt.lever]
-    least = min(LEAST_COSINE, (found.seed_cosine or 1.0) - 0.05) if found.own_noise else LEAST_COSINE
-    broken = f"its gradient's cosine is {found.cosine:.4f} < {least:.4g}" if found.cosine < least else ""
-    seen = f"gradient's cosine {found.cosine:.6f}, loss {loss:.4g}"
+    agreement = compared[attempt.lever]
+    least = min(LEAST_COSINE, (agreement.seed_cosine or 1.0) - 0.05) if agreement.own_noise else LEAST_COSINE
+    broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else ""
+    seen = f"gradient's cosine {agreement.cosine:.6f}, loss {loss:.4g}"
     return Tried(broken, seen, treatment.effect)
 
 
@@ -253,22 +253,22 @@ def _value(spec: Spec) -> str:
 
 
 def _graphs(device: str, exact: dict[str, tuple[Spec, ...]]) -> list[Attempt]:
-    """Return the attempts on graphs: alone, and with all exact treatments, where faults of caches show."""
+    """Return the attempts on graphs: by themselves, and with all exact treatments, where faults of caches show."""
     played = torch.device(device).type != "cuda"
     sdpa: Spec = {"attention": "sdpa"}
-    found = []
+    attempts = []
     for kind, specs in list(exact.items())[:1]:  # each by itself, so that a fault has a name
-        found += [Attempt(kind, (spec, {"graph": "loop"}), played=played) for spec in specs]
+        attempts += [Attempt(kind, (spec, {"graph": "loop"}), played=played) for spec in specs]
     for kind, specs in exact.items():
         for what in ("loop", "prefix"):
-            found.append(Attempt(kind, ({"graph": what},), played=played))
-            found.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
+            attempts.append(Attempt(kind, ({"graph": what},), played=played))
+            attempts.append(Attempt(kind, (*specs, {"graph": what}), f"{EXACT} + graph={what}", played=played))
         label = f"{EXACT} + attention=sdpa + graph=loop"
-        found.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
-        found.append(Attempt(kind, (GUIDANCE, {"graph": "loop"}), rtc=True, played=played))
+        attempts.append(Attempt(kind, (*specs, sdpa, {"graph": "loop"}), label, played=played))
+        attempts.append(Attempt(kind, (GUIDANCE, {"graph": "loop"}), rtc=True, played=played))
     # Diffusion's loop reads its timesteps on the host, which without a device cannot be told from waiting for one.
     whole = POLICIES[:1] if played else tuple(kind for kind in POLICIES if kind not in exact)
-    return [*found, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
+    return [*attempts, *(Attempt(kind, ({"graph": "chunk"},), played=played) for kind in whole)]
 
 
 def _made(spec: Spec, played: bool, captures: list[Replayed]) -> Treatment:

@@ -39,11 +39,11 @@ def examine(installed: Mapping[str, str] | None = None) -> Iterator[SelfCheck]:
         installed: package → version, of those that are there; by default this environment's.
     """
     yield _python(sys.version_info[:2])
-    found = _installed(TESTED) if installed is None else dict(installed)
+    present = _installed(TESTED) if installed is None else dict(installed)
     required = _required()
     for name, tested in TESTED.items():
-        if name in found:
-            yield judged(name, found[name], tested, required.get(name))
+        if name in present:
+            yield judged(name, present[name], tested, required.get(name))
 
 
 def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
@@ -52,9 +52,9 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
     Args:
         installed: names of packages; by default this environment's.
     """
-    there = {_plain(name) for name in (installed or (one.name for one in metadata.distributions()))}
+    present = {_plain(name) for name in (installed or (distribution.name for distribution in metadata.distributions()))}
     for extra, needs in _extras().items():
-        missing = [name for name in needs if _plain(name) not in there]
+        missing = [name for name in needs if _plain(name) not in present]
         yield SelfCheck.judged(
             "tools",
             f"extra '{extra}'",
@@ -71,11 +71,11 @@ def judged(name: str, version: str, tested: str, required: Requirement | None) -
     try:
         here, known = Version(version), Version(tested)
     except InvalidVersion:
-        return _said(name, "doubtful", f"{version}: no version that can be compared", "It was never tested.", "")
+        return _check(name, "doubtful", f"{version}: no version that can be compared", "It was never tested.", "")
     if required is not None and not required.specifier.contains(here, prereleases=True):
         newer = here > known
         means = "newer than Strobe allows" if newer else "too old for Strobe"
-        return _said(
+        return _check(
             name,
             "fails",
             f"{version}; required: {required.specifier}",
@@ -84,40 +84,46 @@ def judged(name: str, version: str, tested: str, required: Requirement | None) -
         )
     # Local parts (2.11.0+cu128) and patch releases are the same for us.
     if here.release[:2] == known.release[:2]:
-        return _said(name, "holds", f"{version}; tested: {tested}", "", "")
+        return _check(name, "holds", f"{version}; tested: {tested}", "", "")
     if here > known:
         means = "Newer than what Strobe was tested with: probes that do not fit say so, figures hold."
     else:
         means = "Older than what Strobe was tested with, and allowed: probes that do not fit say so, figures hold."
-    return _said(name, "doubtful", f"{version}; tested: {tested}", means, f"pip install '{name}=={tested}' if in doubt")
+    return _check(
+        name, "doubtful", f"{version}; tested: {tested}", means, f"pip install '{name}=={tested}' if in doubt"
+    )
 
 
 def _python(version: tuple[int, int]) -> SelfCheck:
     oldest, tested = PYTHON
     seen = f"{platform.python_version()}; tested: {tested[0]}.{tested[1]}"
     if version > tested:
-        return _said("python", "doubtful", seen, "Newer than what Strobe was tested with.", "")
-    return _said("python", "holds" if version >= oldest else "fails", seen, "", "")
+        return _check("python", "doubtful", seen, "Newer than what Strobe was tested with.", "")
+    return _check("python", "holds" if version >= oldest else "fails", seen, "", "")
 
 
-def _said(name: str, outcome: Outcome, seen: str, means: str, do: str) -> SelfCheck:
+def _check(name: str, outcome: Outcome, seen: str, means: str, do: str) -> SelfCheck:
     return SelfCheck(area="versions", name=name, outcome=outcome, seen=seen, means=means, do=do)
 
 
 def _installed(names: Iterable[str]) -> dict[str, str]:
-    found = {}
+    present = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            present[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return present
 
 
 def _required() -> dict[str, Requirement]:
     """The versions that Strobe's own metadata asks for, extras included, by package."""
     every = [Requirement(text) for text in metadata.requires(DISTRIBUTION) or ()]
-    return {one.name: one for one in every if one.name in TESTED and len(one.specifier)}
+    return {
+        requirement.name: requirement
+        for requirement in every
+        if requirement.name in TESTED and len(requirement.specifier)
+    }
 
 
 def _extras() -> dict[str, list[str]]:
@@ -129,16 +135,16 @@ def _extras() -> dict[str, list[str]]:
 
 def _of(package: str, extra: str) -> list[str]:
     """The packages of an extra that this platform needs, those of nested extras of LeRobot included."""
-    found: list[str] = []
+    packages: list[str] = []
     for text in metadata.requires(package) or ():
-        one = Requirement(text)
-        if one.marker is None or not _only_for(one, extra):
+        requirement = Requirement(text)
+        if requirement.marker is None or not _only_for(requirement, extra):
             continue
-        if one.extras:
-            found += [name for nested in one.extras for name in _of(one.name, nested)]
+        if requirement.extras:
+            packages += [name for nested in requirement.extras for name in _of(requirement.name, nested)]
         else:
-            found.append(one.name)
-    return found
+            packages.append(requirement.name)
+    return packages
 
 
 def _only_for(requirement: Requirement, extra: str) -> bool:

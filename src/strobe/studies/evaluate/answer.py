@@ -8,11 +8,11 @@ import numpy as np
 
 from strobe.measure.robot import over_episodes
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
-from strobe.results.evaluation import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.runs.episode_log import EpisodeLine
-from strobe.studies.evaluate.plan import Episodes, Plan
+from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.evaluate.timings import timing_of
-from strobe.studies.evaluate.variants import Candidate
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
 
@@ -24,28 +24,28 @@ def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
     those that are in a pair with one of them.
     """
     first, *others = plan.candidates
-    paired = {one.name: plan.pairs(episodes, one.name) for one in others}
+    paired = {candidate.name: plan.pairs(episodes, candidate.name) for candidate in others}
     longest = max(paired.values(), key=len, default=[])
-    own = [before for before, _ in longest] if longest else _alone(plan, episodes)
-    found = [_row(plan, first, own, None)] if own else []
-    return found + [_row(plan, one, [after for _, after in paired[one.name]], paired[one.name])
-                    for one in others if paired[one.name]]  # fmt: skip
+    own = [before for before, _ in longest] if longest else _first_variants_episodes(plan, episodes)
+    table = [_row(plan, first, own, None)] if own else []
+    return table + [_row(plan, candidate, [after for _, after in paired[candidate.name]], paired[candidate.name])
+                    for candidate in others if paired[candidate.name]]  # fmt: skip
 
 
-def _alone(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
+def _first_variants_episodes(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
     name = plan.candidates[0].name
     played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
     return [line for line in played if line is not None]
 
 
-def _row(plan: Plan, one: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
+def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
-    timing = timing_of(one, played)
+    timing = timing_of(candidate, played)
     return EvaluatedVariant(
-        name=one.name,
-        steps=one.steps,
-        recipe=one.recipe,
+        name=candidate.name,
+        steps=candidate.steps,
+        recipe=candidate.recipe,
         together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
         tasks={
             task: _on(plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], each_of(len(plan.tasks)))
@@ -82,20 +82,20 @@ def _times(pairs: Pairs | None) -> float | None:
 def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
     ms = [ms for line in played for ms in line.call_ms]
     median = float(np.median(ms))
-    p95, beside = float(np.percentile(ms, 95)), max(line.beside for line in played)
-    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=beside)
+    p95, others = float(np.percentile(ms, 95)), max(line.beside for line in played)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=others)
 
 
 def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
     rendered = [line for line in played if line.render_ms is not None]
     # Where rendering was not seen, it is in the simulator's time.
-    told = rendered or played
-    ticks, told_ticks = sum(line.ticks for line in played), sum(line.ticks for line in told)
+    timed = rendered or played
+    ticks, timed_ticks = sum(line.ticks for line in played), sum(line.ticks for line in timed)
     seen = [line for line in played if line.drawn is not None]
     return LoopTimes(
         reset_ms=sum(line.reset_ms for line in played) / len(played),
-        step_ms=sum(line.step_ms for line in told) / told_ticks,
-        render_ms=sum(line.render_ms or 0.0 for line in rendered) / told_ticks if rendered else None,
+        step_ms=sum(line.step_ms for line in timed) / timed_ticks,
+        render_ms=sum(line.render_ms or 0.0 for line in rendered) / timed_ticks if rendered else None,
         policy_ms=sum(line.policy_ms for line in played) / ticks,
         drawn=sum(line.drawn or 0 for line in seen) / sum(line.ticks for line in seen) if seen else None,
     )

@@ -18,17 +18,16 @@ from tqdm import tqdm
 
 import strobe
 from strobe.errors import UserError, in_a_line
-from strobe.processes.isolate import Ended, Raised
+from strobe.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.processes.lifetime import Closing
-from strobe.processes.pool import Pool
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.variants import Candidate
+    from strobe.studies.evaluate.settings import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
-PRELOADED = ("strobe.studies.evaluate.alike", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
+PRELOADED = ("strobe.studies.evaluate.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
 
 Files = dict[str, bytes]  # by their path in the run's folder
 Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
@@ -76,9 +75,9 @@ class Workers(Closing):
             return call(*arguments)
         except UserError as error:
             raise UserError(in_a_line(error, 400)) from None
-        except Raised as error:
+        except CallRaisedError as error:
             raise UserError(in_a_line(f"{error.kind}: {error.text}", 400)) from None
-        except Ended as error:
+        except ProcessEndedError as error:
             processes = f"one of the {len(self.pool.workers)} processes that play episodes ended ({error.ending})"
             raise UserError(f"{processes}: where memory ran out, take a smaller --parallel") from None
 
@@ -100,14 +99,14 @@ class Players(Closing):
     Args:
         address: of the cluster, as `strobe.processes.ray_backend.connect` has it.
         each: players on a device; None for one on each GPU, and one on each CPU where a node has no GPU.
-        said: gets a line for each node that is lost.
+        report: gets a line for each node that is lost.
 
     Raises:
         UserError: Ray is not installed, or there is no such cluster.
     """
 
-    def __init__(self, address: str | None, each: int | None, said: Callable[[str], None]) -> None:
-        self._said = said
+    def __init__(self, address: str | None, each: int | None, report: Callable[[str], None]) -> None:
+        self._report = report
         self._on_cpu = True
         self._content: Any = None
         self._keep: Callable[[Files], None] = lambda files: None
@@ -151,11 +150,11 @@ class Players(Closing):
                 return line.model_copy(update={"beside": self._fleet.others_on(worker), "node": worker.node})
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
-                if not lost.again:
+                if not lost.may_retry:
                     times = f"{len(reasons)} nodes were lost under it"
                     raise UserError(f"'{name}' on {task}, seed {seed}: {times}; {reasons[-1]}")
                 self._again.append(key)
-                self._said(f"lost: {reasons[-1]}; '{name}' on {task}, seed {seed} is played again elsewhere")
+                self._report(f"lost: {reasons[-1]}; '{name}' on {task}, seed {seed} is played again elsewhere")
         while self._again and self._fleet.free:
             self._give(self._again.popleft())
         return None

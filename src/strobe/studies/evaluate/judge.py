@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import strobe
-from strobe.errors import UserError
+from strobe.errors import UserError, in_words
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
-from strobe.results.judged import Judged, JudgedOnTask, JudgedRun
-from strobe.studies.evaluate.eval_info import EvalEpisode, EvalRun, names, read
+from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 
 
 def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Judged:
@@ -25,7 +28,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
         UserError: a file is none of lerobot-eval's; the runs are of different tasks, or of different lengths and said
             to have had the same seed.
     """
-    runs = [read(path) for path in files]
+    runs = [read_run(path) for path in files]
     tasks = list(runs[0].tasks)
     for run in runs[1:]:
         if set(run.tasks) != set(tasks):
@@ -34,7 +37,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                 "no rates to compare"
             )
     paired, pairing = _pairing(runs, same_seeds)
-    short = names(files)
+    short = names_of(files)
     return Judged(
         strobe_version=strobe.__version__,
         title=" against ".join(short),
@@ -104,3 +107,107 @@ def _on(
 
 def _counts(episodes: Sequence[EvalEpisode]) -> tuple[int, int]:
     return sum(episode.success for episode in episodes), len(episodes)
+
+
+EVAL_INFO = "eval_info.json"
+
+
+@dataclass(frozen=True)
+class EvalEpisode:
+    """One episode; ``reward`` is the sum over its ticks, ``seed`` None where the file does not say."""
+
+    success: bool
+    reward: float | None
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class EvalRun:
+    """One run: its file, and its episodes in the order played, by task."""
+
+    file: Path
+    tasks: dict[str, list[EvalEpisode]]
+
+
+def find_runs(text: str) -> list[Path]:
+    """Return the files that ``--results`` names: files, runs' folders, or folders of several; commas between them.
+
+    Raises:
+        UserError: one of them is not there, or holds no eval_info.json.
+    """
+    files: list[Path] = []
+    for path in (Path(part.strip()) for part in text.split(",") if part.strip()):
+        if path.is_dir():
+            inside = [path / EVAL_INFO] if (path / EVAL_INFO).is_file() else sorted(path.rglob(EVAL_INFO))
+            if not inside:
+                raise UserError(f"--results: no {EVAL_INFO} in {path}: name the folder that lerobot-eval wrote")
+            files += inside
+        elif path.is_file():
+            files.append(path)
+        else:
+            raise UserError(f"--results: there is no {path}")
+    if len({path.resolve() for path in files}) < len(files):
+        raise UserError(f"--results={text}: each run once")
+    if not files:
+        raise UserError(f"--results names runs of lerobot-eval: --results=A/{EVAL_INFO},B/{EVAL_INFO}")
+    return files
+
+
+def read_run(path: Path) -> EvalRun:
+    """Return the episodes in an eval_info.json, of today's lerobot-eval or of those before it had several tasks.
+
+    Raises:
+        UserError: it cannot be read, or is another file.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {in_words(error)}") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path} is truncated or not JSON") from None
+    try:
+        tasks = _tasks(content)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{path} is JSON, but no {EVAL_INFO} of lerobot-eval: it has no episodes by task") from None
+    return EvalRun(path, tasks)
+
+
+def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
+    """Return the episodes by task. Raises KeyError, TypeError, ValueError or AttributeError for another content."""
+    if "per_episode" in content:
+        episodes = [
+            _episode(episode["success"], episode.get("sum_reward"), episode.get("seed"))
+            for episode in content["per_episode"]
+        ]
+        tasks = {"all": episodes}
+    else:
+        tasks = {}
+        several = len(content["per_task"]) > 1
+        for entry in content["per_task"]:
+            metrics, group = entry["metrics"], str(entry["task_group"])
+            won, rewards = metrics["successes"], metrics.get("sum_rewards") or [None] * len(metrics["successes"])
+            name = f"{group} {entry['task_id']}" if several else group
+            if name in tasks:
+                raise ValueError
+            tasks[name] = [_episode(success, reward) for success, reward in zip(won, rewards, strict=True)]
+    if not tasks or not all(tasks.values()):
+        raise ValueError
+    return tasks
+
+
+def _episode(success: Any, reward: Any, seed: Any = None) -> EvalEpisode:
+    if success not in (0, 1) or not isinstance(seed, int | None):
+        raise ValueError
+    finite = None if reward is None or not math.isfinite(reward) else float(reward)
+    return EvalEpisode(bool(success), finite, seed)
+
+
+def names_of(files: Sequence[Path]) -> list[str]:
+    """Return a name for each file: the last folders of its path, as many as distinguish all of them."""
+    paths = [path.resolve() for path in files]
+    parts = [path.parent.parts if path.name == EVAL_INFO else (*path.parent.parts, path.stem) for path in paths]
+    for count in range(1, max(map(len, parts)) + 1):
+        short = ["/".join(folders[-count:]) for folders in parts]
+        if len(set(short)) == len(short):
+            return short
+    return [str(path) for path in paths]

@@ -1,24 +1,147 @@
-"""Play the episodes of an evaluation in their order, each variant for as long as it is undecided."""
+"""The plan of an evaluation's episodes, and playing them in its order, each variant for as long as it is undecided."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from strobe.errors import UserError
 from strobe.measure.sampling import Progress
-from strobe.runs.episode_log import EpisodeLine, EpisodeLog
-from strobe.studies.evaluate.plan import Episodes, Order, Plan, Start
+from strobe.measure.success_rates import LEVEL, decide
+from strobe.results.evaluate import Decision, verdict_in_words
+from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.variants import Candidate
+    from strobe.studies.evaluate.settings import Candidate
+
+Start = tuple[str, int]  # task, seed
+Episodes = Mapping[Key, EpisodeLine]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The episodes that are to be played.
+
+    Args:
+        candidates: the first is the one that the others are judged against.
+        episodes: of each variant on each task, from the seeds ``seed``, ``seed`` + 1 …
+        margin: loss of success rate that counts as not worse, 0 to 1.
+    """
+
+    candidates: Sequence[Candidate]
+    tasks: Sequence[str]
+    episodes: int
+    margin: float
+    seed: int = 0
+
+    @property
+    def planned(self) -> int:
+        """Episodes of each variant in all."""
+        return self.episodes * len(self.tasks)
+
+    def starts(self) -> Iterator[Start]:
+        """Return all starts in their order: the tasks in turn on one seed, then on the next."""
+        return ((task, self.seed + number) for number in range(self.episodes) for task in self.tasks)
+
+    def pairs(self, episodes: Episodes, name: str) -> list[tuple[EpisodeLine, EpisodeLine]]:
+        """Return the first variant's episodes and those of the variant ``name``, up to the first that is missing."""
+        pairs = []
+        for task, seed in self.starts():
+            first, second = (episodes.get((variant, task, seed)) for variant in (self.candidates[0].name, name))
+            if first is None or second is None:
+                break
+            pairs.append((first, second))
+        return pairs
+
+    def decision(self, episodes: Episodes, name: str) -> Decision:
+        """Return the verdict on the variant ``name`` from the pairs that were played."""
+        differences = [int(second.success) - int(first.success) for first, second in self.pairs(episodes, name)]
+        return decide(differences, self.margin, LEVEL, len(self.tasks))
+
+
+class Order:
+    """How far a plan was played, start by start, and who plays on.
+
+    It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
+    verdict, and what they played of a decided variant does not count.
+
+    Attributes:
+        counted: the episodes that one player would have played by now, in its order.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.counted: dict[Key, EpisodeLine] = {}
+        self._plan = plan
+        self._starts = list(plan.starts())
+        self._first, *self._others = plan.candidates
+        self._undecided = {candidate.name: candidate for candidate in self._others}
+        self._place = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether all variants are decided, or the episodes used up."""
+        return self._place == len(self._starts) or (bool(self._others) and not self._undecided)
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """The variants that are played on, the first among them."""
+        return [self._first, *self._undecided.values()]
+
+    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
+        """Count what comes next in order, up to the first episode that is missing.
+
+        Yields each start that all have played, with the verdicts that it brought, in words.
+        """
+        while not self.finished:
+            task, seed = self._starts[self._place]
+            for candidate in self.playing:
+                key = (candidate.name, task, seed)
+                if key not in episodes:
+                    return
+                self.counted[key] = episodes[key]
+            self._place += 1
+            yield (task, seed), self._decide(task)
+
+    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
+        """Return the next episode that is not ``taken``, as if nobody were decided before it; None: there is none."""
+        if self.finished:
+            return None
+        for task, seed in self._starts[self._place :]:
+            for candidate in self.playing:
+                if (candidate.name, task, seed) not in taken:
+                    return candidate, task, seed
+        return None
+
+    def _decide(self, task: str) -> list[str]:
+        if task != self._plan.tasks[-1]:  # decided only at the end of a round
+            return []
+        verdicts = []
+        for name in list(self._undecided):
+            decision = self._plan.decision(self.counted, name)
+            if decision.kind != "undecided":
+                del self._undecided[name]
+                words = verdict_in_words(decision.kind, self._plan.margin)
+                verdicts.append(f"{name}: {words}, decided at {decision.pairs} pairs")
+        return verdicts
+
+
+def counted(plan: Plan, episodes: Episodes) -> Episodes:
+    """Return the episodes that count: in order, without those played ahead of a verdict or of a missing one."""
+    order = Order(plan)
+    for _ in order.advance(episodes):
+        pass
+    return order.counted
 
 
 @runtime_checkable
 class Player(Protocol):
     """Plays episodes: `strobe.studies.evaluate.stage.Stage`."""
 
-    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        ...
 
 
 class Crew(Protocol):
@@ -41,20 +164,21 @@ class Crew(Protocol):
         ...
 
     def close(self) -> None:
-        """End what is still being played. Asked again, it does nothing."""
+        """End what is still being played. A second call does nothing."""
 
 
 class EpisodeReporter(Protocol):
     """Reports how far it is."""
 
-    def progress(self, progress: Progress) -> None: ...
+    def progress(self, progress: Progress) -> None:
+        """Show how many episodes were played, and how long the rest can take."""
 
     def say(self, line: str) -> None:
         """A line that stays."""
 
 
 def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
-    """Play what ``plan`` asks for and ``log`` lacks, until all variants are decided or the episodes are used up.
+    """Play the episodes of ``plan`` that ``log`` lacks, until all variants are decided or the episodes are used up.
 
     A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
     not count (`Order`), so that the answer is that of one player.
@@ -64,7 +188,7 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
     Raises:
         UserError: an episode fails, or a simulator does not start alike from the same seed.
     """
-    crew = _Alone(player) if isinstance(player, Player) else player
+    crew = _SinglePlayer(player) if isinstance(player, Player) else player
     order, counter = Order(plan), _Counter(plan, log, watching)
     out = set()
     try:
@@ -73,7 +197,7 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
                 for verdict in verdicts:
                     watching.say(verdict)
                 counter.scored(start, order.counted)
-            if order.done:  # what is still being played is not needed
+            if order.finished:  # what is still being played is not needed
                 return False
             while crew.free and (due := order.due(log.episodes.keys() | out)) is not None:
                 out.add((due[0].name, *due[1:]))
@@ -84,14 +208,14 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
             out.discard((episode.variant, episode.task, episode.seed))
             _check_start(plan, log.episodes, episode)
             log.add(episode)
-            counter.played(episode, [one.name for one in order.playing])
+            counter.played(episode, [candidate.name for candidate in order.playing])
     except KeyboardInterrupt:
         return True
     finally:
         crew.close()  # what is measured next must not run beside them
 
 
-class _Alone:
+class _SinglePlayer:
     """A crew of one player, who plays when the episode is waited for."""
 
     def __init__(self, player: Player) -> None:
@@ -112,10 +236,10 @@ class _Alone:
 
 
 def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
-    there = (episodes.get((one.name, episode.task, episode.seed)) for one in plan.candidates)
-    first = next((line for line in there if line is not None), None)
+    played = (episodes.get((candidate.name, episode.task, episode.seed)) for candidate in plan.candidates)
+    first = next((line for line in played if line is not None), None)
     if first is not None and first.start != episode.start:
-        sides = [f"'{one.variant}'{f' on node {one.node}' * bool(one.node)}" for one in (first, episode)]
+        sides = [f"'{line.variant}'{f' on node {line.node}' * bool(line.node)}" for line in (first, episode)]
         raise UserError(
             f"the simulator does not start alike from the same seed ({episode.task}, seed {episode.seed}: "
             f"{' and '.join(sides)}): no pairs"
@@ -134,15 +258,16 @@ class _Counter:
         self._played += 1
         self._starts.add((episode.task, episode.seed))
         took, done = time.perf_counter() - self._begun, len(self._log.episodes)
-        left = len(playing) * self._plan.planned - sum(name in playing for name, _, _ in self._log.episodes)
-        self._watching.progress(Progress(done, done + left, took, took / self._played * left, "episodes"))
+        remaining = len(playing) * self._plan.planned - sum(name in playing for name, _, _ in self._log.episodes)
+        remaining_s = took / self._played * remaining
+        self._watching.progress(Progress(done, done + remaining, took, remaining_s, "episodes"))
 
     def scored(self, start: Start, counted: Episodes) -> None:
         """All variants have played a start: their scores so far, where anything was played on it."""
         if start not in self._starts:
             return
         scores = []
-        for one in self._plan.candidates:
-            won = [line.success for (name, _, _), line in counted.items() if name == one.name]
-            scores.append(f"{one.name} {sum(won)} of {len(won)}")
+        for candidate in self._plan.candidates:
+            won = [line.success for (name, _, _), line in counted.items() if name == candidate.name]
+            scores.append(f"{candidate.name} {sum(won)} of {len(won)}")
         self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores)}")

@@ -24,15 +24,14 @@ from strobe.errors import UserError
 from strobe.lerobot.versions import types_with_rtc
 from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
 from strobe.loops.virtual_time import PlayOptions, play
-from strobe.results.timing import EpisodeTiming
+from strobe.results.evaluate import EpisodeTiming
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.simulators.simulator import Actor, Played, outcomes_reported
-from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
+from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
+from strobe.studies.evaluate.settings import FIRST, Candidate
 from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.timings import AskedTiming, TimedCandidate
-from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 
@@ -41,7 +40,7 @@ POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 
 
 def require_engine(policy: Any, engine: str) -> None:
-    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, and that is asked for."""
+    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, which is requested."""
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
@@ -56,7 +55,7 @@ class RealtimeSimulator(TimedSimulator):
     draws the same noise at every latency.
     """
 
-    def use(self, timing: AskedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
+    def use(self, timing: RequestedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
         """Play the next episodes at ``timing``.
 
         Args:

@@ -11,9 +11,8 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators import environments
 from strobe.simulators.seldom_rendered import Rendering
-from strobe.simulators.simulator import Played
-from strobe.simulators.timed_simulator import EpisodeTimes, TimedSimulator
-from strobe.studies.evaluate.variants import FIRST, Candidate
+from strobe.simulators.simulator import EpisodeTimes, Played, TimedSimulator
+from strobe.studies.evaluate.settings import FIRST, Candidate
 
 
 class Stage:

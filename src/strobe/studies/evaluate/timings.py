@@ -1,26 +1,30 @@
-"""Rows of an evaluation that is true to time: each variant with an engine and a latency, and its loop's figures."""
+"""Timings of an evaluation that is true to time: engines, sources of latency, and the loop's figures of each row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strobe.errors import UserError
-from strobe.measure.rollout import quantiles
-from strobe.results.timing import Engine, Timing
+from strobe.errors import UserError, in_words
+from strobe.measure.rollout import drawn, quantiles
+from strobe.results.evaluate import Engine, Timing
+from strobe.runs import episode_log
 from strobe.runs.episode_log import EpisodeLine
+from strobe.runs.rollout_files import EVENTS
 from strobe.simulators.held_action import Hold
-from strobe.studies.evaluate.latencies import Latency
-from strobe.studies.evaluate.variants import Candidate
+from strobe.studies.evaluate.settings import Candidate
 
 ENGINES = ("sync", "rtc")
 
 
 @dataclass(frozen=True)
-class AskedTiming:
+class RequestedTiming:
     """How calls are made, and how long they take.
 
     Args:
@@ -38,11 +42,12 @@ class AskedTiming:
 
     @property
     def name(self) -> str:
+        """The engine and the latency: 'rtc, 100 ms'."""
         return f"{self.engine}, {self.latency.name}"
 
     @property
     def written(self) -> str:
-        """Everything that was asked for, for `episode_log.Request`."""
+        """All settings, for `episode_log.Request`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         return f"{self.engine}{rtc}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
 
@@ -51,40 +56,43 @@ class AskedTiming:
 class TimedCandidate(Candidate):
     """A variant at one timing."""
 
-    timing: AskedTiming | None = None
+    timing: RequestedTiming | None = None
 
     @property
     def name(self) -> str:
+        """The variant and its timing: 'as it is, rtc, 100 ms'."""
         assert self.timing is not None
         return f"{self.variant.name}, {self.timing.name}"
 
 
-def timed(candidates: Sequence[Candidate], timings: Sequence[AskedTiming]) -> list[TimedCandidate]:
-    """Each variant at each timing; the policy as it is at the first timing comes first."""
+def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[TimedCandidate]:
+    """Return each variant at each timing; the policy as it is at the first timing comes first."""
     return [
-        TimedCandidate(one.variant, f"{one.written} | {timing.written}", one.steps, one.recipe, timing)
-        for one in candidates
+        TimedCandidate(
+            candidate.variant, f"{candidate.written} | {timing.written}", candidate.steps, candidate.recipe, timing
+        )
+        for candidate in candidates
         for timing in timings
     ]
 
 
 def parse_engines(text: str) -> list[Engine]:
     """``'sync,rtc'`` as LeRobot's types of inference. Raises UserError."""
-    found: list[Any] = []
+    engines: list[Any] = []
     for part in (part.strip() for part in text.split(",")):
         if part not in ENGINES:
             raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
-        if part in found:
+        if part in engines:
             raise UserError(f"--inference.type={text}: each engine once")
-        found.append(part)
-    return found
+        engines.append(part)
+    return engines
 
 
-def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
-    """The figures of a row's episodes; None where they were not true to time."""
-    asked = one.timing if isinstance(one, TimedCandidate) else None
+def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
+    """Return the figures of a row's episodes; None where they were not true to time."""
+    requested = candidate.timing if isinstance(candidate, TimedCandidate) else None
     episodes = [line.timing for line in played if line.timing is not None]
-    if asked is None or not episodes:
+    if requested is None or not episodes:
         return None
     ages, steps, jumps = (
         [value for episode in episodes for value in values(episode)]
@@ -92,11 +100,11 @@ def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
     )
     usual = float(np.percentile(steps, 95)) if steps else 0.0
     return Timing(
-        variant=one.variant.name,
-        engine=asked.engine,
-        latency=asked.latency.name,
-        hold=asked.hold.kind,
-        fps=asked.fps,
+        variant=candidate.variant.name,
+        engine=requested.engine,
+        latency=requested.latency.name,
+        hold=requested.hold.kind,
+        fps=requested.fps,
         imposed=quantiles([ms for episode in episodes for ms in episode.imposed_ms]),
         ticks=sum(line.ticks for line in played),
         held=sum(episode.held for episode in episodes),
@@ -105,3 +113,134 @@ def timing_of(one: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
         jumps=len(jumps),
         jump_ratio=float(np.median(jumps)) / usual if jumps and usual else None,
     )
+
+
+LIVE = "live"
+MOST_MS = 60_000  # more than an episode lasts
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A source of latencies.
+
+    Args:
+        name: '100 ms', 'live', or the run's folder.
+        fixed_ns: of each call; None where they are not all alike.
+        runs: of a kept run, nanoseconds of its calls by the name of the variant; '' for any other variant.
+    """
+
+    name: str
+    fixed_ns: int | None = None
+    runs: dict[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def written(self) -> str:
+        """The source with a digest of what it holds, so that a changed run is noticed."""
+        if not self.runs:
+            return self.name
+        content = hashlib.sha256(repr(sorted(self.runs.items())).encode()).hexdigest()
+        return f"{self.name} ({content[:12]})"
+
+    def source(self, variant: str, seed: int, measured: Callable[[], int]) -> Iterator[int]:
+        """Yield nanoseconds of each call of an episode, without end.
+
+        Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
+        (`strobe.measure.rollout.drawn`); the same seed draws the same ones.
+
+        Args:
+            measured: nanoseconds of the call that has just ended, for 'live'.
+        """
+        if self.fixed_ns is not None:
+            return itertools.repeat(self.fixed_ns)
+        if not self.runs:
+            return iter(measured, -1)
+        calls = self.runs.get(variant) or self.runs[""]
+        return drawn(list(calls[1:] or calls), np.random.default_rng(seed), 0)
+
+
+def fixed(ms: float) -> Latency:
+    """Return a source whose calls all take ``ms`` milliseconds."""
+    return Latency(f"{ms:.6g} ms", round(ms * 1e6))
+
+
+def parse_latency(text: str) -> list[Latency]:
+    """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
+    sources = [_source(text, part) for part in (part.strip() for part in text.split(",")) if part]
+    return _each_once(f"--latency={text}", sources, "write --latency=0,100,300 (ms), live, or a run's folder")
+
+
+def parse_ticks(text: str, fps: float) -> list[Latency]:
+    """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
+    sources = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        if not part.isdecimal():
+            raise UserError(f"--delay_ticks={text}: '{part}' is no number of control ticks: write --delay_ticks=0,2,5")
+        if 1e3 * int(part) / fps > MOST_MS:
+            raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
+        sources.append(fixed(1e3 * int(part) / fps))
+    return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
+
+
+def _each_once(flag: str, sources: list[Latency], example: str) -> list[Latency]:
+    if not sources:
+        raise UserError(f"{flag}: {example}")
+    names = [source.name for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{flag}: {twice} is there twice")
+    return sources
+
+
+def _source(text: str, part: str) -> Latency:
+    if part == LIVE:
+        return Latency(LIVE)
+    try:
+        ms = float(part)
+    except ValueError:
+        return _recorded(text, Path(part))
+    if not 0 <= ms <= MOST_MS:
+        raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
+    return fixed(ms)
+
+
+def _recorded(text: str, run: Path) -> Latency:
+    """Return the calls of a rollout or of an evaluation. Raises UserError."""
+    from strobe.loops.recorded_run import load
+
+    if not run.exists():
+        raise UserError(f"--latency={text}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
+    folder = run.parent if run.name == "result.json" else run
+    episodes = folder / episode_log.NAME if folder.is_dir() else folder
+    try:
+        if episodes.name == episode_log.NAME and episodes.is_file():
+            runs = dict(_of_episodes(episodes))
+        elif (folder / EVENTS).is_file() or (folder.is_file() and folder.suffix in (".events", ".gz")):
+            runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
+        else:
+            raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
+    except UserError as error:
+        flag = "--latency" if str(folder) in str(error) else f"--latency={run}"  # the path once
+        raise UserError(f"{flag}: {error}") from None
+    except OSError as error:
+        raise UserError(f"--latency={run}: it cannot be read: {in_words(error)}") from None
+    except (ValueError, KeyError, IndexError) as error:
+        raise UserError(f"--latency={run}: it cannot be read: {type(error).__name__}") from None
+    return Latency(str(run), runs=runs)
+
+
+def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
+    """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
+    try:
+        options, episodes, _ = episode_log.parse(path.read_bytes())
+    except UserError as error:
+        raise UserError(f"it is no evaluation: {error} ({path.name})") from None
+    runs: dict[str, Sequence[int]] = {}
+    for name in options.variants:
+        calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]
+        if calls:
+            runs.setdefault("", calls)
+            runs[name] = calls
+    if not runs:
+        raise UserError("no episode has ended in it")
+    return runs

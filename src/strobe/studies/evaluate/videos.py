@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from strobe.errors import in_words
-from strobe.results.video import Video
+from strobe.results.evaluate import Video
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.film import Film, encode, still
-from strobe.studies.evaluate.plan import Episodes, Plan
-from strobe.studies.evaluate.variants import Candidate
+from strobe.studies.evaluate.play import Episodes, Plan
+from strobe.studies.evaluate.settings import Candidate
 
 FOLDER = "videos"
 POSTER = ".webp"
@@ -26,7 +26,9 @@ class WatchablePlayer(Protocol):
 
     watch: Callable[[Any], None] | None
 
-    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine: ...
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        ...
 
 
 class Filming:

@@ -17,9 +17,9 @@ from strobe.results.comparison import Comparison
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.ladder import Ladder, Rung
 from strobe.results.recipe import Recipe
-from strobe.studies.compare import judge
-from strobe.studies.measuring import Measured
 from strobe.studies.optimize.climb import AS_IT_IS, Climb, Step
+from strobe.studies.shared.measuring import Measured
+from strobe.studies.shared.paired_comparison import judge
 from strobe.treatments.recipe import PACKAGES
 
 

@@ -11,9 +11,9 @@ from strobe.measure.components import grouped, named, share, shares
 from strobe.measure.guard import strongest
 from strobe.measure.roofline import least_in, times_in
 from strobe.policies.subject import Subject
-from strobe.results.machine import Ceiling
 from strobe.results.measurement import Component, Measurement
 from strobe.results.numerals import significant
+from strobe.results.subject import Ceiling
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
 
@@ -38,7 +38,7 @@ class Candidate:
 
     Args:
         parts: the family's parts that they speed up; none for the whole.
-        alone: whether they are never grouped with others: they may slow down, or are slow to build.
+        try_alone: may slow the subject down, or is slow to build; never grouped with others.
         of_torch: whether they change nothing of what an engine computes.
         dtypes: those that they compute in; none for the dtype that is there.
         arithmetic: share of the arithmetic units at work now that stays at work, 0 to 1.
@@ -48,7 +48,7 @@ class Candidate:
     parts: tuple[str, ...]
     effect: Effect
     rank: int
-    alone: bool = False
+    try_alone: bool = False
     of_torch: bool = False
     dtypes: tuple[str, ...] = ()
     arithmetic: float = 1.0
@@ -154,21 +154,21 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     quick = [candidate for candidate in candidates if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
         return quick
-    alone = [candidate for candidate in quick if candidate.alone]
+    single = [candidate for candidate in quick if candidate.try_alone]
     first: dict[tuple[str, str], Candidate] = {}
-    for candidate in (candidate for candidate in quick if not candidate.alone):
+    for candidate in (candidate for candidate in quick if not candidate.try_alone):
         first.setdefault(slot_of(candidate.specs[0]), candidate)
     wholes = {key for key, part in first if not part}
     chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
     if not chosen:
-        return alone
+        return single
     specs: tuple[Spec, ...] = ()
     for candidate in chosen:
         specs = together(specs, candidate.specs)
     whole = any(not candidate.parts for candidate in chosen)
     parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
     rank = max(candidate.rank for candidate in chosen)
-    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *alone]
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *single]
 
 
 def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
@@ -202,7 +202,7 @@ def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
         parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
         effect=strongest([entry.effect for entry in entries]),
         rank=max(entry.rank for entry in entries),
-        alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
+        try_alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
         of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
         dtypes=tuple(dict.fromkeys(dtype for treatment in made for dtype in treatment.dtypes)),
         arithmetic=min(treatment.arithmetic for treatment in made),

@@ -12,8 +12,7 @@ from strobe.measure.guard import strongest
 from strobe.measure.in_time import in_time
 from strobe.measure.sequential import MATTERS
 from strobe.results.agreement import Effect
-from strobe.results.in_time import InTime
-from strobe.results.ladder import Try, TryOutcome
+from strobe.results.ladder import InTime, Try, TryOutcome
 from strobe.results.measurement import Measurement
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import (
@@ -29,7 +28,7 @@ from strobe.studies.optimize.candidates import (
     together,
 )
 from strobe.studies.optimize.earlier import Earlier
-from strobe.studies.optimize.runs import ActionGuard, Runs
+from strobe.studies.optimize.runner import ActionGuard, Runs
 from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Spec, Variant
@@ -60,6 +59,7 @@ class Step:
 
     @property
     def name(self) -> str:
+        """The variant's name."""
         return self.variant.name
 
     @property
@@ -140,6 +140,7 @@ class Climb:
 
     @property
     def reporter(self) -> Climbing:
+        """Shows the progress of the climb."""
         return self.runs.reporter
 
     @property
@@ -177,8 +178,8 @@ class Climb:
         if seen.outcome == "not judged" and top.ms <= aim.target_ms and top.in_time is None:
             # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
             seconds = max(self.remaining_to_try_s(), settings.IN_TIME_S[0])
-            alone = self.runs.time_alone(top.variant, top.ms, aim, seconds)
-            top.in_time = alone[0] if alone is not None else None
+            judged = self.runs.time_alone(top.variant, top.ms, aim, seconds)
+            top.in_time = judged[0] if judged is not None else None
         return (top.in_time or seen).outcome == "reached"
 
     def end_at_target(self) -> str:

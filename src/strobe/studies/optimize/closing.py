@@ -18,16 +18,16 @@ from strobe.policies.subject import Subject
 from strobe.results.agreement import YardstickName
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
-from strobe.sameness.check import CallFailed
-from strobe.studies.episodes import CandidateFailed, Episodes
-from strobe.studies.measuring import Measured
+from strobe.sameness.check import PolicyCallError
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, with_as_it_is
 from strobe.studies.optimize.climb import AS_IT_IS, Climb
-from strobe.studies.optimize.runs import verdict_of
+from strobe.studies.optimize.episodes import CandidateError, Episodes
+from strobe.studies.optimize.runner import verdict_of
 from strobe.studies.optimize.settings import Climbing
 from strobe.studies.optimize.trial import moved, outcome_of, run_rungs
-from strobe.studies.sameness import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.studies.shared.measuring import Measured
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
@@ -99,7 +99,7 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
             try:
                 visits = visits_of(guard.same, variants[name])
                 comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
-            except CallFailed as error:
+            except PolicyCallError as error:
                 comparison.broken = str(error)
             else:
                 judgement = guard.judge(variants[name], comparison.agreement)
@@ -153,7 +153,7 @@ def prove(
         interrupted = False
         try:
             judged, interrupted = episodes.against(rung, watching)
-        except CandidateFailed as error:
+        except CandidateError as error:
             refused[name] = str(error)
             watching.say(f"{name} is refused: {error}")
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
@@ -196,10 +196,10 @@ def time_alone(result: OptimizeResult, climb: Climb) -> None:
         return
     climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
     try:
-        alone = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
+        judged = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
     except KeyboardInterrupt:
         result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
         return
-    if alone is not None:
-        ladder.in_time, ladder.alone = alone
+    if judged is not None:
+        ladder.in_time, ladder.alone = judged
         ladder.met = ladder.in_time.outcome == "reached"

@@ -24,17 +24,15 @@ import strobe
 from strobe.errors import in_words
 from strobe.measure.guard import Guards
 from strobe.measure.sequential import MATTERS
-from strobe.policies.fingerprint import fingerprint
-from strobe.policies.subject import Subject
+from strobe.policies.subject import Subject, fingerprint
 from strobe.results.answer import OptimizeResult
 from strobe.results.data import Data, Finite
 from strobe.results.ladder import Rung, Try, TryOutcome
-from strobe.results.machine import Machine
-from strobe.results.subject import SubjectInfo
+from strobe.results.subject import Machine, SubjectInfo
 from strobe.runs import store
 from strobe.runs.cache import cache_folder
-from strobe.studies.measuring import Options
 from strobe.studies.optimize.candidates import Standing
+from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment
 
@@ -80,7 +78,7 @@ class _Document(Data):
 
 
 def circumstances(subject: Subject, options: Options, base: Sequence[Treatment], guards: Guards) -> dict[str, str]:
-    """Return what a try depends on beside the machine: where all of it is the same, its outcome is too.
+    """Return what a try depends on besides the machine: with all of it equal, its outcome is equal.
 
     ``base``: treatments of the untouched policy itself.
     """
@@ -125,7 +123,7 @@ class Earlier:
     def __str__(self) -> str:
         several = len(self.ladders) > 1
         many = f"{len(self.ladders)} earlier ladder{'s' * several} of {self._kind} on this machine"
-        others = [ladder for ladder in self.ladders if not self._alike(ladder)]
+        others = [ladder for ladder in self.ladders if not self._same_circumstances(ladder)]
         differ = dict.fromkeys(name for ladder in others for name in self._different(ladder))
         leave = f", {len(others)} of them with another {' or '.join(differ)}: these leave nothing out" if others else ""
         return f"ordered by {many}{leave}; --fresh ignores {'them' if several else 'it'}"
@@ -133,7 +131,7 @@ class Earlier:
     @property
     def rungs(self) -> list[EarlierRung]:
         """The rungs that the last ladder in these circumstances ended with; where there is none, the last of all."""
-        alike = list(filter(self._alike, self.ladders))
+        alike = list(filter(self._same_circumstances, self.ladders))
         return (alike or self.ladders)[-1].rungs if self.ladders else []
 
     def standing(self, treatment: str, on: Set[str]) -> Standing:
@@ -149,7 +147,7 @@ class Earlier:
                 continue
             if tried.outcome == "kept":
                 return "kept" if standing == "unknown" else standing
-            if tried.settled and self._alike(ladder) and set(tried.on) <= on:
+            if tried.settled and self._same_circumstances(ladder) and set(tried.on) <= on:
                 return "left out"
             standing = "undecided"
         return standing
@@ -170,7 +168,7 @@ class Earlier:
             return f"the next climb will not know of this one: {self._folder}: {in_words(error)}"
         return ""
 
-    def _alike(self, ladder: EarlierLadder) -> bool:
+    def _same_circumstances(self, ladder: EarlierLadder) -> bool:
         return ladder.under == self._under
 
     def _different(self, ladder: EarlierLadder) -> list[str]:

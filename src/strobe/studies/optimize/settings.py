@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.measure.guard import Guards
-from strobe.measure.in_time import ASKED
-from strobe.studies.measuring import Reporter, Silent
+from strobe.measure.in_time import REQUIRED
 from strobe.studies.optimize.candidates import Choice
+from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.treatments.treatment import Spec
 
 # A try
@@ -69,7 +69,7 @@ class Aim:
     """
 
     target_hz: float = 20.0
-    in_time: float = ASKED
+    in_time: float = REQUIRED
     guards: Guards = field(default_factory=Guards)
     choice: Choice = field(default_factory=Choice)
     start: tuple[Spec, ...] = ()
@@ -97,6 +97,8 @@ class Climbing(Reporter, Protocol):
 class SilentClimb(Silent):
     """A reporter that shows nothing."""
 
-    def doing(self, what: str) -> None: ...
+    def doing(self, what: str) -> None:
+        """Show nothing."""
 
-    def say(self, line: str) -> None: ...
+    def say(self, line: str) -> None:
+        """Print nothing."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.studies.measuring import Measured
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import EFFECTS, Candidate, candidate_of, groups, together
 from strobe.studies.optimize.climb import Climb
-from strobe.studies.optimize.runs import uninterrupted
+from strobe.studies.optimize.runner import uninterrupted
 from strobe.studies.optimize.trial import attempt, failure, put_on_together
+from strobe.studies.shared.measuring import Measured
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Effect, Spec
 
@@ -83,7 +83,7 @@ def climb_by_effect(climb: Climb) -> str:
         for group in _groups(climb, effect):
             if climb.reached():
                 return climb.end_at_target()
-            if group.alone and not _fits(climb):
+            if group.try_alone and not _fits(climb):
                 continue
             if not attempt(climb, group) and len(group.specs) > 1:
                 _try_each(climb, effect)

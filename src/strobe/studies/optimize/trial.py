@@ -17,12 +17,12 @@ from strobe.measure.sequential import MATTERS, Glance
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Verdict
 from strobe.results.ladder import TryOutcome
-from strobe.sameness.check import CallFailed
-from strobe.studies.measuring import Measured
+from strobe.sameness.check import PolicyCallError
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.candidates import Candidate, candidate_of, together
 from strobe.studies.optimize.climb import Climb, Trial
-from strobe.studies.optimize.runs import build_seconds, uninterrupted, verdict_of
+from strobe.studies.optimize.runner import build_seconds, uninterrupted, verdict_of
+from strobe.studies.shared.measuring import Measured
 from strobe.treatments.treatment import Spec, Variant
 
 
@@ -247,9 +247,9 @@ def begins_with_glance(chunk_s: float) -> bool:
 
 def failure(error: Exception) -> tuple[TryOutcome, str]:
     """Return the outcome of a try that raised ``error``, with its reason."""
-    if isinstance(error, UserError) and not isinstance(error, CallFailed):
+    if isinstance(error, UserError) and not isinstance(error, PolicyCallError):
         return "does not apply", str(error)
-    if isinstance(error, CallFailed):
+    if isinstance(error, PolicyCallError):
         return "failed", str(error)
     return "failed", f"{type(error).__name__}: {in_a_line(error, 200)}"
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from strobe.datasets import recording
-from strobe.datasets.fault import Broken
+from strobe.datasets.fault import DatasetError
 from strobe.errors import UserError
 from strobe.measure.robot import lag_ticks
 from strobe.measure.statistics import summarise
 from strobe.results.lag import JointLag, Lag
-from strobe.results.recorded import EVENTS
 from strobe.results.rollout import RolloutResult
 from strobe.results.wiring import Wiring
 from strobe.runs import store
+from strobe.runs.rollout_files import EVENTS
 
 MOST_EPISODES = 100
 STATE = "observation.state"
@@ -32,8 +32,8 @@ def lags(wiring: Wiring, dataset: Path, run: Path | None) -> Lag:
     lag = Lag(joints=[], fps=recorded.fps)
     try:
         lag.joints = _of_data(wiring, recorded)
-    except Broken as broken:
-        lag.unjudged.append(f"Lags of the recording: {broken.fault.what}; {broken.fault.repair}.")
+    except DatasetError as error:
+        lag.unjudged.append(f"Lags of the recording: {error.fault.what}; {error.fault.repair}.")
     lag.unjudged.append(
         "The age of the recording's frames: LeRobot stamps them with the tick, not with their own time."
     )
@@ -70,7 +70,7 @@ def _joint(name: str, values: list[float]) -> JointLag:
 
 
 def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield actions and states of some episodes, (ticks, dim) each. Raises Broken for a file that cannot be read."""
+    """Yield actions and states of some episodes, (ticks, dim) each. Raises DatasetError for a broken file."""
     step = max(1, len(recorded.chosen) // MOST_EPISODES)
     chosen = recorded.chosen[::step]
     files: dict[str, list[int]] = {}

@@ -1,1 +1,1 @@
-"""A kept rollout again, in virtual time: as it was set up, as asked for, and in a loop without faults."""
+"""A recorded rollout again, in virtual time: as it was set up, as requested, and in a loop without faults."""

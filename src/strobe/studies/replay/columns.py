@@ -181,20 +181,20 @@ def figures(played: PlayedRollout, setting: Setting) -> dict[str, float | None]:
 
 def settings_of(setting: Setting) -> dict[str, str]:
     """Return a setting in LeRobot's spelling."""
-    found = {"inference.type": setting.engine, "fps": f"{setting.fps:g}"}
+    shown = {"inference.type": setting.engine, "fps": f"{setting.fps:g}"}
     if setting.multiplier > 1:
-        found["interpolation_multiplier"] = str(setting.multiplier)
+        shown["interpolation_multiplier"] = str(setting.multiplier)
     if setting.engine == "rtc":
-        found["inference.queue_threshold"] = str(setting.threshold)
-        found |= {f"inference.rtc.{name}": str(value) for name, value in setting.rtc.items() if name in _SHOWN}
-        found["inference_delay"] = {"max": "longest so far", "p95": "95 % of the latest"}.get(
+        shown["inference.queue_threshold"] = str(setting.threshold)
+        shown |= {f"inference.rtc.{name}": str(value) for name, value in setting.rtc.items() if name in _SHOWN}
+        shown["inference_delay"] = {"max": "longest so far", "p95": "95 % of the latest"}.get(
             setting.delay, setting.delay
         )
         if setting.pr_4454:
-            found["rtc_version"] = "4454"
+            shown["rtc_version"] = "4454"
     else:
-        found["policy.n_action_steps"] = str(setting.chunk)
-    return found
+        shown["policy.n_action_steps"] = str(setting.chunk)
+    return shown
 
 
 _SHOWN = ("execution_horizon", "max_guidance_weight", "prefix_attention_schedule", "enabled")
@@ -206,7 +206,7 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
     A figure agrees where the recorded value lies in the interval of the draws, or that of the recorded order, widened
     by a tick (for the rate 2 %, for counts one): a replay knows moments no finer than the loop and its thread look up.
     """
-    found = []
+    compared = []
     for name in ("held_hz", "starved_ms", "age_ms", "executed", "assumed"):
         was, now = recorded.figures[name].value, own.figures[name]
         if was is None or now.value is None:
@@ -215,20 +215,20 @@ def checks(recorded: Replayed, own: Replayed, period_ms: float) -> list[Check]:
         ends = [end for end in (now.low, now.value, now.high) if end is not None]
         low, high = min(ends), max(ends)
         agrees = low - slack <= was <= high + slack
-        found.append(Check(figure=name, recorded=was, low=low, high=high, agrees=agrees))
-    return [*found, *_jumps_alike(recorded, own)]
+        compared.append(Check(figure=name, recorded=was, low=low, high=high, agrees=agrees))
+    return [*compared, *_compare_jumps(recorded, own)]
 
 
-def _jumps_alike(recorded: Replayed, own: Replayed) -> list[Check]:
+def _compare_jumps(recorded: Replayed, own: Replayed) -> list[Check]:
     """Joint by joint, whether the intervals of both jumps have something in common; joints without two are left out."""
     replayed = {jump.joint: jump for jump in own.jumps}
-    found = []
+    compared = []
     for was in recorded.jumps:
         now = replayed.get(was.joint)
         if now is None or now.interval is None or was.interval is None:
             continue
         agrees = now.interval.low <= was.interval.high and was.interval.low <= now.interval.high
-        found.append(
+        compared.append(
             Check(
                 figure=f"jump of {was.joint} over its steps",
                 recorded=was.ratio,
@@ -237,7 +237,7 @@ def _jumps_alike(recorded: Replayed, own: Replayed) -> list[Check]:
                 agrees=agrees,
             )
         )
-    return found
+    return compared
 
 
 def _make_column(

@@ -19,7 +19,7 @@ from strobe.lerobot.flags import joined, patched_arguments
 from strobe.lerobot.quiet import quiet
 from strobe.loops.header import Header
 from strobe.loops.observations import Observations
-from strobe.loops.rollout_config import COMMAND, rollout_config
+from strobe.loops.rollout import COMMAND, rollout_config
 from strobe.loops.virtual_rollout import EngineInputs, RecordedWorld
 
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one

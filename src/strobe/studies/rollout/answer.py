@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import strobe
-from strobe.lerobot.thread_priority import REAL_TIME
+from strobe.lerobot.quiet import REAL_TIME
 from strobe.loops.course import CALL, TICK, Course
 from strobe.loops.event_log import opener
 from strobe.loops.events import Scheduled
@@ -17,7 +17,7 @@ from strobe.loops.header import Header
 from strobe.loops.instrument import SLEEP
 from strobe.measure import machine
 from strobe.measure import rollout as measure
-from strobe.measure.call_times import beside
+from strobe.measure.call_times import compare_places
 from strobe.measure.components import Iteration, components, empty_section_ms, iterations, spans
 from strobe.measure.robot import buses, tracking, worst
 from strobe.measure.statistics import describe, summarise
@@ -121,7 +121,7 @@ def rollout_of(header: Header, course: Course) -> Rollout:
         sentence="",
         pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(course.calls, fps),
-        bench=beside(course.uses),
+        bench=compare_places(course.uses),
         queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,
         seams=measure.seams(course.actions, header.joints) if guided else [],

@@ -1,4 +1,4 @@
-"""The bench beside the robot: the run's own policy, still loaded, called again once the robot is at rest."""
+"""The bench to compare the robot with: the run's own policy, still loaded, called again once the robot is at rest."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from types import FrameType
 from typing import Any
 
 from strobe.loops.bench_calls import CallWatch
-from strobe.measure.call_times import FEWEST, beside
+from strobe.measure.call_times import FEWEST, compare_places
 from strobe.measure.rollout import Call
 from strobe.measure.sampling import SamplingBudget, collect
-from strobe.results.bench import Place
-from strobe.studies.cadence import SETTLE_S, Spacing
-from strobe.studies.measuring import Reporter, Silent
-from strobe.studies.rollout.watched import WatchedRollout
+from strobe.results.rollout import Place
+from strobe.studies.rollout.run import WatchedRollout
+from strobe.studies.shared.cadence import SETTLE_S, Spacing
+from strobe.studies.shared.measuring import Reporter, Silent
 from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0
@@ -70,7 +70,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     result = watched.result
     reporter.stage(f"the robot is at rest; about {limit_s:.0f} s of calls on the bench (Ctrl-C ends them)")
     begun = time.perf_counter()
-    call_s = min(calls.again().wall, calls.again().wall) / 1e9
+    call_s = min(calls.repeat_call().wall, calls.repeat_call().wall) / 1e9
     left_s = limit_s - (time.perf_counter() - begun)
     if ROUNDS * call_s > left_s:
         result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
@@ -90,8 +90,8 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     def timed(place: Place) -> Callable[[], float]:
         def call() -> float:
             if spacing is not None:
-                spacing.before(place, 1, calls.again)
-            taken[place].append(calls.again())
+                spacing.before(place, 1, calls.repeat_call)
+            taken[place].append(calls.repeat_call())
             return taken[place][-1].wall / 1e6
 
         return call
@@ -103,7 +103,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     counted = slice(1, collected.rounds)  # the policy is warm from its run, and its calls there are all counted too
     if collected.interrupted:
         result.notes.append("the bench was cut short")
-    result.rollout.bench = beside(
+    result.rollout.bench = compare_places(
         watched.course.uses,
         taken[TOGETHER][counted],
         taken.get(SPACED, [])[counted],

@@ -13,7 +13,7 @@ from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles
-from strobe.results.quantiles import Quantiles
+from strobe.results.data import Quantiles
 from strobe.results.remote import Clocks, Decisions, Remote
 from strobe.timeline.timeline import Section
 
@@ -70,8 +70,10 @@ def _clocks(course: Course) -> Clocks | None:
 
 
 def _exchanges(course: Course) -> list[measure.Exchange]:
-    sent = [(one.start, one.stamps[0], one.stamps[3], one.end) for one in course.uploads if one.stamps]
-    return sent + [(one.start, one.stamps[0], one.stamps[7], one.end) for one in course.trips if one.stamps]
+    sent = [
+        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in course.uploads if upload.stamps
+    ]
+    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in course.trips if chunk.stamps]
 
 
 def _client(header: Header, course: Course) -> Remote:

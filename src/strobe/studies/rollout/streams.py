@@ -12,8 +12,8 @@ from strobe.loops.course import Course
 from strobe.loops.event_log import read
 from strobe.loops.observations import Observations
 from strobe.loops.reader import read_course
-from strobe.results.recorded import events_of, observations_of
 from strobe.results.streams import Number, Picture, Sample
+from strobe.runs.rollout_files import events_of, observations_of
 
 CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
     "cameras", "state", "action", "loop", "queue", "inference", "sections",

@@ -1,1 +1,1 @@
-"""Treatments that build a part anew: torch.compile, OpenVINO, TensorRT."""
+"""Treatments that compile a part, or build an engine for it: torch.compile, OpenVINO, TensorRT."""

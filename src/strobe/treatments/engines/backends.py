@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import inspect
+import io
+import logging
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import cache
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from strobe.devices.which import computes_bf16, numbered
+from strobe.devices.accelerators import computes_bf16, numbered
 from strobe.errors import UserError, install
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.memory import available_bytes
-from strobe.treatments.engines.quantised import INT8, calibrated
+from strobe.runs.cache import cache_folder
+from strobe.treatments.engines.recorded import Call, Results
 from strobe.treatments.room import numbers
 
 # Floating tensors come and go as float32.
@@ -34,7 +39,7 @@ class Engine(Protocol):
     suffix: str
 
     def require(self, device: torch.device) -> None:
-        """Raises UserError where the package is missing, or the device is not one of its."""
+        """Raise UserError where the package is missing, or the device is none of its own."""
         ...
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -46,7 +51,7 @@ class Engine(Protocol):
         ...
 
     def building(self, precision: str) -> float:
-        """Bytes of the machine's memory that building takes for each number of the weights, beside the exported."""
+        """Return the bytes of the machine's memory that building takes for each weight, besides the exported ones."""
         ...
 
     def versions(self, device: torch.device, precision: str) -> str:
@@ -60,7 +65,7 @@ class Engine(Protocol):
         """
         ...
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
         """Load the engine that `build` kept. Raises any exception where the file cannot be read."""
         ...
 
@@ -70,7 +75,7 @@ class OpenVINO:
 
     suffix = ".blob"
     _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}  # noqa: RUF012
-    # As seen: beside the weights as the engine holds them, for each number of them. A kept engine has them in float32.
+    # Measured bytes for each weight, besides the weights that the engine holds. A cached engine has them in float32.
     _BESIDE, _KEPT = 0.8, 4.1
     _CALIBRATING = 16.0  # the model in float32 once more, and its statistics
 
@@ -110,8 +115,8 @@ class OpenVINO:
             _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
         return self._run(compiled)
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
-        return self._run(_core().import_model(kept.read_bytes(), "CPU", self._options(precision)))
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
+        return self._run(_core().import_model(file.read_bytes(), "CPU", self._options(precision)))
 
     def _options(self, precision: str) -> dict[str, Any]:
         # Without a hint it takes bfloat16 wherever the CPU has it.
@@ -171,7 +176,7 @@ class TensorRT:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         device = numbered(inputs[0].device)
         options = {"use_explicit_typing": True, "truncate_double": True, "min_block_size": 1, "device": device}
-        # Unless told otherwise, 2.11 takes every mask in attention for a causal one, drops it, and gives other results
+        # Without this option 2.11 takes every mask in attention for a causal one, drops it, and gives other results
         # (its lowering pass force_causal_efficient_attention). Older versions have neither the pass nor the option.
         if _takes(tensorrt.dynamo.compile, "attn_bias_is_causal"):
             options["attn_bias_is_causal"] = False
@@ -181,16 +186,16 @@ class TensorRT:
             _written(keep, lambda: tensorrt.save(built, str(keep), **saved))
         return _calling(built, device)
 
-    def load(self, kept: Path, precision: str, device: torch.device) -> Run:
+    def load(self, file: Path, precision: str, device: torch.device) -> Run:
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         with torch.cuda.device(device):
-            return _calling(tensorrt.load(str(kept)).module(), device)
+            return _calling(tensorrt.load(str(file)).module(), device)
 
 
 def _takes(function: Callable[..., Any], keyword: str) -> bool:
-    """Whether ``function`` can be given ``keyword``, be it to ignore it."""
+    """Return whether ``function`` can be given ``keyword``, be it to ignore it."""
     taken = inspect.signature(function).parameters
-    return keyword in taken or any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    return keyword in taken or any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
 
 
 def _calling(module: Callable[..., Any], device: torch.device) -> Run:
@@ -249,3 +254,93 @@ def _require(module: str, extra: str) -> None:
 
 
 ENGINES: dict[str, Callable[[], Engine]] = {"openvino": OpenVINO, "tensorrt": TensorRT}
+
+
+# An OpenVINO model in 8 bits: its products and convolutions, scaled by what they were given in recorded calls. By NNCF,
+# OpenVINO's own quantiser (https://github.com/openvinotoolkit/nncf, Apache-2.0): weights symmetric by channel, what
+# they are multiplied with by one scale each, as a transformer wants it. The scales are constants of the engine, so that
+# no call has to look for the largest number of its inputs first. Convolutions are quantised too, which int8=dynamic
+# cannot.
+
+INT8 = "int8"
+
+
+def require_nncf() -> None:
+    """Raise UserError where NNCF is missing."""
+    if find_spec("nncf") is None:
+        raise UserError(f"int8_engine needs a package: {install('openvino')}")
+
+
+def calibrated(model: Any, calls: Sequence[Sequence[Tensor]]) -> Any:
+    """Return ``model`` with the products that NNCF quantises in int8.
+
+    Args:
+        calls: its inputs in recorded calls, on the CPU, floating ones in float32; scales are taken from all of them.
+    """
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # bars of progress, and notes on CUDA
+        nncf: Any = importlib.import_module("nncf")
+        nncf.set_log_level(logging.ERROR)
+        arrays = [[value.detach().contiguous().numpy() for value in call] for call in calls]
+        return nncf.quantize(
+            model, nncf.Dataset(arrays), subset_size=len(arrays), model_type=nncf.ModelType.TRANSFORMER
+        )
+
+
+# The cache of built engines: a file per engine, named after all that it depends on.
+
+MOST_BYTES = 16 * 2**30  # of all files; the engine of a language model has 4 bytes for each of its weights
+
+
+def engines_folder() -> Path:
+    """Return the engines' folder, below STROBE_CACHE, else in the user's cache. It may be deleted at any time."""
+    return cache_folder() / "engines"
+
+
+def trim_engines() -> None:
+    """Remove the files that were not used for longest, until those that stay have `MOST_BYTES` or less."""
+    remaining = MOST_BYTES
+    with suppress(OSError):
+        for file in sorted(engines_folder().iterdir(), key=lambda file: file.stat().st_mtime, reverse=True):
+            remaining -= file.stat().st_size
+            if remaining < 0:
+                file.unlink(missing_ok=True)
+
+
+def mark_used(file: Path) -> None:
+    """Note that ``file`` was used now."""
+    with suppress(OSError):
+        file.touch()
+
+
+def engine_file(
+    part: nn.Module,
+    call: Call,
+    results: Results,
+    name: str,
+    engine: Engine,
+    precision: str,
+    device: torch.device,
+) -> Path:
+    """Return the file of the engine ``name``, whether it exists or not.
+
+    It depends on weights, shapes, versions, ``device`` and ``precision``.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    keys = [name, precision, engine.versions(device, precision), _package(part), str(getattr(part, "config", ""))]
+    keys += [repr(part), repr(call.key), repr(call.dtypes), repr([tuple(t.shape) for t in results.tensors])]
+    digest.update("\0".join(keys).encode())
+    for path, weight in [*part.named_parameters(), *part.named_buffers()]:
+        digest.update(f"{path} {tuple(weight.shape)} {weight.dtype}".encode())
+        digest.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return engines_folder() / f"{digest.hexdigest()}{engine.suffix}"
+
+
+def _package(part: nn.Module) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    kind = type(part)
+    package = kind.__module__.split(".")[0]
+    try:
+        return f"{kind.__module__}.{kind.__qualname__} {version(package)}"
+    except PackageNotFoundError:
+        return f"{kind.__module__}.{kind.__qualname__}"

@@ -17,11 +17,9 @@ from torch import nn
 
 from strobe.errors import UserError
 from strobe.policies.subject import Fed, Subject
-from strobe.treatments.engines import quantised
-from strobe.treatments.engines.backends import ENGINES, Run
+from strobe.treatments.engines.backends import ENGINES, INT8, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
 from strobe.treatments.engines.engine import PartInEngine, without_caches
-from strobe.treatments.engines.quantised import INT8
 from strobe.treatments.engines.recorded import Call
 from strobe.treatments.room import numbers
 from strobe.treatments.switch import entry
@@ -52,15 +50,15 @@ class CalibratedPart(PartInEngine, key="int8_engine"):
 
     def _require(self, device: torch.device) -> None:
         super()._require(device)
-        quantised.require()
+        require_nncf()
 
-    def _kept(self, file: Path, subject: Subject) -> Path:
+    def _cached_file(self, file: Path, subject: Subject) -> Path:
         fed = subject.fed
         if fed.kind != "to come":
             return file.with_name(f"{file.stem}.{fed.name}{file.suffix}")
         made_up = Fed("made up").name
-        of_data = [one for one in file.parent.glob(f"{file.stem}.*{file.suffix}") if made_up not in one.name]
-        return max(of_data, key=lambda one: one.stat().st_mtime, default=file)
+        of_data = [engine for engine in file.parent.glob(f"{file.stem}.*{file.suffix}") if made_up not in engine.name]
+        return max(of_data, key=lambda engine: engine.stat().st_mtime, default=file)
 
     def _least(self, subject: Subject) -> float:
         # Pictures that are made up may be brighter than any that it was calibrated on.
@@ -80,13 +78,13 @@ def _make(spec: Spec) -> CalibratedPart:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Each part that time goes to and that is called as a module."""
+    """Return each part that time goes to and that is called as a module."""
     if subject.device.type != "cpu":
         return []
     try:
         made = ENGINES["openvino"]()
         made.require(subject.device)
-        quantised.require()
+        require_nncf()
     except UserError:
         return []
     if INT8 not in made.precisions(subject.device):
@@ -98,7 +96,7 @@ def _as_engine(spec: Spec) -> Spec:
     return {"engine": "openvino", "engine.part": spec.get("int8_engine.part", "")}
 
 
-def _alone(subject: Subject, spec: Spec) -> bool:
+def _slow_to_calibrate(subject: Subject, spec: Spec) -> bool:
     part = dict(subject.module.named_modules()).get(str(spec.get("int8_engine.part", "")))
     return part is not None and numbers(part.parameters()) > LARGE
 
@@ -109,6 +107,6 @@ ENTRY = entry(
     candidates=_candidates,
     parts=lambda subject, spec: ENGINE.parts(subject, _as_engine(spec)),
     replaces=True,
-    alone=_alone,
+    alone=_slow_to_calibrate,
     slot="engine",
 )

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.devices.memory import Pool
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import Pool, numbered
 from strobe.errors import UserError, nearest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
@@ -92,7 +91,7 @@ class Compile(Treatment, key="compile"):
 
 
 def target(module: nn.Module, path: str) -> tuple[Any, str]:
-    """The owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
+    """Return the owner and the name of the method at ``path``, or of the forward pass of the module at ``path``.
 
     Raises UserError.
     """
@@ -100,11 +99,11 @@ def target(module: nn.Module, path: str) -> tuple[Any, str]:
     *parents, last = path.split(".")
     for step in parents:
         owner = _step(owner, step, path)
-    found = _step(owner, last, path)
-    if isinstance(found, nn.Module):
-        return found, "forward"
-    if not callable(found) or not hasattr(owner, "__dict__"):
-        raise UserError(f"compile.part={path}: {type(found).__name__} cannot be called; name a method or a module")
+    called = _step(owner, last, path)
+    if isinstance(called, nn.Module):
+        return called, "forward"
+    if not callable(called) or not hasattr(owner, "__dict__"):
+        raise UserError(f"compile.part={path}: {type(called).__name__} cannot be called; name a method or a module")
     return owner, last
 
 
@@ -144,8 +143,8 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     path = str(spec.get("compile.part", ""))
     if not path:
         return ()
-    if found := parts_of(subject, [path]):
-        return found
+    if parts := parts_of(subject, [path]):
+        return parts
     if not isinstance(subject, PolicySubject):
         return ()
     hooks = subject.family.hooks(subject.policy, training=False)

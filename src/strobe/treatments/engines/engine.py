@@ -26,21 +26,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.traffic import counted_as
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.timeline.sections import note_unseen, recording, section
-from strobe.treatments.engines import cache
-from strobe.treatments.engines.backends import ENGINES, Engine, Run
-from strobe.treatments.engines.caches import has_cache, played, put_together
-from strobe.treatments.engines.quantised import INT8
-from strobe.treatments.engines.recorded import Call, Flat, Results, as_float32, least_cosine
+from strobe.treatments.engines.backends import ENGINES, INT8, Engine, Run, engine_file, mark_used, trim_engines
+from strobe.treatments.engines.recorded import (
+    Call,
+    Flat,
+    Results,
+    as_float32,
+    caches_restored,
+    has_cache,
+    least_cosine,
+    played,
+)
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
-from strobe.treatments.patch import put
+from strobe.treatments.patch import replaced_method
 from strobe.treatments.room import fits, numbers, require_room
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
@@ -94,8 +100,8 @@ class PartInEngine(Treatment, key="engine"):
         )
         if self._built:
             built = list(self._built.values())
-            traits.build_s = round(sum(one.seconds for one in built), 2)
-            traits.from_cache = all(one.cached for one in built)
+            traits.build_s = round(sum(engine.seconds for engine in built), 2)
+            traits.from_cache = all(engine.cached for engine in built)
         return traits
 
     def apply(self, subject: Subject) -> Undo:
@@ -114,17 +120,17 @@ class PartInEngine(Treatment, key="engine"):
                 self._looked = False  # a training changes the weights
                 return inner(*args, **kwargs)  # training, and RTC's guidance, which derives through a denoising step
             if not self._looked and _state(part) != self._weights:
-                return inner(*args, **kwargs)  # until it is put on anew
+                return inner(*args, **kwargs)  # until it is put on again
             self._looked = True
             if call.key not in self._built:
                 if self._cached or not self.grows or len(self._built) >= SHAPES:
                     return inner(*args, **kwargs)
                 self._build(subject, part, inner, [call])
             built = self._built[call.key]
-            with _sections(names):
-                return put_together(built.run(call.tensors), call.caches)
+            with _NestedSections(names):
+                return caches_restored(built.run(call.tensors), call.caches)
 
-        return put(part, "forward", forward)
+        return replaced_method(part, "forward", forward)
 
     def unbuilt(self, subject: Subject) -> Undo:
         part = part_of(subject.module, self.part)
@@ -134,17 +140,17 @@ class PartInEngine(Treatment, key="engine"):
             with counted_as(dtype):
                 return inner(*args, **kwargs)
 
-        return put(part, "forward", forward)
+        return replaced_method(part, "forward", forward)
 
     def _named(self, precision: str) -> str:
         """Return the name of ``precision`` that is used here. Raises UserError for one that there is not."""
         return name_of(precision)
 
     def _require(self, device: torch.device) -> None:
-        """Raises UserError where the engine cannot be had for ``device``."""
+        """Raise UserError if there is no such engine for ``device``."""
         self._engine.require(device)
 
-    def _kept(self, file: Path, subject: Subject) -> Path:
+    def _cached_file(self, file: Path, subject: Subject) -> Path:
         """Return the file that the engine is kept in, where ``file`` is named after all else that it depends on."""
         return file
 
@@ -182,11 +188,11 @@ class PartInEngine(Treatment, key="engine"):
             raise UserError(f"engine.precision={self.precision}: {self.engine} has {', '.join(able)} here")
 
     def _building(self, part: nn.Module) -> float:
-        """Return the bytes that building takes, beside a copy of the weights to export from."""
+        """Return the bytes that building takes, besides a copy of the weights to export from."""
         return self._engine.building(self.precision) * numbers(_floating(part))
 
     def _record(self, subject: Subject, part: nn.Module) -> list[list[Call]]:
-        """The part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
+        """Return the part's calls in real inferences, some for each of the shapes, `SHAPES` of them at most."""
         calls: dict[Any, list[Call]] = {}
         inner = part.forward
 
@@ -198,9 +204,9 @@ class PartInEngine(Treatment, key="engine"):
                     like_it.append(call.copied())
             return inner(*args, **kwargs)
 
-        undo = put(part, "forward", watching)
+        undo = replaced_method(part, "forward", watching)
         try:
-            with _apart(subject.device):
+            with _unobserved(subject.device):
                 run, until = subject.call("inference", 1), time.perf_counter() + RECORDING_S
                 for index in range(self.inferences):
                     run(index)
@@ -215,10 +221,10 @@ class PartInEngine(Treatment, key="engine"):
     def _build(self, subject: Subject, part: nn.Module, inner: Callable[..., Any], calls: Sequence[Call]) -> None:
         call = calls[0]
         own = vars(part).get("forward")
-        undo = put(part, "forward", inner)  # a further shape is met while the engine's forward is on
+        undo = replaced_method(part, "forward", inner)  # a further shape is met while the engine's forward is on
         started = time.perf_counter()
         try:
-            with _apart(subject.device):
+            with _unobserved(subject.device):
                 results = played(inner, call.args, call.kwargs)
                 self._cached |= has_cache(results)
                 template = Results.of(results, self.part)
@@ -230,18 +236,18 @@ class PartInEngine(Treatment, key="engine"):
 
     def _compared(self, subject: Subject, part: nn.Module, calls: Sequence[Call], results: Results) -> _Built:
         call = calls[0]
-        file = cache.file_of(part, call, results, self.engine, self._engine, self.precision, subject.device)
-        kept = self._kept(file, subject)
-        if kept.is_file() and fits(kept.stat().st_size + self._building(part), subject):
+        file = engine_file(part, call, results, self.engine, self._engine, self.precision, subject.device)
+        cached_file = self._cached_file(file, subject)
+        if cached_file.is_file() and fits(cached_file.stat().st_size + self._building(part), subject):
             try:
-                run = self._engine.load(kept, self.precision, subject.device)
-                cache.used(kept)
+                run = self._engine.load(cached_file, self.precision, subject.device)
+                mark_used(cached_file)
                 built = _Built(run, call.dtypes, results, cached=True)
                 if least_cosine(built.run(call.tensors), results) >= self._least(subject):
                     return built
             except Exception:  # each engine has exceptions of its own for a file that it does not understand
                 pass
-        partial = kept.with_name(f"{kept.stem}.{os.getpid()}{kept.suffix}")
+        partial = cached_file.with_name(f"{cached_file.stem}.{os.getpid()}{cached_file.suffix}")
         try:
             run = self._made(subject, part, calls, results.places, partial)
             built = _Built(run, call.dtypes, results)
@@ -252,8 +258,8 @@ class PartInEngine(Treatment, key="engine"):
                     f"{agreed:.4f})"
                 )
             if partial.is_file():
-                partial.replace(kept)
-                cache.trim()
+                partial.replace(cached_file)
+                trim_engines()
         finally:
             with suppress(OSError):
                 partial.unlink()
@@ -261,7 +267,7 @@ class PartInEngine(Treatment, key="engine"):
 
     def _made(self, subject: Subject, part: nn.Module, calls: Sequence[Call], places: Sequence[int], keep: Path) -> Run:
         exported = DTYPES[self._engine.exported(self.precision)]
-        copied = exported.itemsize * numbers(one for one in _floating(part) if one.dtype != exported)
+        copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
@@ -298,7 +304,7 @@ class _Built:
 
 
 def _counted(precision: str) -> torch.dtype:
-    """The dtype that the products of an engine in ``precision`` are counted in."""
+    """Return the dtype that the products of an engine in ``precision`` are counted in."""
     return torch.int8 if precision == INT8 else DTYPES[precision]
 
 
@@ -312,27 +318,27 @@ def _floating(part: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
+def _unobserved(device: torch.device) -> Iterator[None]:
     """Around recording and building: not on the timeline, without gradients, with the random numbers put back."""
     eager = torch.compiler.set_stance("force_eager")
-    with recording(None), torch.no_grad(), put_back(device), eager, warnings.catch_warnings():
+    with recording(None), torch.no_grad(), generators_restored(device), eager, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of torch.export about torch's own code
         yield
 
 
-class _sections:
+class _NestedSections:
     """Sections of all ``names``, one in the other: the probes on the part are hidden by the engine's forward."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._open = [section(name) for name in names]
 
     def __enter__(self) -> None:
-        for one in self._open:
-            one.__enter__()
+        for opened in self._open:
+            opened.__enter__()
 
     def __exit__(self, *exception: Any) -> None:
-        for one in reversed(self._open):
-            one.__exit__(*exception)
+        for opened in reversed(self._open):
+            opened.__exit__(*exception)
 
 
 def _require_plain(part: nn.Module, path: str) -> None:
@@ -346,7 +352,7 @@ def _make(spec: Spec) -> PartInEngine:
 
 
 def _candidates(subject: Subject) -> list[Spec]:
-    """Each part that time goes to and that is called as a module."""
+    """Return each part that time goes to and that is called as a module."""
     engine = {"cpu": "openvino", "cuda": "tensorrt"}.get(subject.device.type)
     if engine is None:
         return []
@@ -374,11 +380,11 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
     return subject.family.caching.get(path) or parts_of(subject, [path])
 
 
-def _alone(subject: Subject, spec: Spec) -> bool:
-    """Whether it takes a minute or more to build: language models, and what is built for two shapes."""
+def _slow_to_build(subject: Subject, spec: Spec) -> bool:
+    """Return whether it takes a minute or more to build: language models, and what is built for two shapes."""
     path = str(spec.get("engine.part", ""))
     part = dict(subject.module.named_modules()).get(path)
     return path in subject.family.caching or (part is not None and numbers(part.parameters()) > LARGE)
 
 
-ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_alone)
+ENTRY = entry("engine", _make, candidates=_candidates, parts=_parts, replaces=True, alone=_slow_to_build)

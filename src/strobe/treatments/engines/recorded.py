@@ -1,21 +1,161 @@
-"""A part's call as an engine sees it: its arguments and results flat, as tensors and constants."""
+"""A part's call as an engine sees it: its arguments, results and key-value caches flat, as tensors and constants.
+
+transformers' caches are objects that a model appends to in place, and a policy hands from its prefix pass to its
+denoising steps. An engine knows tensors. So a cache that a part is given goes in as its keys and values; what the part
+appends comes out, and is appended to the cache itself. A cache that the part makes comes out whole.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
-from transformers.cache_utils import DynamicCache
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from strobe.errors import UserError
-from strobe.treatments.engines.caches import Given, played, taken_apart
 
-_CONSTANTS = (type(None), bool, int, float, str, torch.dtype, Given)
+Pairs = tuple[tuple[Tensor, Tensor], ...]
+
+
+class Held(NamedTuple):
+    """The keys and values of a cache, (B, heads, length, width) each, a pair for each layer."""
+
+    layers: Pairs
+
+
+class Appended(NamedTuple):
+    """Keys and values that were appended to one of the caches that were given, each pair with its layer's number."""
+
+    layers: tuple[tuple[int, Tensor, Tensor], ...]
+
+
+@dataclass(frozen=True)
+class GivenCache:
+    """In the results, the place of one of the caches that were given, by its number."""
+
+    number: int
+
+
+class Played(NamedTuple):
+    """Results of a part, with ``Held`` or ``GivenCache`` for caches, and what it appended to each given one."""
+
+    value: Any
+    appended: tuple[Appended, ...]
+
+
+def is_cache(value: Any) -> bool:
+    """Return whether ``value`` is a cache whose layers hold keys and values that grow, and nothing else."""
+    return isinstance(value, DynamicCache) and all(_grows(layer) for layer in value.layers)
+
+
+def caches_flattened(arguments: Any) -> tuple[Any, list[DynamicCache]]:
+    """Return ``arguments`` with tensors in the place of caches, and these caches."""
+    caches: list[DynamicCache] = []
+
+    def flattened(value: Any) -> Any:
+        if not is_cache(value):
+            return value
+        caches.append(value)
+        return _held(value)
+
+    return tree_map(flattened, arguments, is_leaf=is_cache), caches
+
+
+def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
+    """Call ``forward`` with arguments as `caches_flattened` returns them."""
+    given: list[DynamicCache] = []
+    lengths: list[list[int]] = []
+
+    def whole(value: Any) -> Any:
+        if not isinstance(value, Held):
+            return value
+        cache = _made(value)
+        given.append(cache)
+        lengths.append([keys.shape[-2] for keys, _ in value.layers])
+        return cache
+
+    args, kwargs = tree_map(whole, (args, kwargs), is_leaf=lambda value: isinstance(value, Held))
+    with mock.patch.object(DynamicLayer, "update", _updated):
+        value = forward(*args, **kwargs)
+    appended = tuple(_appended(cache, before) for cache, before in zip(given, lengths, strict=True))
+
+    def flattened(value: Any) -> Any:
+        number = next((number for number, cache in enumerate(given) if cache is value), None)
+        if number is not None:
+            return GivenCache(number)
+        return _held(value) if is_cache(value) else value
+
+    return Played(tree_map(flattened, value, is_leaf=is_cache), appended)
+
+
+def has_cache(results: Played) -> bool:
+    """Return whether the part that gave ``results`` was given a cache, or made one."""
+    leaves, _ = tree_flatten(results.value, is_leaf=lambda value: isinstance(value, Held))
+    return bool(results.appended) or any(isinstance(leaf, Held) for leaf in leaves)
+
+
+def caches_restored(results: Played, given: Sequence[DynamicCache]) -> Any:
+    """Append to the caches that were ``given`` what ``results`` say, and return the value with caches in it."""
+    for cache, appended in zip(given, results.appended, strict=True):
+        for layer, keys, values in appended.layers:
+            cache.update(keys, values, layer)
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, GivenCache):
+            return given[value.number]
+        return _made(value) if isinstance(value, Held) else value
+
+    return tree_map(whole, results.value, is_leaf=lambda value: isinstance(value, (GivenCache, Held)))
+
+
+def _grows(layer: Any) -> bool:
+    keys = getattr(layer, "keys", None)
+    return type(layer) is DynamicLayer and isinstance(keys, Tensor) and keys.dim() == 4
+
+
+def _held(cache: Any) -> Held:
+    return Held(tuple((layer.keys, layer.values) for layer in cache.layers))
+
+
+def _made(held: Held) -> DynamicCache:
+    cache = DynamicCache()
+    for keys, values in held.layers:
+        layer = DynamicLayer()
+        _updated(layer, keys, values)
+        cache.layers.append(layer)
+    return cache
+
+
+_UPDATE = DynamicLayer.update
+
+
+def _updated(layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    """Do what ``DynamicLayer.update`` does, without joining the first keys to an empty tensor, which engines refuse."""
+    if layer.is_initialized:
+        return _UPDATE(layer, keys, values, *args, **kwargs)
+    layer.keys, layer.values, layer.dtype, layer.device = keys, values, keys.dtype, keys.device
+    layer.is_initialized = True
+    return keys, values
+
+
+def _appended(cache: Any, before: Sequence[int]) -> Appended:
+    pairs: list[tuple[int, Tensor, Tensor]] = []
+    for number, layer in enumerate(cache.layers):
+        length = before[number] if number < len(before) else 0
+        if layer.keys.shape[-2] > length:
+            pairs.append((number, layer.keys[..., length:, :], layer.values[..., length:, :]))
+    return Appended(tuple(pairs))
+
+
+# Arguments and results.
+
+_CONSTANTS = (type(None), bool, int, float, str, torch.dtype, GivenCache)
 
 
 @dataclass
@@ -35,8 +175,8 @@ class Call:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], part: str) -> Call:
-        """The call of ``part`` with these arguments. Raises UserError for one that is no tensor and no constant."""
-        (args, kwargs), caches = taken_apart((args, kwargs))
+        """Return the call of ``part`` with these arguments. Raises UserError unless all are tensors or constants."""
+        (args, kwargs), caches = caches_flattened((args, kwargs))
         leaves, spec = tree_flatten((args, kwargs))
         _require_constants(leaves, part, "takes")
         # Not the dtypes: what comes in another one is converted.
@@ -54,7 +194,7 @@ class Call:
         return [tensor.dtype for tensor in self.tensors]
 
     def copied(self) -> Call:
-        """The same call with tensors of its own."""
+        """Return the same call with tensors of its own."""
         leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
         args, kwargs = tree_unflatten(leaves, self.spec)
         return Call(args, kwargs, leaves, self.spec, self.key, [])
@@ -82,7 +222,7 @@ class Results:
         return [self.leaves[place] for place in self.places]
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
-        """``tensors`` in the place of the recorded ones, in their dtypes."""
+        """Return ``tensors`` in the place of the recorded ones, in their dtypes."""
         given = {id(own): new.to(own.dtype) for own, new in zip(self.tensors, tensors, strict=True)}
         return tree_unflatten([given.get(id(leaf), leaf) for leaf in self.leaves], self.spec)
 

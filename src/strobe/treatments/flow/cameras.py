@@ -11,8 +11,7 @@ from torch import Tensor
 
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.parts import VISION, parts_of
+from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Spec, Undo
@@ -89,17 +88,17 @@ class PresentViews(Switch, key="views", of=lambda family: family.views):
             if absent is None or given.get("position_ids") is not None:
                 return model._call_impl(*args, **given)
             tokens, mask, pixels = given["input_ids"], given["attention_mask"], given["pixel_values"]
-            batch, kept = len(tokens), ~absent
-            there = kept[tokens[0] == token].view(-1, each)
+            batch, present = len(tokens), ~absent
+            there = present[tokens[0] == token].view(-1, each)
             if bool((there.any(1) != there.all(1)).any()) or not bool(there.any()):
                 return model._call_impl(**given)  # part of a view, or all of them
             pixels = pixels.view(batch, len(there), *pixels.shape[1:])[:, there[:, 0]].flatten(0, 1)
-            places = torch.arange(len(kept), device=kept.device)[kept].expand(batch, -1)
-            fewer = {"input_ids": tokens[:, kept], "attention_mask": mask[:, kept], "pixel_values": pixels}
+            places = torch.arange(len(present), device=present.device)[present].expand(batch, -1)
+            fewer = {"input_ids": tokens[:, present], "attention_mask": mask[:, present], "pixel_values": pixels}
             outputs = model._call_impl(**{**given, **fewer, "position_ids": places})
             *before, last = outputs.hidden_states
-            whole = last.new_zeros(batch, len(kept), last.shape[-1])
-            whole[:, kept] = last
+            whole = last.new_zeros(batch, len(present), last.shape[-1])
+            whole[:, present] = last
             outputs.hidden_states = (*before, whole)
             return outputs
 

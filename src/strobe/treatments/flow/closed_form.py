@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.policies.families.rtc_parts import STEP
+from strobe.policies.families.flow_parts import RTC_STEP
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.patch import Patches, put
+from strobe.treatments.patch import Patches, replaced_method
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of
 
@@ -63,7 +63,7 @@ class ClosedFormGuidance(Switch, key="guidance"):
             if not self._tried:
                 require_identity(processor)
                 self._tried = True
-            guided.append(put(processor, "denoise_step", Guidance(processor)))
+            guided.append(replaced_method(processor, "denoise_step", Guidance(processor)))
 
         guide()
         if self.awaited:
@@ -91,13 +91,13 @@ class Guidance:
         original_denoise_step_partial: Callable[[Tensor], Tensor],
         execution_horizon: int | None = None,
     ) -> Tensor:
-        """The guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
+        """Return the guided velocity, of the shape of ``x_t``: (B, T, A) or (T, A); ``time`` falls from 1 to 0.
 
         Raises ValueError if the previous chunk is longer or wider than the latent.
         """
         if prev_chunk_left_over is None:
             return original_denoise_step_partial(x_t)
-        with section(STEP), torch.no_grad():
+        with section(RTC_STEP), torch.no_grad():
             return self._guided(
                 x_t, prev_chunk_left_over, inference_delay, time, original_denoise_step_partial, execution_horizon
             )
@@ -124,7 +124,7 @@ class Guidance:
         velocity = denoise(latent)
         clean = latent - time * velocity
         error = (previous - clean) * weights
-        if velocity is latent:  # the latent itself, which a gradient is asked for: the one case of another Jacobian
+        if velocity is latent:  # the latent itself, whose gradient is wanted: the only case of another Jacobian
             error = error - time * error
         strength = _strength(time, config.max_guidance_weight)
         guided = velocity - strength * error
@@ -144,15 +144,15 @@ class Guidance:
 
 
 def _strength(time: float | Tensor, largest: float) -> Tensor:
-    """The guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
+    """Return the guidance weight of Black et al. 2025, at most ``largest``; time runs from 1 to 0, as in LeRobot.
 
     Step by step as LeRobot rounds it, so that the result has the same bits.
     """
     most = torch.as_tensor(largest)
     done = torch.as_tensor(1 - time)
-    left = (1 - done) ** 2
+    remaining = (1 - done) ** 2
     ratio = torch.nan_to_num((1 - done) / done, posinf=largest)
-    return torch.minimum(torch.nan_to_num(ratio * ((left + done**2) / left), posinf=largest), most)
+    return torch.minimum(torch.nan_to_num(ratio * ((remaining + done**2) / remaining), posinf=largest), most)
 
 
 def _require_smaller(previous: Tensor, latent: Tensor) -> None:
@@ -189,4 +189,4 @@ def require_identity(processor: Any) -> None:
         processor.tracker = tracker
 
 
-ENTRY = ClosedFormGuidance.entry(parts=(STEP,))
+ENTRY = ClosedFormGuidance.entry(parts=(RTC_STEP,))

@@ -15,9 +15,8 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of
-from strobe.treatments.graphs.host_work import Kept
-from strobe.treatments.parts import STEP
+from strobe.treatments.graphs.host_work import EpochCache
+from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -42,7 +41,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     The first step of all is done both ways; raises UserError unless all bits are equal.
     """
 
-    _kept: Kept[str, _Built] = field(default_factory=Kept, init=False, repr=False)
+    _built: EpochCache[str, _Built] = field(default_factory=EpochCache, init=False, repr=False)
     _tried: bool = field(default=False, init=False, repr=False)
     _flow: FlowModules | None = field(default=None, init=False, repr=False)
 
@@ -50,15 +49,16 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         if self._flow is None or self._flow.policy is not subject.module:
             self._flow = flow_of(subject)
         flow, patches = self._flow, Patches()
+        patches.on_undo(self._built.forget)
 
         def stepping(denoise_step: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Tensor:
                 given = flow.step_arguments(args, kwargs)
                 if deriving():
-                    self._kept.clear()
+                    self._built.clear()
                     return denoise_step(**given)
                 if not self._tried and not torch.compiler.is_compiling():
-                    self._kept.clear()
+                    self._built.clear()
                     self._try(denoise_step(**given), self._step(flow, **given))
                 with section(STEP):  # the anatomy's probe is on LeRobot's own
                     return self._step(flow, **given)
@@ -67,7 +67,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
 
         def turning(forward: Any) -> Any:
             def call(x: Tensor, position_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-                built = self._kept.now().get(BUILT)
+                built = self._built.now().get(BUILT)
                 if built is None or position_ids is not built.positions or deriving():
                     return forward(x, position_ids, *args, **kwargs)
                 if x.dtype not in built.rotary:
@@ -79,12 +79,7 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
         patches.wrap(flow.model, "denoise_step", stepping)
         if flow.sampling.layers == "modules":  # others turn queries and keys by a function of their own
             patches.wrap(flow.expert.rotary_emb, "forward", turning)
-
-        def undo() -> None:
-            patches.undo()
-            self._kept.clear()
-
-        return undo
+        return patches.undo
 
     def _step(
         self,
@@ -98,9 +93,9 @@ class MasksOnce(Switch, key="masks", of=lambda family: family.flow):
     ) -> Tensor:
         model, config = flow.model, flow.model.config
         embedded, pads, order, *condition = model.embed_suffix(*state.values(), x_t, timestep)
-        built = self._kept.now().get(BUILT)
+        built = self._built.now().get(BUILT)
         if built is None or built.prefix is not prefix_pad_masks:
-            built = self._kept[BUILT] = _build(flow, prefix_pad_masks, pads, order)
+            built = self._built[BUILT] = _build(flow, prefix_pad_masks, pads, order)
         suffix = flow.sampling.suffix_pass(
             model, past_key_values, embedded, built.attention, built.positions, condition
         )

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.parts import PREFIX, VISION
+from strobe.treatments.parts import PREFIX, VISION, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Spec, Undo
@@ -47,10 +46,10 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
 
         def choosing(preprocess: Any) -> Any:
             def call(batch: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-                found, masks = preprocess(batch)
+                images, masks = preprocess(batch)
                 # SmolVLA can put tokens around an image, and does not mask those.
-                kept = deriving() or getattr(model, "add_image_special_tokens", False)
-                return (found, masks) if kept else _present(found, masks)
+                keeps_all = deriving() or getattr(model, "add_image_special_tokens", False)
+                return (images, masks) if keeps_all else _present(images, masks)
 
             return call
 
@@ -59,7 +58,7 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
         return patches.undo
 
     def trimmed(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
+        """Return ``batch`` with its tokens and their mask, (B, L) each, shortened to (B, l)."""
         tokens, mask = batch[OBS_LANGUAGE_TOKENS], batch[OBS_LANGUAGE_ATTENTION_MASK]
         used = mask.bool().any(0)
         length = tokens.shape[1]
@@ -72,12 +71,12 @@ class TrimmedPadding(Switch, key="padding", of=lambda family: family.flow):
 
 
 def _present(images: list[Tensor], masks: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The cameras that at least one sample has; all of them where none has any."""
+    """Return the cameras that at least one sample has; all of them where none has any."""
     there = torch.stack([mask.any() for mask in masks]).tolist()
     if all(there) or not any(there):
         return images, masks
-    kept = [index for index, present in enumerate(there) if present]
-    return [images[index] for index in kept], [masks[index] for index in kept]
+    chosen = [index for index, present in enumerate(there) if present]
+    return [images[index] for index in chosen], [masks[index] for index in chosen]
 
 
 def _make(spec: Spec) -> TrimmedPadding:

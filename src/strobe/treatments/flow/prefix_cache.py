@@ -2,7 +2,7 @@
 
 A denoising step attends to the prefix and to itself. LeRobot's pi0 and pi0.5 clone the whole cache in every step and
 join their own keys and values to it, layer by layer; SmolVLA joins and crops, and projects the prefix's keys and values
-anew in each cross-attention. The prefix is the same in all steps: here it is laid down once, with room behind it that
+again in each cross-attention. The prefix is the same in all steps: here it is laid down once, with room behind it that
 each step overwrites.
 """
 
@@ -17,9 +17,8 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, flow_of
-from strobe.treatments.graphs.host_work import Kept
-from strobe.treatments.parts import STEP
+from strobe.treatments.graphs.host_work import EpochCache
+from strobe.treatments.parts import STEP, deriving, flow_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -34,8 +33,8 @@ class PrefixCache(DynamicCache):
     def __init__(self) -> None:
         super().__init__()
         # Shared with copies of this: a graph's region is given one.
-        self._rooms: Kept[int, tuple[Tensor, ...]] = Kept()
-        self._laid: Kept[int, tuple[Tensor, Tensor]] = Kept()
+        self._rooms: EpochCache[int, tuple[Tensor, ...]] = EpochCache()
+        self._laid: EpochCache[int, tuple[Tensor, Tensor]] = EpochCache()
 
     def lay(self, filled: Any) -> PrefixCache:
         """Take ``filled``, a cache that holds the prefix, as what comes before the suffix."""
@@ -51,7 +50,7 @@ class PrefixCache(DynamicCache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """The suffix's keys and values behind the prefix's."""
+        """Return the suffix's keys and values behind the prefix's."""
         layer = self.layers[layer_idx]
         prefixes, suffixes = (layer.keys, layer.values), (key_states, value_states)
         if deriving():  # RTC's autograd: what is overwritten must not be part of a graph
@@ -102,14 +101,16 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
     """The prefix's keys and values are laid down once a chunk; no clone, no joining, no projecting in a step."""
 
     _cache: PrefixCache = field(default_factory=PrefixCache, init=False, repr=False)
-    _crossed: Kept[int, Tensor] = field(default_factory=Kept, init=False, repr=False)
+    _crossed: EpochCache[int, Tensor] = field(default_factory=EpochCache, init=False, repr=False)
 
     def apply(self, subject: Subject) -> Undo:
         flow = flow_of(subject)
         patches, crossed = Patches(), self._crossed
+        patches.on_undo(self._cache.forget)
+        patches.on_undo(crossed.forget)
         _once(flow.sampling.repeated(flow.model), patches, crossed)
         if flow.sampling.clone:
-            patches.share(flow.module_of(flow.model), flow.sampling.clone, _sparing)
+            patches.share(flow.module_of(flow.model), flow.sampling.clone, _without_clone)
 
         def around(forward: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
@@ -122,25 +123,13 @@ class StaticPrefixCache(Switch, key="prefix_cache", of=lambda family: family.flo
 
             return call
 
-        def beginning(chunk: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                crossed.clear()  # also where the prefix comes from a graph, and no Python of ours runs with it
-                return chunk(*args, **kwargs)
-
-            return call
-
         patches.wrap(flow.joint, "forward", around)
-        patches.wrap(flow.policy, flow.sampling.chunk, beginning)
-
-        def undo() -> None:
-            patches.undo()
-            self._cache.forget()
-            crossed.clear()
-
-        return undo
+        # Also where the prefix comes from a graph, and no Python of ours runs with it.
+        patches.bracket(flow.policy, flow.sampling.chunk, before=crossed.forget)
+        return patches.undo
 
 
-def _once(projections: Sequence[Any], patches: Patches, kept: Kept[int, Tensor]) -> None:
+def _once(projections: Sequence[Any], patches: Patches, cached: EpochCache[int, Tensor]) -> None:
     """Keep what ``projections`` make of the prefix's keys and values: it is the same in all steps."""
 
     def keeping(index: int) -> Any:
@@ -148,9 +137,9 @@ def _once(projections: Sequence[Any], patches: Patches, kept: Kept[int, Tensor])
             def call(x: Tensor) -> Tensor:
                 if deriving():
                     return forward(x)
-                if index not in kept.now():
-                    kept[index] = forward(x)
-                return kept[index]
+                if index not in cached.now():
+                    cached[index] = forward(x)
+                return cached[index]
 
             return call
 
@@ -160,7 +149,7 @@ def _once(projections: Sequence[Any], patches: Patches, kept: Kept[int, Tensor])
         patches.wrap(projection, "forward", keeping(index))
 
 
-def _sparing(clone: Any) -> Any:
+def _without_clone(clone: Any) -> Any:
     # A function of LeRobot's module, so other policies pass through here too.
     def call(past_key_values: Any) -> Any:
         return past_key_values if isinstance(past_key_values, PrefixCache) else clone(past_key_values)

@@ -19,9 +19,8 @@ from strobe.errors import UserError
 from strobe.policies.families.family import Rerun
 from strobe.policies.subject import Subject
 from strobe.timeline import section
-from strobe.treatments.flow.places import deriving
 from strobe.treatments.flow.prefix_cache import PrefixCache
-from strobe.treatments.parts import PREFIX, STEP
+from strobe.treatments.parts import PREFIX, STEP, deriving
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -56,16 +55,7 @@ class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
         assert rerun is not None
         language: Any = subject.module.get_submodule(rerun.language)
         patches = Patches()
-
-        def beginning(chunk: Any) -> Any:
-            def call(*args: Any, **kwargs: Any) -> Any:
-                self._forget()
-                try:
-                    return chunk(*args, **kwargs)
-                finally:
-                    self._forget()
-
-            return call
+        patches.on_undo(self._forget)
 
         def call(*args: Any, **given: Any) -> Any:
             embedded, types = given.get("inputs_embeds"), given.get(rerun.types)
@@ -74,14 +64,9 @@ class PromptOnce(Switch, key="prompt", of=lambda family: family.rerun):
                 return language._call_impl(*args, **given)
             return self._step(language, rerun, given)
 
-        patches.wrap(subject.module, rerun.chunk, beginning)
+        patches.bracket(subject.module, rerun.chunk, before=self._forget, after=self._forget)
         patches.call(language, call)
-
-        def undo() -> None:
-            patches.undo()
-            self._forget()
-
-        return undo
+        return patches.undo
 
     def _forget(self) -> None:
         self._prompt = None

@@ -102,12 +102,12 @@ class WithoutRealTimeChunking(Treatment):
 
 
 def supports(subject: Subject) -> bool:
-    """Whether the policy says that it can be guided."""
+    """Return whether the policy says that it can be guided."""
     return bool(getattr(subject.module, "supports_rtc", lambda: False)())
 
 
 def require(subject: Subject) -> None:
-    """Raises UserError if the policy has no RTC."""
+    """Raise UserError if the policy has no RTC."""
     if not supports(subject):
         known = f"LeRobot {version('lerobot')} guides {', '.join(types_with_rtc())}"
         raise UserError(

@@ -12,9 +12,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import deriving, weights_seen
 from strobe.treatments.graphs.host_work import in_region
-from strobe.treatments.parts import parts_of
+from strobe.treatments.parts import deriving, parts_of, weights_seen
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of
@@ -59,7 +58,7 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
                 if weights != self._weights:
                     self._encoded.clear()
                     self._weights = weights
-                known = next((one for one in self._encoded if _alike(one.given, given)), None)
+                known = next((encoded for encoded in self._encoded if _equal_arguments(encoded.given, given)), None)
                 if known is None:
                     known = _Encoded(_copy(given), _copy(encode(*args, **kwargs)))
                     self._encoded[:] = [*self._encoded[1 - _MOST :], known]
@@ -71,17 +70,17 @@ class WordsOnce(Switch, key="words", of=lambda family: family.words):
         return patches.undo
 
 
-def _alike(one: Any, other: Any) -> bool:
-    """Whether two calls' arguments are the same, tensors by their values."""
-    (mine, form), (theirs, other_form) = tree_flatten(one), tree_flatten(other)
+def _equal_arguments(arguments: Any, other: Any) -> bool:
+    """Return whether two calls' arguments are the same, tensors by their values."""
+    (mine, form), (theirs, other_form) = tree_flatten(arguments), tree_flatten(other)
     return form == other_form and all(map(_same, mine, theirs))
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (one, other)]
-        return kinds[0] == kinds[1] and torch.equal(one, other)
-    return type(one) is type(other) and one == other
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        kinds = [(tensor.dtype, tensor.device, tensor.shape) for tensor in (value, other)]
+        return kinds[0] == kinds[1] and torch.equal(value, other)
+    return type(value) is type(other) and value == other
 
 
 def _copy(held: Any) -> Any:
@@ -106,10 +105,10 @@ class TablesApart(Switch, key="word_tables", of=lambda family: family.word_table
         table: Any = policy_of(subject).policy.get_submodule(subject.family.word_tables)
         patches = Patches()
 
-        def apart(forward: Any) -> Any:
+        def from_two_tables(forward: Any) -> Any:
             return lambda words: forward(words) if deriving() else _rows(table, words)
 
-        patches.wrap(table, "forward", apart)
+        patches.wrap(table, "forward", from_two_tables)
         return patches.undo
 
 

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.graphs.host_work import in_region
-from strobe.treatments.parts import STEP
+from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of, weights_seen
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo
@@ -152,15 +151,15 @@ def _table(flow: FlowModules, norms: list[Any], steps: int) -> _Table:
     return _Table(torch.cat(times), _rows(embeddings), _rows(conditions), [_rows(rows) for rows in modulations])
 
 
-def _rows(found: list[Tensor]) -> Tensor:
-    """``found`` below each other, and a row that is not a number."""
-    return torch.cat([*found, torch.full_like(found[0], torch.nan)])
+def _rows(rows: list[Tensor]) -> Tensor:
+    """Return ``rows`` below each other, and a row that is not a number."""
+    return torch.cat([*rows, torch.full_like(rows[0], torch.nan)])
 
 
 def _adaptive(flow: FlowModules) -> list[Any]:
     """Return the norms of the action expert that the timestep modulates, as pi0.5 has them."""
-    found: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
-    return [norm for norm in found if isinstance(getattr(norm, "dense", None), nn.Linear)]
+    norms: list[Any] = [module for module in flow.expert.modules() if getattr(module, "cond_dim", None) is not None]
+    return [norm for norm in norms if isinstance(getattr(norm, "dense", None), nn.Linear)]
 
 
 ENTRY = PrecomputedTimesteps.entry(parts=(STEP,))

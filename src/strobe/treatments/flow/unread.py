@@ -12,8 +12,7 @@ from strobe.errors import UserError
 from strobe.policies.families.family import nothing
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
-from strobe.treatments.flow.places import FlowModules, deriving, flow_of
-from strobe.treatments.parts import PREFIX, STEP, parts_of
+from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
 from strobe.treatments.treatment import Undo, policy_of
@@ -114,7 +113,7 @@ def _of_modules(flow: FlowModules, patches: Patches) -> None:
 
 
 def _of_methods(flow: FlowModules, patches: Patches, skipping: list[bool]) -> None:
-    # The layers are no modules of their own here: attention is a method of the whole, and what follows is called apart.
+    # The layers are no modules of their own here: attention is a method of the whole, what follows is separate.
     last = flow.joint.num_vlm_layers - 1
     layer = flow.language.layers[last]
     rotate = flow.module_of(flow.joint).apply_rope

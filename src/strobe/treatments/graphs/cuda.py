@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from strobe.devices.memory import Pool
-from strobe.devices.which import numbered
+from strobe.devices.accelerators import Pool, numbered
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
 
@@ -36,7 +35,7 @@ class Cuda:
         self.pools: list[Pool] = []
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raises UserError where the subject is not on CUDA."""
+        """Raise UserError where the subject is not on CUDA."""
         if subject.device.type != "cuda":
             raise UserError(f"graph={what} is a CUDA graph: {subject.info.name} is on {subject.device.type}")
 
@@ -103,7 +102,7 @@ def _end(graph: Any, stream: Any) -> None:
 
 
 def _ended(graph: Any) -> bool:
-    """Whether `capture_end` came to its end."""
+    """Return whether `capture_end` came to its end."""
     try:
         graph.pool()
     except RuntimeError:

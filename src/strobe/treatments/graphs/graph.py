@@ -9,21 +9,22 @@ to the device, noise) is in `host_work`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.errors import UserError, nearest
 from strobe.policies.families.registry import types_with
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
-from strobe.treatments.graphs.calls import always, chunk, loop, prefix
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
@@ -31,6 +32,104 @@ from strobe.treatments.patch import Patches
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo, policy_of
 from strobe.treatments.words import GRAPHS
+
+LOOP = "denoising loop"  # the section around a replay of all steps
+
+
+def _capturing(call: Callable[..., Any], regions: Regions, label: str) -> Callable[..., Any]:
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        return regions.run(label, lambda given: call(*given[0], **given[1]), (args, kwargs))
+
+    return captured
+
+
+def _capturing_prefix(call: Callable[..., Any], regions: Regions) -> Callable[..., Any]:
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        embeds = kwargs.get("inputs_embeds")
+        if embeds is None or len(embeds) != 2 or embeds[1] is not None:  # a denoising step, or training
+            return call(*args, **kwargs)
+        return regions.run(PREFIX, lambda given: call(*given[0], **given[1]), (args, kwargs))
+
+    return captured
+
+
+def _capturing_chunk(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> Callable[..., Any]:
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        if _steps_aside(regions, subject, kwargs.get("prev_chunk_left_over")):
+            return call(*args, **kwargs)
+        args = tuple(_with_tensors(value) for value in args)
+        return regions.run("chunk", lambda given: call(*given[0], **given[1]), (args, kwargs))
+
+    return captured
+
+
+def _capturing_loop(call: Callable[..., Any], regions: Regions, subject: PolicySubject) -> Callable[..., Any]:
+    """Around a policy module's ``euler_integrate``; another policy's loop passes through."""
+    model = subject.policy.model
+
+    def captured(denoise: Any, noise: Tensor, num_steps: int, **options: Any) -> Any:
+        cells = _cells(denoise)
+        if not any(value is model for value in cells.values()):
+            return call(denoise, noise, num_steps, **options)
+        if options.get("rtc_enabled") and _steps_aside(regions, subject, options.get("prev_chunk_left_over")):
+            return call(denoise, noise, num_steps, **options)
+        processor = options.pop("rtc_processor", None)
+
+        def run(given: Any) -> Any:
+            inside = _rebound(denoise, given["cells"])
+            return call(inside, given["noise"], num_steps, rtc_processor=processor, **given["options"])
+
+        return regions.run(LOOP, run, {"cells": cells, "noise": noise, "options": options}, num_steps)
+
+    return captured
+
+
+def _cells(call: Any) -> dict[str, Any]:
+    """Return the variables that a closure captured, by name; none for anything but a function."""
+    if not isinstance(call, FunctionType):
+        return {}
+    return {
+        name: cell.cell_contents for name, cell in zip(call.__code__.co_freevars, call.__closure__ or (), strict=True)
+    }
+
+
+def _rebound(call: FunctionType, cells: dict[str, Any]) -> FunctionType:
+    """Return ``call`` with other captured variables: in LeRobot's loop they hold the KV cache and the masks."""
+    closure = tuple(_cell(cells[name]) for name in call.__code__.co_freevars)
+    rebound = FunctionType(call.__code__, call.__globals__, call.__name__, call.__defaults__, closure)
+    rebound.__kwdefaults__ = call.__kwdefaults__
+    return rebound
+
+
+def _cell(value: Any) -> Any:
+    return (lambda: value).__closure__[0]  # type: ignore[index]
+
+
+def _with_tensors(value: Any) -> Any:
+    """Return a batch without entries that hold no tensor: no model reads them, but each task would need a capture."""
+    if type(value) is not dict:
+        return value
+    return {
+        name: entry for name, entry in value.items() if any(isinstance(leaf, Tensor) for leaf in tree_flatten(entry)[0])
+    }
+
+
+def _steps_aside(regions: Regions, subject: PolicySubject, previous: Tensor | None) -> bool:
+    """Return whether this call is guided by RTC in a way that no graph holds, and so runs without one.
+
+    Raises UserError where RTC was on before the graph was put on: then the graph would never run. RTC
+    that is turned on later, as a rollout does, must not end the robot's loop.
+    """
+    processor: Any = getattr(subject.policy, "rtc_processor", None)
+    if processor is None or previous is None:
+        return False
+    if "denoise_step" not in vars(processor):
+        return regions.step_aside(
+            "RTC's autograd cannot be captured in a CUDA graph: put guidance='closed form' before graph"
+        )
+    if processor.is_debug_enabled():
+        return regions.step_aside("RTC's debug tracking does not see into a CUDA graph: leave out --rtc.debug")
+    return False
 
 
 @dataclass
@@ -59,34 +158,36 @@ class CudaGraph(Treatment, key="graph"):
         regions.look()
         patches = Patches()
         try:
-            self._put(policy, regions, patches)
+            self._wrap_regions(policy, regions, patches)
         except BaseException:
             patches.undo()
             raise
         return patches.undo
 
-    def _put(self, subject: PolicySubject, regions: Regions, patches: Patches) -> None:
+    def _wrap_regions(self, subject: PolicySubject, regions: Regions, patches: Patches) -> None:
         family, kind = subject.family, subject.info.kind
         if self.what == "chunk":
             if family.whole is None:
                 raise UserError(f"graph=chunk: the whole sampling of '{kind}' cannot be captured; {_others(subject)}")
             path, method = family.whole
-            patches.wrap(attrgetter(path)(subject.policy), method, lambda call: chunk(call, regions, subject))
+            patches.wrap(
+                attrgetter(path)(subject.policy), method, lambda call: _capturing_chunk(call, regions, subject)
+            )
         elif family.flow is None:
             types = ", ".join(types_with(lambda family: family.flow))
             raise UserError(f"graph={self.what} is for flow policies ({types}); {_others(subject)}")
         elif self.what == "prefix":
             if family.embedding is not None:
                 path, method, label = family.embedding
-                patches.wrap(attrgetter(path)(subject.policy), method, lambda call: always(call, regions, label))
+                patches.wrap(attrgetter(path)(subject.policy), method, lambda call: _capturing(call, regions, label))
             joint = attrgetter(family.flow.joint)(subject.policy)
-            patches.wrap(joint, "forward", lambda call: prefix(call, regions))
+            patches.wrap(joint, "forward", lambda call: _capturing_prefix(call, regions))
         else:
             model: Any = subject.policy.model
             modeling = sys.modules[type(model).__module__]
             if not hasattr(modeling, "euler_integrate"):
                 raise UserError("graph=loop: this LeRobot has another denoising loop than 0.6.1")
-            patches.share(modeling, "euler_integrate", lambda call: loop(call, regions, subject))
+            patches.share(modeling, "euler_integrate", lambda call: _capturing_loop(call, regions, subject))
         patches.wrap(subject.policy, "predict_action_chunk", regions.watched)
 
 
@@ -104,8 +205,8 @@ def _make(spec: Spec) -> CudaGraph:
 def _possible(subject: Subject) -> list[Spec]:
     if not isinstance(subject, PolicySubject):
         return []
-    found: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
-    return [*found, {"graph": "chunk"}] if subject.family.whole is not None else found
+    specs: list[Spec] = [{"graph": "loop"}, {"graph": "prefix"}] if is_flow(subject) else []
+    return [*specs, {"graph": "chunk"}] if subject.family.whole is not None else specs
 
 
 def _candidates(subject: Subject) -> list[Spec]:

@@ -1,9 +1,9 @@
-"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it asks for.
+"""Work of the host in a region that a CUDA graph captures: numbers it sends to the device, noise it draws.
 
 LeRobot makes tensors of Python's numbers on the device as it goes (``torch.tensor(time, device=…)`` in every denoising
 step, masks from lists, ``zeros(…).to(device)``, ``torch.where`` with numbers). Each is a copy from the host, which a
 capture forbids, and each gives the same tensor in every run over the same shapes and settings. So they are kept
-while the region warms up, and reused when it is captured. Noise is drawn anew before each replay, by the same
+while the region warms up, and reused when it is captured. New noise is drawn before each replay, by the same
 calls in the same order, so that a seed means the same as without a graph.
 
 Both are noticed by a mode of torch's function overrides, which is in force only on this thread and only while the
@@ -26,7 +26,7 @@ _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
 _DRAWING_LIKE = {torch.randn_like, torch.rand_like}
 
 
-class Changed(RuntimeError):
+class RegionChangedError(RuntimeError):
     """A region did other things when it was captured than when it warmed up."""
 
 
@@ -67,11 +67,11 @@ class Host(Stepping):
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """Copy nothing from the host and draw nothing. Raises Changed where the run differs from the one kept."""
+        """Copy nothing from the host and draw nothing. Raises RegionChangedError for a run that differs."""
         with self._in_force(capturing=True):
             yield
         if (self._sent, self._drawn) != (len(self._kept.sent), len(self._kept.draws)):
-            raise Changed("it sends or draws less than before")
+            raise RegionChangedError("it sends or draws less than before")
 
     def draw(self) -> None:
         """Draw new noise, as the region would have drawn it now."""
@@ -109,11 +109,11 @@ class Host(Stepping):
             arrives = isinstance(made, Tensor) and made.device.type == self._device
             self._kept.sent.append((func, made.clone() if arrives and from_host else None))
             return made
-        known, kept = self._next(self._kept.sent, self._sent)
+        known, sent = self._next(self._kept.sent, self._sent)
         self._sent += 1
         if known is not func:
-            raise Changed(f"it calls {func.__name__} where it called {known.__name__}")
-        return func(*args, **kwargs) if kept is None else kept.clone()  # the region may write into it
+            raise RegionChangedError(f"it calls {func.__name__} where it called {known.__name__}")
+        return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
     def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
         if not self._capturing:
@@ -129,21 +129,21 @@ class Host(Stepping):
         return draw.buffer.clone()
 
     @staticmethod
-    def _next(kept: list[Any], index: int) -> Any:
-        if index >= len(kept):
-            raise Changed("it sends or draws more than before")
-        return kept[index]
+    def _next(remembered: list[Any], index: int) -> Any:
+        if index >= len(remembered):
+            raise RegionChangedError("it sends or draws more than before")
+        return remembered[index]
 
 
 _epoch: object | None = None  # the warm-up or the capture that runs now
 
 
 def in_region() -> bool:
-    """Whether a region is being warmed up or captured: then nothing may be read from the device."""
+    """Return whether a region is being warmed up or captured: then nothing may be read from the device."""
     return _epoch is not None
 
 
-class Kept[K, V](dict[K, V]):
+class EpochCache[K, V](dict[K, V]):
     """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
     Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was
@@ -160,10 +160,16 @@ class Kept[K, V](dict[K, V]):
             self._made_in = _epoch
         return self
 
+    def forget(self) -> None:
+        """Drop all values."""
+        self.clear()
+
 
 def aside(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Hide ``call``, a compiled region, from the modes in force: it makes its numbers on the device by itself, and a
-    mode in force would be traced into it."""
+    """Hide ``call``, a compiled region, from the modes in force.
+
+    It makes its numbers on the device by itself, and a mode in force would be traced into it.
+    """
 
     def stepped(*args: Any, **kwargs: Any) -> Any:
         if not isinstance(_get_current_function_mode(), Stepping):
@@ -177,14 +183,14 @@ def aside(call: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def stepped_aside() -> Iterator[None]:
     """Inside, the modes of treatments are not in force, as far as no other is on top of them."""
-    left: list[Stepping] = []
+    modes: list[Stepping] = []
     while isinstance(mode := _get_current_function_mode(), Stepping):
         mode.__exit__(None, None, None)
-        left.append(mode)
+        modes.append(mode)
     try:
         yield
     finally:
-        for mode in reversed(left):
+        for mode in reversed(modes):
             mode.__enter__()
 
 

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from strobe.devices.memory import Pool
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import Pool, generators_restored
 from strobe.errors import UserError, in_a_line
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.timeline import section
 from strobe.timeline.sections import CAPTURED as UNSEEN
 from strobe.timeline.sections import note_unseen, recording
-from strobe.treatments.graphs.host_work import Changed, Host
-from strobe.treatments.graphs.structure import Structure
-from strobe.treatments.patch import patched
+from strobe.treatments.graphs.host_work import Host, RegionChangedError
+from strobe.treatments.patch import identity, patched
 
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 
@@ -40,11 +41,11 @@ class Capture(Protocol):
     pools: list[Pool]
 
     def require(self, subject: Subject, what: str) -> None:
-        """Raises UserError where it cannot be."""
+        """Raise UserError where it cannot be."""
         ...
 
     def record(self, warm: Run, run: Run, device: torch.device) -> tuple[Run, Any]:
-        """Warm up, record ``run``; what replays it, and what it returned, which every replay writes anew."""
+        """Warm up, record ``run``; what replays it, and what it returned, which every replay overwrites."""
         ...
 
 
@@ -74,7 +75,7 @@ class Regions:
         self._state = (others, _settings(module), guidance)
 
     def run(self, label: str, call: Callable[[Any], Any], given: Any, *settings: Hashable) -> Any:
-        """``call(given)``, from a graph. Raises UserError where it cannot be captured."""
+        """Return ``call(given)``, from a graph. Raises UserError where it cannot be captured."""
         if torch.is_grad_enabled() or torch.compiler.is_compiling():  # training; the whole sampling is compiled
             return call(given)
         self.ran += 1
@@ -84,15 +85,15 @@ class Regions:
             raise UserError(f"graph={self.what}: the {label} is given a tensor that is not on {device}")
         addresses = tuple([weight.data_ptr() for weight in self._weights])
         key = (parts.key, settings, self._state, addresses)
-        kept = self._kept.setdefault(label, OrderedDict())
-        if key not in kept:
+        captures = self._kept.setdefault(label, OrderedDict())
+        if key not in captures:
             with torch.inference_mode(False), torch.no_grad():  # calls in and out of that mode replay it
-                kept[key] = self._build(label, call, parts)
-            if len(kept) > _KEPT:
-                kept.popitem(last=False)
-        kept.move_to_end(key)
+                captures[key] = self._build(label, call, parts)
+            if len(captures) > _KEPT:
+                captures.popitem(last=False)
+        captures.move_to_end(key)
         with section(label):
-            return kept[key].replay(parts.tensors)
+            return captures[key].replay(parts.tensors)
 
     def step_aside(self, why: str) -> bool:
         """Let this call run without a graph and warn the first time. Raises UserError where RTC was on before."""
@@ -105,7 +106,7 @@ class Regions:
         return True
 
     def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call``, the whole sampling; raises UserError if no region was met in it."""
+        """Return ``call``, the whole sampling; raises UserError if no region was met in it."""
 
         def sampling(*args: Any, **kwargs: Any) -> Any:
             before = self.ran
@@ -132,9 +133,9 @@ class Regions:
                 return call(parts.rebuilt(inputs))
 
         try:
-            with recording(_unseen), put_back(device):
+            with recording(_unseen), generators_restored(device):
                 replay, made = self._capture.record(warm, run, device)
-        except (RuntimeError, Changed) as error:
+        except (RuntimeError, RegionChangedError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
             text = in_a_line(error)
@@ -177,3 +178,76 @@ def _settings(module: nn.Module) -> Hashable:
 def _unseen(name: str) -> Any:
     note_unseen(name, UNSEEN)
     return nullcontext()
+
+
+# Structures of tensors taken apart and put together again: a graph has fixed places for tensors, not for objects.
+
+
+class Structure:
+    """A structure of tensors (lists, dictionaries, transformers' outputs and KV caches) taken apart.
+
+    Raises UserError for an object that may hold more than is seen here.
+    """
+
+    def __init__(self, value: Any, what: str) -> None:
+        leaves, self._spec = tree_flatten(value, is_leaf=is_cache)
+        # A cache may be a living one, which its owner empties: what is kept is its form.
+        self._leaves = [copy.copy(leaf) if is_cache(leaf) else leaf for leaf in leaves]
+        self.tensors: list[Tensor] = []
+        kinds: list[Hashable] = [str(self._spec)]
+        for leaf in self._leaves:
+            held = tensors_of(leaf)
+            self.tensors += held
+            if held or is_cache(leaf):
+                kinds.append((type(leaf), *((tensor.shape, tensor.dtype) for tensor in held)))
+            else:
+                kinds.append(_constant(leaf, what))
+        self.key: Hashable = tuple(kinds)
+
+    def rebuilt(self, tensors: Sequence[Tensor]) -> Any:
+        """Return the structure with other tensors, of the same kinds; caches are new ones."""
+        remaining = iter(tensors)
+        return tree_unflatten([_filled(leaf, remaining) for leaf in self._leaves], self._spec)
+
+
+def is_cache(value: Any) -> bool:
+    """Return whether ``value`` is a key-value cache of transformers: layers with keys, and no module."""
+    layers = getattr(value, "layers", None)
+    return (
+        not isinstance(value, nn.Module)
+        and isinstance(layers, list)
+        and all(hasattr(layer, "keys") for layer in layers)
+    )
+
+
+def tensors_of(leaf: Any) -> list[Tensor]:
+    """Return the tensors in a leaf of a structure: itself, a cache's keys and values, or none."""
+    if isinstance(leaf, Tensor):
+        return [leaf]
+    if not is_cache(leaf):
+        return []
+    return [held for layer in leaf.layers for held in (layer.keys, layer.values) if isinstance(held, Tensor)]
+
+
+def _filled(leaf: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(leaf, Tensor):
+        return next(tensors)
+    if not is_cache(leaf):
+        return leaf
+    cache = copy.copy(leaf)
+    cache.layers = [copy.copy(layer) for layer in leaf.layers]
+    for layer in cache.layers:
+        for name in ("keys", "values"):
+            if isinstance(getattr(layer, name), Tensor):
+                setattr(layer, name, next(tensors))
+    return cache
+
+
+def _constant(leaf: Any, what: str) -> Hashable:
+    if leaf is None or isinstance(leaf, bool | int | float | str | Enum | torch.dtype | torch.device):
+        return (type(leaf), leaf)
+    if isinstance(leaf, nn.Module):
+        return id(leaf)
+    if isinstance(leaf, FunctionType | MethodType):
+        return identity(leaf)
+    raise UserError(f"{what} holds a {type(leaf).__name__}, which cannot be captured")

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.devices.memory import Pool
+from strobe.devices.accelerators import Pool
 from strobe.policies.subject import Subject
 
 # Operators that read a number of the device on the host, which no capture allows.
@@ -58,21 +58,21 @@ class _Tape(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         named = dict(kwargs or {})
-        given = [one for one in tree_leaves((args, named)) if isinstance(one, Tensor)]
-        here = any(self._here(one) for one in given)
+        given = [tensor for tensor in tree_leaves((args, named)) if isinstance(tensor, Tensor)]
+        here = any(self._on_device(tensor) for tensor in given)
         if here and func._schema.name in _WAITS:
             raise RuntimeError(f"{func._schema.name} waits for the device: operation not permitted in a capture")
         if func._schema.name == "aten::lift_fresh":  # made of Python's numbers just now, by no operator
             self._numbers += given
-            self._own.update(_place(one) for one in given)
-        kept: Any = tree_map(self._kept, (args, named)) if here else (args, named)
+            self._own.update(_place(tensor) for tensor in given)
+        recorded: Any = tree_map(self._as_recorded, (args, named)) if here else (args, named)
         made = func(*args, **named)
-        places = {_place(one) for one in given}
+        places = {_place(tensor) for tensor in given}
         # Views, and what was written in place, share memory with what was given: the operator itself writes there.
-        fresh = [one for one in tree_leaves(made) if isinstance(one, Tensor) and _place(one) not in places]
-        if (fresh and any(self._here(one) for one in fresh)) or (here and func._schema.is_mutable):
-            self._own.update(_place(one) for one in fresh)
-            self.steps.append((func, kept[0], kept[1], fresh))
+        fresh = [tensor for tensor in tree_leaves(made) if isinstance(tensor, Tensor) and _place(tensor) not in places]
+        if (fresh and any(self._on_device(tensor) for tensor in fresh)) or (here and func._schema.is_mutable):
+            self._own.update(_place(tensor) for tensor in fresh)
+            self.steps.append((func, recorded[0], recorded[1], fresh))
         return made
 
     def replay(self) -> None:
@@ -81,19 +81,19 @@ class _Tape(TorchDispatchMode):
         Raises RuntimeError where that memory was freed.
         """
         for func, args, kwargs, fresh in self.steps:
-            args, kwargs = tree_map(_found, (args, kwargs))
-            again = [one for one in tree_leaves(func(*args, **kwargs)) if isinstance(one, Tensor)]
-            for place, new in zip(fresh, again[-len(fresh) :] if fresh else [], strict=True):
+            args, kwargs = tree_map(_resolved, (args, kwargs))
+            results = [tensor for tensor in tree_leaves(func(*args, **kwargs)) if isinstance(tensor, Tensor)]
+            for place, new in zip(fresh, results[-len(fresh) :] if fresh else [], strict=True):
                 place.copy_(new)
 
-    def _here(self, tensor: Tensor) -> bool:
+    def _on_device(self, tensor: Tensor) -> bool:
         return tensor.device.type == self._device
 
-    def _kept(self, value: Any) -> Any:
-        """``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
+    def _as_recorded(self, value: Any) -> Any:
+        """Return ``value`` as the graph knows it: its own memory, another's address, or a number as it is now."""
         if not isinstance(value, Tensor):
             return value
-        if not self._here(value):
+        if not self._on_device(value):
             return value.clone()
         return value if _place(value) in self._own else _Address(value)
 
@@ -107,14 +107,14 @@ class _Address:
         self._layout = tensor.storage_offset(), tuple(tensor.shape), tensor.stride()
 
     def tensor(self) -> Tensor:
-        """The tensor. Raises RuntimeError where its memory was freed."""
+        """Return the tensor. Raises RuntimeError where its memory was freed."""
         storage = self._storage()
         if storage is None:
             raise RuntimeError("a replay reads memory that was freed since the capture")
         return torch.empty(0, dtype=self._dtype, device=storage.device).set_(storage, *self._layout)
 
 
-def _found(value: Any) -> Any:
+def _resolved(value: Any) -> Any:
     return value.tensor() if isinstance(value, _Address) else value
 
 

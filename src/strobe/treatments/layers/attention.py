@@ -2,7 +2,7 @@
 
 Eager attention writes the scores of all heads to memory, in float32 for the softmax; the fused kernels keep them on the
 chip. LeRobot makes pi0 and pi0.5 eager on every call, by a setting of the transformers' config, and SmolVLA by a method
-of its own; ACT asks torch for attention weights that it drops, which keeps torch off its fused kernel.
+of its own; ACT requests attention weights that it drops, which keeps torch off its fused kernel.
 
 Masks are what makes the exchange delicate. Rows whose keys are all masked belong to padding, and are the mean of all
 values in eager attention; a mask of -inf would make them NaN. So masks are added as a large finite number, which gives
@@ -23,7 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.graphs.host_work import Kept
+from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
@@ -54,7 +54,7 @@ class FusedAttention(Switch, key="attention"):
             raise UserError(
                 f"{subject.info.name} has no eager attention that could be exchanged: attention=sdpa changes nothing"
             )
-        return put(self._places, FUSED, self._masks)
+        return install(self._places, FUSED, self._masks)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Masks:
     """Masks in the form that kernels take. The layers of a pass share one, so the last one is kept."""
 
     def __init__(self) -> None:
-        self._kept: Kept[str, tuple[Tensor, int, Tensor]] = Kept()
+        self._kept: EpochCache[str, tuple[Tensor, int, Tensor]] = EpochCache()
 
     def of(self, mask: Tensor, dtype: torch.dtype) -> Tensor:
         """Return ``mask``, boolean (true: look) or additive, as one that is added in ``dtype``."""
@@ -129,6 +129,7 @@ class Masks:
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return ``mask``, boolean (true: look) or additive, as one of ``dtype`` to add to scores: finite, of any shape."""
     if mask.dtype is torch.bool:
         low = torch.finfo(dtype).min / 4
         return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, low)
@@ -139,24 +140,20 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
 # --- transformers: an attention module looks in its config for the function to call
 
 
-def put(found: Iterable[Place], way: Way, masks: Masks) -> Undo:
+def install(places: Iterable[Place], way: Way, masks: Masks) -> Undo:
     """Put ``way`` in all places that were found for it; the result takes it off again, and drops what masks keep."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # seconds to import, and policies have it by now
 
     if way.name not in ALL_ATTENTION_FUNCTIONS:
         ALL_ATTENTION_FUNCTIONS.register(way.name, partial(_transformers_attention, way))
     patches = Patches()
-    for place in found:
+    patches.on_undo(masks.forget)
+    for place in places:
         if place.around is None:
             patches.put(place.owner, place.name, place.instead)
         else:
             patches.wrap(place.owner, place.name, place.around)
-
-    def undo() -> None:
-        patches.undo()
-        masks.forget()
-
-    return undo
+    return patches.undo
 
 
 class _Config:
@@ -191,7 +188,7 @@ def _transformers_attention(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend as transformers asks; query (B, H, L, D) → (B, L, H, D). What a way does not know is computed as before.
+    """Attend by transformers' interface: query (B, H, L, D) → (B, L, H, D). What a way does not know stays as it was.
 
     That is what only eager attention can do, and attention that is causal by a flag and not by its mask.
     """
@@ -242,7 +239,7 @@ def _made_eager(subject: Subject, path: str) -> bool:
 
 
 def _same(module: nn.Module, eager: Callable[..., Any]) -> bool:
-    """Whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
+    """Return whether ``eager`` computes the same as `attend`; models may have added something to theirs."""
     generator = torch.Generator().manual_seed(0)
     groups = getattr(module, "num_key_value_groups", 1)
     query, key, value = (torch.randn(1, heads, 4, 8, generator=generator) for heads in (2 * groups, 2, 2))

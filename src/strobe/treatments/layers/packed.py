@@ -1,4 +1,4 @@
-"""Weights packed: laid out once as the CPU's matrix kernels read them, and not anew in every call.
+"""Weights packed: laid out once as the CPU's matrix kernels read them, not in every call.
 
 A matrix product copies the weight as torch holds it into blocks of its own in every call: oneDNN that of 16 bits (AMX
 tiles, AVX-512), MKL that of float32. Inductor packs weights once where it freezes a graph; here it is done without
@@ -62,7 +62,7 @@ class PackedWeights(Switch, key="weights"):
             self._promised = Promised(needed)
         patches = Patches()
         try:
-            put = [self._put(owner, patches) for owner in _owners(part)]
+            put = [self._install(owner, patches) for owner in _owners(part)]
         except BaseException:
             patches.undo()
             raise
@@ -72,8 +72,8 @@ class PackedWeights(Switch, key="weights"):
             raise UserError(f"{what} has no linear layers in {names}, and only those gain by being packed")
         return patches.undo
 
-    def _put(self, owner: nn.Linear | Group, patches: Patches) -> bool:
-        """Whether ``owner`` runs packed now."""
+    def _install(self, owner: nn.Linear | Group, patches: Patches) -> bool:
+        """Return whether ``owner`` runs packed now."""
         place = self._place(owner)
         if not isinstance(owner, Group):
             call = place.call(owner.forward)
@@ -97,7 +97,7 @@ class PackedWeights(Switch, key="weights"):
 
 
 def _owners(module: nn.Module) -> list[nn.Linear | Group]:
-    """The linear layers of ``module``; in the place of those whose projections are fused, their group."""
+    """Return the linear layers of ``module``; in the place of those whose projections are fused, their group."""
     return list(dict.fromkeys(group_of(layer) or layer for layer in _layers(module)))
 
 
@@ -106,13 +106,13 @@ def _layers(module: nn.Module) -> list[nn.Linear]:
 
 
 def _bytes(part: nn.Module, dtypes: Sequence[torch.dtype]) -> int:
-    """Bytes of a packed copy of the weights in ``part``."""
+    """Return the bytes of a packed copy of the weights in ``part``."""
     weights = [layer.weight.data for layer in _layers(part)]
-    plain = [[one for one in weights if type(one) is Tensor and one.dtype == dtype] for dtype in dtypes]
+    plain = [[weight for weight in weights if type(weight) is Tensor and weight.dtype == dtype] for dtype in dtypes]
     return sum(dtype.itemsize * numbers(held) for dtype, held in zip(dtypes, plain, strict=True))
 
 
-@cache  # asked for each layer, whenever the treatment is put on
+@cache  # called for each layer, whenever the treatment is put on
 def packable(device: torch.device) -> tuple[torch.dtype, ...]:
     """Return the dtypes whose products on ``device`` gain by packed weights."""
     if device.type != "cpu":
@@ -122,14 +122,14 @@ def packable(device: torch.device) -> tuple[torch.dtype, ...]:
 
 
 def require_packing(device: torch.device) -> None:
-    """Raises UserError where no products on ``device`` gain by packed weights."""
+    """Raise UserError where no products on ``device`` gain by packed weights."""
     _require_cpu(device, "weights=packed")
     if not packable(device):
         raise UserError("weights=packed needs torch with MKL, or with oneDNN and a CPU with AVX-512")
 
 
 def require_bfloat16(device: torch.device, what: str) -> None:
-    """Raises UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
+    """Raise UserError where ``device`` is no CPU with oneDNN's products in bfloat16, which ``what`` is for."""
     _require_cpu(device, what)
     if not _multiplies_bfloat16():
         raise UserError(f"{what} needs torch with oneDNN, and a CPU with AVX-512")
@@ -185,7 +185,7 @@ class _Place:
         self._call: Callable[[Tensor], Tensor] | None = None
 
     def fits(self) -> bool:
-        """Whether the owner's weights can be packed; the packed copy of others is let go."""
+        """Return whether the owner's weights can be packed; the packed copy of others is let go."""
         weights = [linear.weight for linear in self._linears]
         dtype = weights[0].dtype
         if any(type(weight.data) is not Tensor or weight.dtype != dtype for weight in weights):
@@ -199,17 +199,17 @@ class _Place:
         return sum(weight.numel() for weight in weights) >= SMALLEST
 
     def call(self, own: Call) -> Call | None:
-        """``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
+        """Return ``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
         if not self.fits():
             return None
-        if own != self._before:  # bound methods are made anew each time they are asked for
+        if own != self._before:  # each access makes a new bound method
             bottom, layers = peeled(own)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
             self._before, self._call = own, within(layers, self.times) if plain else None
         return self._call
 
     def times(self, input: Tensor) -> Tensor:
-        """The layer's or the group's result for ``input`` (..., in)."""
+        """Return the layer's or the group's result for ``input`` (..., in)."""
         if torch.is_grad_enabled() or input.dtype != self._dtype or torch.is_autocast_enabled("cpu"):
             return self._plain(input)
         if torch.compiler.is_dynamo_compiling():
@@ -229,9 +229,9 @@ class _Place:
         # MKL allows a packed weight for the rows alone that it was packed for. Others are computed without the stack of
         # a group, which the packed copy spared.
         if rows != self._rows:
-            shares = [linear(input, one.weight, one.bias) for one in self._linears]
+            shares = [linear(input, layer.weight, layer.bias) for layer in self._linears]
             return torch.cat(shares, -1) if len(shares) > 1 else shares[0]
-        # The weight itself is asked for its shape and dtype, and would be read only with other rows.
+        # Only the weight's shape and dtype are used here; it would be read only with other rows.
         return torch.ops.mkl._mkl_linear(input, self._packed, self._shape, self.owner.bias, rows)
 
     def _pack(self, rows: int) -> None:

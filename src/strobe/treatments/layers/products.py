@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from strobe.errors import UserError
 from strobe.policies.subject import Subject
-from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, places, put
+from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, install, places
 from strobe.treatments.layers.packed import require_bfloat16
 from strobe.treatments.parts import parts_of
 from strobe.treatments.switch import Switch
@@ -56,7 +56,7 @@ class AttentionProducts(Switch, key="scores"):
             self._places, self._module = list(places(subject, PRODUCTS, self._masks)), subject.module
         if not self._places:
             raise UserError(f"{subject.info.name} has no attention of transformers: scores=products changes nothing")
-        return put(self._places, PRODUCTS, self._masks)
+        return install(self._places, PRODUCTS, self._masks)
 
 
 def products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float | None) -> Tensor:
@@ -67,7 +67,7 @@ def products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sca
     shared, length = key.shape[1:3]
     together = heads // shared
     scaled = query * (width**-0.5 if scale is None else scale)
-    asked = scaled.reshape(batch * shared, together * rows, width)
+    queries = scaled.reshape(batch * shared, together * rows, width)
     keys, values = (each.reshape(batch * shared, length, -1) for each in (key, value))
     out = query.new_empty(batch * shared, together * rows, values.shape[-1])
     added = None
@@ -77,7 +77,7 @@ def products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, sca
     step = max(1, PIECE // (together * rows * length))
     for start in range(0, batch * shared, step):
         some = slice(start, start + step)
-        scores = torch.bmm(asked[some], keys[some].transpose(1, 2))
+        scores = torch.bmm(queries[some], keys[some].transpose(1, 2))
         if added is not None:
             scores.view(-1, together, rows, length).add_(added[some])
         torch.bmm(scores.softmax(-1), values[some], out=out[some])

@@ -35,7 +35,7 @@ TOGETHER = (
     ("gate_proj", "up_proj"),
 )
 
-_MISSES = 2  # times in a row that nobody took the other shares, until a group is left apart
+_MISSES = 2  # times in a row that nobody took the other shares, until a group computes separately
 
 Call = Callable[[Tensor], Tensor]
 
@@ -46,7 +46,7 @@ class FusedProjections(Switch, key="projections"):
 
     The price is a second copy of these weights. They could be views of the stack only if their own storage were given
     up, which could not be brought back when the treatment is taken off. Where gradients are recorded the projections
-    run apart, since they have to reach the weights.
+    run separately, since they have to reach the weights.
     """
 
     _groups: list[Group] = field(default_factory=list, init=False, repr=False)
@@ -59,16 +59,16 @@ class FusedProjections(Switch, key="projections"):
 
     def apply(self, subject: Subject) -> Undo:
         if self._module is not subject.module:
-            found = [Group(linears) for _, linears in groups(subject.module)]
-            weights = [child.weight for group in found for child in group.linears]
+            fusable = [Group(linears) for _, linears in groups(subject.module)]
+            weights = [child.weight for group in fusable for child in group.linears]
             stacks = sum(weight.nbytes for weight in weights)
             require_room(stacks, "a stack of the projections that get the same input", subject)
-            self._module, self._groups = subject.module, found
+            self._module, self._groups = subject.module, fusable
         if not self._groups:
             raise UserError(f"{subject.info.name} has no projections that get the same input: projections fuse nothing")
         patches = Patches()
         try:
-            fused = [group for group in self._groups if group.put(patches)]
+            fused = [group for group in self._groups if group.install(patches)]
         except BaseException:
             patches.undo()
             raise
@@ -76,17 +76,13 @@ class FusedProjections(Switch, key="projections"):
             raise UserError(
                 f"{subject.info.name}: its projections are quantised, hooked or of unequal dtypes, and stay apart"
             )
-
-        def undo() -> None:
-            patches.undo()
-            for group in fused:
-                group.forget()
-
-        return undo
+        for group in fused:
+            patches.on_undo(group.forget)
+        return patches.undo
 
 
 def group_of(linear: nn.Linear) -> Group | None:
-    """The group that computes ``linear`` now; None where it computes on its own."""
+    """Return the group that computes ``linear`` now; None where it computes on its own."""
     return getattr(vars(linear).get("forward"), "group", None)
 
 
@@ -94,8 +90,8 @@ def groups(module: nn.Module) -> Iterator[tuple[str, list[nn.Linear]]]:
     """Paths of modules that hold projections of one size of input, with these projections."""
     for path, owner in module.named_modules():
         for names in TOGETHER:
-            found = [owner._modules.get(name) for name in names]
-            linears = [child for child in found if type(child) is nn.Linear]  # not LoRA's, not a quantised one
+            children = [owner._modules.get(name) for name in names]
+            linears = [child for child in children if type(child) is nn.Linear]  # not LoRA's, not a quantised one
             if (
                 len(linears) == len(names)
                 and len({child.in_features for child in linears}) == 1
@@ -115,7 +111,7 @@ class Group:
         self.trained = False
         self.product: Call = self.together
         self.leader = -1  # the one that is called first
-        self.apart = False
+        self.separate = False
         self.missed = 0
         self.given: Tensor | None = None
         self.shares: list[Tensor | None] = []
@@ -123,10 +119,10 @@ class Group:
         self._key: Hashable = None
         self._spared = self._wanted = False
         self._before: list[Any] = []
-        self.own: list[Call] = []  # each one's, for when it computes apart
+        self.own: list[Call] = []  # each projection's, for when it computes separately
         self._calls: list[Call] = []
 
-    def put(self, patches: Patches) -> bool:
+    def install(self, patches: Patches) -> bool:
         """Put the group's calls in the place of its projections' ``forward``; false where they do not fit together."""
         calls = [vars(child).get("forward") for child in self.linears]
         if not self._calls or any(a is not b for a, b in zip(calls, self._before, strict=True)):
@@ -148,7 +144,7 @@ class Group:
         self.given, self.shares, self.missed = None, [], 0
 
     def together(self, input: Tensor) -> Tensor:
-        """All projections of ``input``, side by side in the last dimension."""
+        """Return all projections of ``input``, side by side in the last dimension."""
         return self.times(input)
 
     def times(self, input: Tensor) -> Tensor:
@@ -170,16 +166,16 @@ class Group:
         return self._sources[0].dtype
 
     def _layers(self) -> Sequence[Layer] | None:
-        """The casts and probes around the projections, where they are alike; None where something else computes."""
-        found: list[Sequence[Layer]] = []
+        """Return the casts and probes around the projections, if they are alike; None if something else computes."""
+        layers_of_each: list[Sequence[Layer]] = []
         for child in self.linears:
             bottom, layers = peeled(child.forward)
             plain = getattr(bottom, "__func__", None) is nn.Linear.forward
             if not plain or child._forward_hooks or child._forward_pre_hooks:
                 return None
-            found.append(layers)
-        kinds = [[_kind(layer) for layer in layers if not layer.probe] for layers in found]
-        return found[0] if all(kind == kinds[0] for kind in kinds) else None
+            layers_of_each.append(layers)
+        kinds = [[_kind(layer) for layer in layers if not layer.probe] for layers in layers_of_each]
+        return layers_of_each[0] if all(kind == kinds[0] for kind in kinds) else None
 
     def _stack(self) -> bool:
         tensors = [tensor for child in self.linears for tensor in (child.weight, child.bias) if tensor is not None]
@@ -207,8 +203,8 @@ class Group:
 
         def forward(input: Tensor) -> Tensor:
             if self.given is input and self.shares[index] is not None:
-                return self._taken(index)
-            if self.apart or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
+                return self._fetched_share(index)
+            if self.separate or (self.trained and torch.is_grad_enabled()) or weight.dtype != self.dtype:
                 return self.own[index](input)
             if self.leader < 0:
                 self.leader = index
@@ -217,7 +213,7 @@ class Group:
             if self.given is not None:
                 self.given, self.shares = None, []
                 self.missed += 1
-                self.apart = self.missed == _MISSES
+                self.separate = self.missed == _MISSES
                 return self.own[index](input)
             shares: list[Tensor | None] = list(self.product(input).split(self.sizes, dim=-1))
             share, shares[index] = shares[index], None
@@ -228,7 +224,7 @@ class Group:
         forward.group = self  # type: ignore[attr-defined]
         return forward
 
-    def _taken(self, index: int) -> Tensor:
+    def _fetched_share(self, index: int) -> Tensor:
         share = self.shares[index]
         self.shares[index] = None
         if all(other is None for other in self.shares):

@@ -1,7 +1,7 @@
 """Rotary positions of V-JEPA 2's attention: their angles once, and all three axes rotated together.
 
 Attention in transformers' ``models/vjepa2`` turns queries and keys by the token's frame, row and column. In every layer
-and every call it computes sines and cosines anew, cuts each head's features into three pieces, and swaps neighbours by
+and every call it computes sines and cosines again, cuts each head's features into three pieces, and swaps neighbours by
 taking pairs apart and stacking them again. All of that is a linear map whose numbers never change: features times
 cosines, plus features with neighbours swapped times sines. The swap is a product with a constant matrix. OpenVINO is
 slow at cutting and stacking: with it ViT-L's encoder took 5,138 ms, without 4,546 (`benchmarks/ladders.py`, two
@@ -47,11 +47,11 @@ class RotationsOnce(Switch, key="rotations"):
         return bool(_attentions(subject))
 
     def apply(self, subject: Subject) -> Undo:
-        found = _attentions(subject)
-        if not found:
+        attentions = _attentions(subject)
+        if not attentions:
             raise UserError(f"{subject.info.name}: rotations is for V-JEPA 2's attention, and there is none")
         patches = Patches()
-        for attention in found:
+        for attention in attentions:
             rotate = attention.apply_rotary_embeddings
             patches.wrap(attention, "get_position_ids", partial(self._positions, attention, rotate))
             patches.put(attention, "apply_rotary_embeddings", partial(_rotated, rotate))
@@ -99,7 +99,11 @@ def _rotated(own: Callable[..., Tensor], qk: Tensor, pos_ids: Any) -> Tensor:
 def _attentions(subject: Subject) -> list[Any]:
     names = ("get_position_ids", "apply_rotary_embeddings", "grid_size", "attention_head_size")
     modules: Iterator[Any] = subject.module.modules()
-    return [one for one in modules if all(hasattr(one, name) for name in names) and one.attention_head_size % 2 == 0]
+    return [
+        module
+        for module in modules
+        if all(hasattr(module, name) for name in names) and module.attention_head_size % 2 == 0
+    ]
 
 
 ENTRY = RotationsOnce.entry()

@@ -1,4 +1,4 @@
-"""Casts where weights meet data: what lets one part of a model run in another dtype than its neighbours.
+"""What stands around the modules of a policy in another precision: casts where weights meet data, and the same noise.
 
 Models cast on their own in places (pi0.5 goes back to float32 before its last projection), and neighbours disagree
 ("mat1 and mat2 must have the same dtype, but got Half and BFloat16"). A wrapper around ``forward`` brings what a module
@@ -9,12 +9,15 @@ They are plain closures for the same reason as probes are, and cost a fraction o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import _get_current_function_mode
 from torch.utils._pytree import tree_map
+
+from strobe.treatments.graphs.host_work import Stepping, stepped_aside
 
 Call = Callable[..., Any]
 
@@ -23,7 +26,7 @@ STRICT = (nn.Linear, nn.modules.conv._ConvNd, nn.MultiheadAttention)
 
 
 def to_weights(inner: Call, weight: Tensor) -> Call:
-    """``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
+    """Return ``inner`` of a module that holds ``weight``: every floating tensor it is given is cast to its dtype."""
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         dtype = weight.dtype  # as it is now: treatments of several parts may be on
@@ -33,7 +36,7 @@ def to_weights(inner: Call, weight: Tensor) -> Call:
 
 
 def into_container(inner: Call, dtype: torch.dtype) -> Call:
-    """``inner`` of a module whose weights are its children's.
+    """Return ``inner`` of a module whose weights are its children's.
 
     What has one dimension stays: timesteps are turned into angles first, which needs their bits. A mask is kept clear
     of the dtype's least number, so that adding it to a score does not overflow.
@@ -59,7 +62,7 @@ class Border:
         self._entered = False
 
     def around(self, inner: Call) -> Call:
-        """``inner``: on the way in key-value caches are cast, on the way out all it returns."""
+        """Return ``inner``: on the way in key-value caches are cast, on the way out all it returns."""
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             if self._entered:
@@ -76,7 +79,7 @@ class Border:
 
 
 def returning(inner: Call, dtype: torch.dtype) -> Call:
-    """``inner`` with every floating tensor that it returns cast to ``dtype``."""
+    """Return ``inner`` with every floating tensor that it returns cast to ``dtype``."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return _leaving(inner(*args, **kwargs), dtype)
@@ -114,3 +117,71 @@ def _cast_cache(value: Any, dtype: torch.dtype) -> None:
             held = getattr(layer, name, None)
             if isinstance(held, Tensor) and held.is_floating_point() and held.dtype != dtype:
                 setattr(layer, name, held.to(dtype))
+
+
+# The same noise in every precision. A policy that draws noise in its weights' dtype (Diffusion) would be given other
+# noise in 16 bits, since torch's CPU generator uses other bits for each dtype, and the actions could not be compared.
+# So such noise is drawn in float32 and rounded, by a mode of torch's function overrides that is in force on this thread
+# and inside the policy's own calls only: whoever else draws in the process draws as ever.
+#
+# Under a mode every function of torch costs a microsecond more. So what was seen to draw no such noise runs without it:
+# the networks of a policy whose loop draws, and all of one that draws in float32.
+
+_DRAWING = {torch.randn, torch.randn_like, torch.rand, torch.rand_like}
+
+
+class SameNoise(Stepping):
+    """The mode of one policy, with what is known of its modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn = 0
+        self._draws: dict[Hashable, bool] = {}  # what was called, and how → whether it drew noise in 16 bits
+
+    def entry(self, inner: Call, name: str) -> Call:
+        """Return ``inner``, a method by which the policy is called: inside it the mode is in force."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            key = (name, len(args), *kwargs)
+            if torch.compiler.is_compiling() or self._in_force() or self._draws.get(key) is False:
+                return inner(*args, **kwargs)
+            with self:
+                return self._seen(key, inner, args, kwargs)
+
+        return call
+
+    def within(self, inner: Call, module: Any) -> Call:
+        """Return the forward pass ``inner`` of a module, without the mode if it was seen to draw nothing."""
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or not self._in_force():
+                return inner(*args, **kwargs)
+            key = (id(module), module.training, len(args), *kwargs)
+            if self._draws.get(key) is False:
+                with stepped_aside():
+                    return inner(*args, **kwargs)
+            return self._seen(key, inner, args, kwargs)
+
+        return forward
+
+    def _in_force(self) -> bool:
+        return _get_current_function_mode() is self
+
+    def _seen(self, key: Hashable, inner: Call, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        before = self._drawn
+        made = inner(*args, **kwargs)
+        self._draws[key] = self._drawn > before or self._draws.get(key, False)
+        return made
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _DRAWING:
+            return func(*args, **kwargs)
+        like = args[0] if args and isinstance(args[0], Tensor) else kwargs.get("input")
+        wanted = kwargs.get("dtype") or getattr(like, "dtype", None)
+        if wanted not in (torch.bfloat16, torch.float16):
+            return func(*args, **kwargs)
+        self._drawn += 1
+        return func(*args, **{**kwargs, "dtype": torch.float32}).to(wanted)

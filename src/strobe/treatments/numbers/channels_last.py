@@ -46,7 +46,7 @@ class ChannelsLast(Switch, key="channels_last"):
             tensors += _moments(subject, weights)
         pairs = [self._pair(tensor) for tensor in tensors]
         for pair in pairs:
-            pair.put()
+            pair.to_last()
         before = None
         if isinstance(subject, PolicySubject):
             before, subject.training.image_format = subject.training.image_format, LAST
@@ -59,7 +59,7 @@ class ChannelsLast(Switch, key="channels_last"):
                     if id(moment) not in known:  # made by a first step in between, in the format of its weight
                         moment.data = moment.data.contiguous()
             for pair in pairs:
-                pair.back()
+                pair.to_own()
 
         return undo
 
@@ -80,21 +80,21 @@ class _Pair:
         self._own = self.tensor.data
         self._last = self._own.clone(memory_format=LAST)
 
-    def put(self) -> None:
+    def to_last(self) -> None:
         self._own = self.tensor.data
         if (self._last.dtype, self._last.device) != (self._own.dtype, self._own.device):
             self._last = self._own.clone(memory_format=LAST)
         self._last.copy_(self._own)
         self.tensor.data = self._last
 
-    def back(self) -> None:
+    def to_own(self) -> None:
         self._own.copy_(self._last)
         self.tensor.data = self._own
 
 
 def _convolutions(module: nn.Module) -> list[Tensor]:
-    found = [child.weight for child in module.modules() if isinstance(child, nn.Conv2d)]
-    return list({id(weight): weight for weight in found}.values())
+    weights = [child.weight for child in module.modules() if isinstance(child, nn.Conv2d)]
+    return list({id(weight): weight for weight in weights}.values())
 
 
 def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
@@ -103,22 +103,22 @@ def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
         return []
     state = subject.training.optimizer.state
     return [
-        kept
+        moment
         for weight in weights
-        for kept in state.get(weight, {}).values()
-        if isinstance(kept, Tensor) and kept.shape == weight.shape
+        for moment in state.get(weight, {}).values()
+        if isinstance(moment, Tensor) and moment.shape == weight.shape
     ]
 
 
 def _parts(subject: Subject, _: Spec) -> tuple[str, ...]:
-    """The image parts, where they hold all of the convolutions."""
+    """Return the image parts, where they hold all of the convolutions."""
     modules, weights = dict(subject.module.named_modules()), set(map(id, _convolutions(subject.module)))
-    found: list[str] = []
+    parts: list[str] = []
     for name, path in subject.family.seeing.items():
         inside = {id(weight) for weight in _convolutions(modules[path])} if path in modules else set[int]()
-        found += [name] if inside else []
+        parts += [name] if inside else []
         weights -= inside
-    return () if weights else tuple(found)
+    return () if weights else tuple(parts)
 
 
 ENTRY = ChannelsLast.entry(parts=_parts)

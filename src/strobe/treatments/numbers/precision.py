@@ -18,17 +18,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.which import computes_bf16
+from strobe.devices.accelerators import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import layered
 from strobe.treatments.numbers import casts
-from strobe.treatments.numbers.same_noise import SameNoise
-from strobe.treatments.numbers.tf32 import set_tensor_float
+from strobe.treatments.numbers.casts import SameNoise
 from strobe.treatments.parts import dominant, part_of, parts_of
-from strobe.treatments.patch import put
+from strobe.treatments.patch import replaced_method
+from strobe.treatments.process_settings import set_tensor_float
 from strobe.treatments.room import numbers, require_room
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
@@ -90,9 +90,9 @@ class Precision(Treatment, key="precision"):
                     swap.convert(copies)
                 stack.callback(_swap_back, swaps)  # one callback for all: a policy has a thousand of them
                 for swap in swaps:
-                    swap.put()
+                    swap.to_copy()
                 for wrap in self._wraps:
-                    stack.callback(wrap.put())
+                    stack.callback(wrap.install())
         except BaseException:
             stack.close()
             raise
@@ -193,11 +193,11 @@ class _Swap:
             self._copy, self._version = copies[key], version
         self._source = data
 
-    def put(self) -> None:
+    def to_copy(self) -> None:
         assert self._copy is not None
         self.tensor.data = self._copy
 
-    def back(self) -> None:
+    def to_source(self) -> None:
         if self._source is not None:
             self.tensor.data = self._source
 
@@ -219,16 +219,16 @@ class _Wrap:
     _around: Any = None
     _made: Any = None
 
-    def put(self) -> Undo:
+    def install(self) -> Undo:
         own = vars(self.module).get(self.name)
         if self._made is None or own is not self._around:
             self._around, self._made = own, layered(self.make, getattr(self.module, self.name))
-        return put(self.module, self.name, self._made)
+        return replaced_method(self.module, self.name, self._made)
 
 
 def _swap_back(swaps: Sequence[_Swap]) -> None:
     for swap in swaps:
-        swap.back()
+        swap.to_source()
 
 
 def _own(module: nn.Module) -> list[Tensor]:
@@ -242,8 +242,8 @@ def _own(module: nn.Module) -> list[Tensor]:
 
 def _weights(module: nn.Module) -> list[Tensor]:
     """Floating tensors of the whole tree that hold weights, each once."""
-    found = {id(tensor): tensor for child in module.modules() for tensor in _own(child) if tensor.is_floating_point()}
-    return list(found.values())
+    weights = {id(tensor): tensor for child in module.modules() for tensor in _own(child) if tensor.is_floating_point()}
+    return list(weights.values())
 
 
 def _majority(tensors: Sequence[Tensor]) -> torch.dtype:
@@ -282,13 +282,13 @@ def _candidates(subject: Subject) -> list[Spec]:
     """
     modules = dict(subject.module.named_modules())
     seeing = [path for path in _seeing(subject).values() if path in modules]
-    found: list[Spec] = []
+    specs: list[Spec] = []
     for name in _fast(subject.device):
-        found += _offered(name, [*seeing, ""], modules, lambda held, wanted: held.itemsize > wanted.itemsize)
+        specs += _offered(name, [*seeing, ""], modules, lambda held, wanted: held.itemsize > wanted.itemsize)
     wide = _offered("fp32", [*dominant(subject), ""], modules, lambda held, wanted: held.itemsize < wanted.itemsize)
     if wide and subject.device.type == "cpu" and not faster_in_bfloat16():
-        found += wide
-    return found
+        specs += wide
+    return specs
 
 
 def _offered(
@@ -298,20 +298,20 @@ def _offered(
     differs: Callable[[torch.dtype, torch.dtype], bool],
 ) -> list[Spec]:
     """Return the specs of the format ``name`` for those ``places`` where most of what they hold ``differs`` from it."""
-    found: list[Spec] = []
+    specs: list[Spec] = []
     for path in places:
         held = [tensor for tensor in _weights(modules[path]) if _plain(tensor)]
         other = sum(tensor.numel() for tensor in held if differs(tensor.dtype, DTYPES[name]))
         if held and other >= _WORTH * sum(tensor.numel() for tensor in held):
-            found.append({"precision": name, "precision.part": path} if path else {"precision": name})
-    return found
+            specs.append({"precision": name, "precision.part": path} if path else {"precision": name})
+    return specs
 
 
 def _fast(device: torch.device) -> tuple[str, ...]:
-    """The 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
+    """Return the 16-bit formats that ``device`` has arithmetic for, the one with float32's range first."""
     if device.type == "cpu":
-        asked = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
-        return ("bf16",) if any(supported() for supported in asked if supported is not None) else ()
+        checks = [getattr(torch.cpu, f"_is_{what}_supported", None) for what in ("avx512_bf16", "amx_tile")]
+        return ("bf16",) if any(supported() for supported in checks if supported is not None) else ()
     if device.type == "cuda":
         return ("bf16", "fp16") if computes_bf16(device, emulated=False) else ("fp16",)
     return ("fp16",)
@@ -321,7 +321,9 @@ def _parts(subject: Subject, spec: Spec) -> tuple[str, ...]:
     path = spec.get("precision.part")
     if not path:
         return ()
-    return tuple(name for name, one in _seeing(subject).items() if one == path) or parts_of(subject, [path])
+    return tuple(name for name, module_path in _seeing(subject).items() if module_path == path) or parts_of(
+        subject, [path]
+    )
 
 
 def _seeing(subject: Subject) -> dict[str, str]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.random_state import put_back
+from strobe.devices.accelerators import generators_restored
 from strobe.errors import UserError, install, nearest
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
@@ -73,7 +73,7 @@ class Quantised(Treatment):
     form: str = "dynamic"
     part: str = ""
     _layers: list[_Layer] = field(default_factory=list, init=False, repr=False)
-    _left: list[str] = field(default_factory=list, init=False, repr=False)
+    _skipped: list[str] = field(default_factory=list, init=False, repr=False)
     _prepared: bool = field(default=False, init=False, repr=False)
     effect = "lossy"
     phases = FOR_INFERENCE
@@ -87,7 +87,7 @@ class Quantised(Treatment):
     def traits(self) -> TreatmentTraits:
         traits = TreatmentTraits(key=self.key, value=self.form, part=self.part)
         if self._prepared:
-            traits.layers, traits.left_out = len(self._layers), list(self._left)
+            traits.layers, traits.left_out = len(self._layers), list(self._skipped)
         return traits
 
     def apply(self, subject: Subject) -> Undo:
@@ -100,7 +100,7 @@ class Quantised(Treatment):
         try:
             stack.callback(_back, self._layers)
             for layer in self._layers:
-                layer.put()
+                layer.to_copy()
         except BaseException:
             stack.close()
             raise
@@ -118,10 +118,10 @@ class Quantised(Treatment):
 
     def _prepare(self, subject: Subject) -> None:
         part = part_of(subject.module, self.part)
-        chosen, self._left = _chosen(part)
+        chosen, self._skipped = _chosen(part)
         what = f"'{self.part}'" if self.part else subject.info.name
         if not chosen:
-            raise UserError(f"{what} has no linear layer to quantise: {', '.join(self._left) or 'none at all'}")
+            raise UserError(f"{what} has no linear layer to quantise: {', '.join(self._skipped) or 'none at all'}")
         from strobe.treatments.numbers import quantised_weights
 
         kind = quantised_weights.INT8 if self.kind == "int8" else quantised_weights.FLOAT8
@@ -131,7 +131,7 @@ class Quantised(Treatment):
             largest = quantised_weights.LARGEST[kind]
             scales = {key: seen / largest for key, seen in observed(subject, chosen).items()}
             unseen = [module for module in chosen if id(module) not in scales]
-            self._left += [f"{len(unseen)} that no observation reached"] if unseen else []
+            self._skipped += [f"{len(unseen)} that no observation reached"] if unseen else []
             chosen = [module for module in chosen if id(module) in scales]
         made = partial(quantised_weights.quantised, kind=kind, inputs=inputs)
         require_room(numbers(module.weight for module in chosen), f"a copy in {self.kind}", subject)
@@ -165,22 +165,22 @@ class _Layer:
             self.copies[key] = nn.Parameter(data, requires_grad=False)
         self._key, self._copy = key, self.copies[key]
 
-    def put(self) -> None:
+    def to_copy(self) -> None:
         self._own = self.module._parameters["weight"]
         self.module._parameters["weight"] = self._copy
 
-    def back(self) -> None:
+    def to_own(self) -> None:
         if self._own is not None:
             self.module._parameters["weight"], self._own = self._own, None
 
 
 def _back(layers: Sequence[_Layer]) -> None:
     for layer in layers:
-        layer.back()
+        layer.to_own()
 
 
 def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
-    """The layers to quantise, and those left as they are, in words."""
+    """Return the layers to quantise, and those left as they are, in words."""
     chosen: list[nn.Linear] = []
     borders: dict[str, None] = {}
     small = packed = outside = 0
@@ -197,21 +197,21 @@ def _chosen(part: nn.Module) -> tuple[list[nn.Linear], list[str]]:
             small += 1
         else:
             chosen.append(module)
-    left = list(borders)
-    left += [f"{small} small layers"] if small else []
-    left += [f"{packed} quantised already"] if packed else []
-    left += [f"{outside} attentions that keep their weights outside of linear layers"] if outside else []
-    return chosen, left
+    others = list(borders)
+    others += [f"{small} small layers"] if small else []
+    others += [f"{packed} quantised already"] if packed else []
+    others += [f"{outside} attentions that keep their weights outside of linear layers"] if outside else []
+    return chosen, others
 
 
 def _share(part: nn.Module) -> float:
-    """How much of the part's weights can be quantised."""
+    """Return how much of the part's weights can be quantised."""
     linear = sum(module.weight.numel() for module in _chosen(part)[0])
     return linear / max(1, sum(weight.numel() for weight in part.parameters()))
 
 
 def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]:
-    """``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
+    """Return ``id`` of a layer → the largest number that it was given in ``CALIBRATED`` observations, a float32 scalar.
 
     The policy runs as it is, with the treatments below this one on. Layers that were not called are left out.
     """
@@ -231,7 +231,7 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
             patches.wrap(layer, "forward", partial(watching, key=id(layer)))
         call = subject.call("inference", 1)
         # Not on the timeline, and eagerly: what is compiled would not see the watchers come and go.
-        with recording(None), torch.compiler.set_stance("force_eager"), put_back(subject.device):
+        with recording(None), torch.compiler.set_stance("force_eager"), generators_restored(subject.device):
             for index in range(CALIBRATED):
                 call(index)
     finally:
@@ -240,7 +240,7 @@ def observed(subject: Subject, layers: Iterable[nn.Module]) -> dict[int, Tensor]
 
 
 def require_fp8(device: torch.device) -> None:
-    """Raises UserError where the device has no products of float8, which torchao wants 8.9 for (Ada, Hopper, later)."""
+    """Raise UserError where the device has no products of float8, which torchao wants 8.9 for (Ada, Hopper, later)."""
     if device.type != "cuda":
         raise UserError(f"fp8 needs CUDA and compute capability 8.9 or later; on {device.type} use int8")
     major, minor = torch.cuda.get_device_capability(device)
@@ -254,7 +254,7 @@ def _make(spec: Spec, kind: Literal["int8", "fp8"]) -> Quantised:
 
 
 def _candidates(subject: Subject, kind: Literal["int8", "fp8"]) -> list[Spec]:
-    """Each part that the time goes to, then all of it; fp8 where the device has it."""
+    """Return each part that the time goes to, then all of it; fp8 where the device has it."""
     try:
         if kind == "fp8":
             require_fp8(subject.device)

@@ -56,16 +56,16 @@ class QuantisedWeight(TorchAOBaseTensor):
         self.qdata, self.scale, self.inputs, self.input_scale = qdata, scale, inputs, input_scale
 
     def dequantize(self) -> Tensor:
-        """The weights that the arithmetic stands for, in their own dtype."""
+        """Return the weights that the arithmetic stands for, in their own dtype."""
         return (self.qdata.float() * self.scale).to(self.dtype)
 
 
 def quantised(weight: Tensor, kind: torch.dtype, inputs: str, input_scale: Tensor | None = None) -> QuantisedWeight:
-    """``weight`` in ``kind`` (INT8 or FLOAT8), scaled by torchao; see `QuantisedWeight` for the rest."""
+    """Return ``weight`` in ``kind`` (INT8 or FLOAT8), scaled by torchao; see `QuantisedWeight` for the rest."""
     if kind is INT8:
         made: Any = Int8Tensor.from_hp(weight, granularity=PerRow())
     else:
-        # One scale for each row wants bfloat16 (torch._scaled_mm), and one for the inputs' rows beside it.
+        # One scale for each row wants bfloat16 (torch._scaled_mm), and one for each of the inputs' rows.
         by_row = inputs == "float" or (inputs == "dynamic" and weight.dtype is torch.bfloat16 and weight.is_cuda)
         made = Float8Tensor.from_hp(
             weight,
@@ -114,7 +114,7 @@ def _int8(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
 
 
 def _int8_in_pieces(rows: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
-    """The same numbers, by way of temporaries that fit into a CPU's cache.
+    """Return the same numbers, by way of temporaries that fit into a CPU's cache.
 
     As whole tensors they cost what the product saves: 562 tokens, 2048 to 16384 features, took 105 ms, and 57 in pieces
     (92 in bfloat16).
@@ -147,20 +147,20 @@ _PACKED: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
 
 @cache
 def packs() -> bool:
-    """Whether torch has oneDNN's product of packed int8, and this CPU the instructions for it (AVX-512 VNNI)."""
+    """Return whether torch has oneDNN's product of packed int8, and this CPU the instructions for it (AVX-512 VNNI)."""
     supported = getattr(torch.cpu, "_is_vnni_supported", None)
     return supported is not None and supported() and hasattr(torch.ops.onednn, "qlinear_prepack")
 
 
 @cache
 def _multiplies_signed() -> bool:
-    """Whether this CPU multiplies packed int8 with signs (AMX); with VNNI alone oneDNN does that number by number."""
+    """Return whether this CPU multiplies packed int8 with signs (AMX). With VNNI alone oneDNN does so one by one."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return supported is not None and supported()
 
 
 def _int8_packed(data: Tensor, scale: Tensor, weight: QuantisedWeight, bias: Tensor | None) -> Tensor:
-    """The product from weights that lie as the CPU's kernels read them.
+    """Return the product from weights that lie as the CPU's kernels read them.
 
     Measured with 2 cores with AMX, 600 rows, 2048 to 16384 features: 30 ms from weights as they are, 16 packed (25 in
     packed bfloat16); 50 rows, 1024 to 4096 features: 0.64 and 0.34 ms (0.55).

@@ -24,8 +24,14 @@ class SmallFlowConfig(PreTrainedConfig):
             "VISUAL": NormalizationMode.IDENTITY,
         }
     )
-    observation_delta_indices = None
-    reward_delta_indices = None
+
+    @property
+    def observation_delta_indices(self) -> None:
+        return None
+
+    @property
+    def reward_delta_indices(self) -> None:
+        return None
 
     @property
     def action_delta_indices(self) -> list[int]:

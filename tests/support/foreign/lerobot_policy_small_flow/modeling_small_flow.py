@@ -1,5 +1,7 @@
-"""The small flow policy: a context of the state, and Euler steps of a velocity over it. It wastes on purpose: the
-context is encoded anew in every step."""
+"""The small flow policy: a context of the state, and Euler steps of a velocity over it.
+
+It wastes on purpose: every step encodes the context again.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ class Velocity(nn.Module):
 
 
 class SmallFlowPolicy(PreTrainedPolicy):
-    config_class = SmallFlowConfig
-    name = "small_flow"
+    config_class = SmallFlowConfig  # type: ignore[assignment]  # LeRobot declares both as None
+    name = "small_flow"  # type: ignore[assignment]
+    config: SmallFlowConfig
 
     def __init__(self, config: Any, **_: Any) -> None:
         super().__init__(config)

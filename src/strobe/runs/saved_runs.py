@@ -1,0 +1,92 @@
+"""Saved runs to look at together: all in a folder, or one run as git has it at each commit."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from strobe.errors import UserError
+from strobe.results.answer import Result
+from strobe.results.any_answer import AnyAnswer
+from strobe.runs import store
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run with the name it goes by."""
+
+    name: str
+    result: Result
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A run that cannot be read, and why; ``last``: it is listed after all that can."""
+
+    name: str
+    why: str
+    last: bool
+
+
+def in_folder(folder: Path) -> tuple[list[Run], list[Unread]]:
+    """Return the measured runs below ``folder``, and what cannot be read. Raises UserError for no folder."""
+    if not folder.is_dir():
+        raise UserError(f"no folder at {folder}: name the one that holds the runs, such as runs")
+    return _measured((name, partial(store.load_answer, file)) for name, file in store.below(folder))
+
+
+def in_git(path: Path) -> tuple[list[Run], list[Unread]]:
+    """Return the versions of one run's result that git knows, and what cannot be read.
+
+    Raises:
+        UserError: there is no such file, no git, or no commit of it.
+    """
+    file = path / store.RESULT if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"no {store.RESULT} at {path}: name a run's folder that is under git")
+    where, name = file.resolve().parent, file.name
+    listed = _git(where, "log", "--reverse", "--format=%H %h", "--", name).splitlines()
+    if not listed:
+        raise UserError(f"git knows no commit of {file}: commit it first")
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def version(commit: str, short: str) -> AnyAnswer:
+            copy = Path(scratch) / f"{short}.json"
+            try:
+                copy.write_text(_git(where, "show", f"{commit}:./{name}"), encoding="utf-8")
+                return store.load_answer(copy)
+            except UserError as error:
+                raise UserError(str(error).replace(str(copy), "its result")) from None
+
+        commits = [line.split() for line in listed]
+        return _measured((short, partial(version, commit, short)) for commit, short in commits)
+
+
+def _measured(results: Iterable[tuple[str, Callable[[], AnyAnswer]]]) -> tuple[list[Run], list[Unread]]:
+    """Return the measured runs among ``results`` (name, what reads it), and what cannot be read."""
+    runs: list[Run] = []
+    unread: list[tuple[str, str, int]] = []
+    for name, read in results:
+        try:
+            answer = read()
+        except UserError as error:
+            unread.append((name, str(error), len(runs)))
+            continue
+        if isinstance(answer, Result):
+            runs.append(Run(name, answer))
+    return runs, [Unread(name, why, before == len(runs)) for name, why, before in unread]
+
+
+def _git(where: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError("--git needs git, which is not installed") from None
+    if done.returncode:
+        errors = done.stderr.strip().splitlines()
+        raise UserError(f"git: {errors[-1] if errors else 'failed'}")
+    return done.stdout

@@ -1,0 +1,127 @@
+"""Compare: two or more variants of one subject, run in alternation, judged in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.errors import UserError
+from strobe.measure.guard import Guards, strongest
+from strobe.measure.sampling import Collected
+from strobe.measure.success_rates import each_of
+from strobe.measure.verdicts import LEVEL
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Phase, Subject
+from strobe.results.answer import CompareResult
+from strobe.results.measurement import Measurement
+from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features
+from strobe.studies.shared.gradients import gradients
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Measured, Options, Reporter, Session, Silent
+from strobe.studies.shared.paired_comparison import SEVERAL_COPIES, judge
+from strobe.treatments.treatment import Variant
+
+MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
+
+
+def compare(
+    subject: Subject,
+    variants: Sequence[Variant],
+    phase: Phase,
+    options: Options,
+    reporter: Reporter | None = None,
+    guards: Guards | None = None,
+) -> tuple[CompareResult, Measured]:
+    """Judge every variant against the first one, on the same observations with the same noise.
+
+    Args:
+        guards: how far the actions of a variant may be from the first one's; None for the usual.
+
+    Raises:
+        UserError: fewer than two variants, two of one name, or a treatment that does not apply or is not for ``phase``.
+    """
+    names = [variant.name for variant in variants]
+    if len(names) < 2:
+        raise UserError(
+            "a comparison needs two variants or more: add --compile or --variant 'NAME: policy.FIELD=VALUE'"
+        )
+    if len(set(names)) < len(names):
+        raise UserError(f"two variants have the same name: {', '.join(names)}")
+    for variant in variants:
+        variant.require(phase)
+    reporter = reporter or Silent()
+    title = f"{subject.info.name}: {' against '.join(names)}"
+    dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
+    result = begin_result(CompareResult, subject, title, options, reporter, dtypes)
+    if dtypes and options.counted:
+        result.notes.append(SEVERAL_COPIES)
+    check = ActionCheck()
+
+    def check_outputs(collected: Collected) -> None:
+        nonlocal check
+        if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
+            chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
+            check = check_actions(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
+        elif phase == "inference" and options.checked:
+            call_s = min(samples.summary.median for samples in collected.samples.values()) / 1e3
+            check = check_features(subject, variants, call_s, reporter)
+
+    ceiling = result.machine.ceiling
+    measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=check_outputs).measure()
+    result.measurements = measured.measurements
+    result.status = "interrupted" if measured.interrupted or check.interrupted else "complete"
+    result.yardsticks = check.yardsticks
+    result.notes += check.notes
+    pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
+    level = each_of(len(pairs), LEVEL)
+    result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
+    if phase == "inference":
+        _hold(result, measured, check, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
+    if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
+        try:
+            _compare_gradients(subject, variants, result, options, reporter)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
+    return result, measured
+
+
+def _compare_gradients(
+    subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
+) -> None:
+    agreements, note = gradients(subject, variants, options.batch_size, reporter)
+    for comparison in result.comparisons:
+        if comparison.baseline == variants[0].name:
+            comparison.gradient = agreements.get(comparison.candidate)
+    result.notes += [note] if note else []
+
+
+def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
+    """Hold the comparisons with the first variant against the guard of what the candidate has beyond it."""
+    first = measured.variants[result.measurements[0].name]
+    for comparison in result.comparisons:
+        candidate = measured.variants[comparison.candidate]
+        if comparison.baseline != first.name or candidate.guided != first.guided:
+            continue
+        added = [treatment for treatment in candidate.treatments if treatment not in first.treatments]
+        comparison.effect = strongest([treatment.effect for treatment in added])
+        guard = guards.of([comparison.effect])
+        comparison.guard = str(guard)
+        comparison.agreement = check.agreements.get(comparison.candidate, comparison.agreement)
+        comparison.broken = check.failed.get(comparison.candidate, "")
+        if comparison.agreement is not None and not comparison.broken:
+            judged = guard.judge(comparison.agreement, check.reordered)
+            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+
+
+def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
+    # All against the first; and where RTC and compilation are crossed, the compiled pair against each other as well,
+    # as are RTC's two ways to compute its guidance.
+    baseline, *others = measured.measurements
+    compiled, guided = list[Measurement](), list[Measurement]()
+    for candidate in others:
+        variant = measured.variants[candidate.name]
+        if "compiled" in variant.builds:
+            compiled.append(candidate)
+        elif variant.guided:
+            guided.append(candidate)
+    pairs = [(baseline, candidate) for candidate in others]
+    return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]

@@ -1,0 +1,138 @@
+"""The policy, variants and simulator of an evaluation as data, from which another process makes an equal player."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from strobe.errors import UserError
+from strobe.measure.memory import available_bytes
+from strobe.policies import lerobot_policies
+from strobe.policies.inputs import Inputs
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import fingerprint
+from strobe.runs.episode_log import EpisodeLine
+from strobe.simulators.seldom_rendered import Rendering
+from strobe.studies.evaluate.play import Plan
+from strobe.studies.evaluate.realtime import RealtimeStage
+from strobe.studies.evaluate.settings import candidates
+from strobe.studies.evaluate.stage import Stage
+from strobe.studies.evaluate.timings import RequestedTiming, timed
+from strobe.studies.evaluate.videos import Filming, Keep
+
+
+@dataclass(frozen=True)
+class PlayerSpec:
+    """Everything that another process needs to play an evaluation's episodes; picklable.
+
+    Called, it loads the policy and starts the simulator, and returns what plays an episode.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+        fed: `picklable` form of the inputs that the policy was loaded with here.
+        weights: the `fingerprint` of the policy here.
+        threads: torch's in the other process.
+        timings: of episodes that are true to time; none: they are not.
+        videos: first starts of each variant that are filmed, and ``folder``, the run's.
+    """
+
+    env: Any
+    path: str | None
+    type: str | None
+    size: Literal["full", "tiny"]
+    fed: Inputs
+    weights: str
+    overrides: Sequence[str] = ()
+    seed: int = 0
+    rename: dict[str, str] = field(default_factory=dict)
+    steps: tuple[int, ...] = ()
+    recipes: tuple[Path, ...] = ()
+    rendering: Rendering = "needed"
+    threads: int = 1
+    timings: tuple[RequestedTiming, ...] = ()
+    videos: int = 0
+    folder: Path = Path()
+
+    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
+        """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        return self.player()
+
+    def player(self, keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
+        """The same; ``keep`` takes the videos, as in `Filming`."""
+        torch.set_num_threads(self.threads)
+        if self.path is not None:
+            config = lerobot_policies.config_from_path(self.path, self.overrides)
+        else:
+            config = lerobot_policies.config_from_type(self.type or "", self.overrides)
+        loaded = lerobot_policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
+        subject = PolicySubject(loaded, self.fed, self.seed)
+        if fingerprint(subject.policy) != self.weights:
+            raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
+        variants = candidates(subject, self.steps, self.recipes).all
+        rows = timed(variants, self.timings) if self.timings else variants
+        stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
+        # As many starts as are filmed: the plan is used for these only.
+        first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
+        player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
+        named = {row.name: row for row in rows}
+        return lambda name, task, seed: player.play(named[name], task, seed)
+
+
+@dataclass(frozen=True)
+class RemotePlayerSpec:
+    """`PlayerSpec` on a machine that need not share files with this one. Its episodes come with their videos.
+
+    Recipes are sent along. A checkpoint in a folder is too large for that: each machine needs it at the same path.
+
+    Args:
+        spec: its path is absolute if it is a folder's.
+        recipes: the content of its recipes.
+    """
+
+    spec: PlayerSpec
+    recipes: tuple[bytes, ...] = ()
+
+    def __call__(self) -> Callable[[str, str, int], tuple[EpisodeLine, dict[str, bytes]]]:
+        """Raises UserError as `PlayerSpec` does, and where the checkpoint is not there."""
+        path = self.spec.path
+        if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
+            raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
+        files: dict[str, bytes] = {}
+        with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
+            recipes = tuple(Path(folder) / recipe.name for recipe in self.spec.recipes)
+            for recipe, content in zip(recipes, self.recipes, strict=True):
+                recipe.write_bytes(content)
+            play = replace(self.spec, recipes=recipes).player(files.__setitem__)
+
+        def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
+            files.clear()
+            return play(name, task, seed), dict(files)
+
+        return played
+
+
+def picklable(fed: Inputs) -> Inputs:
+    """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
+    return replace(fed, make_batch=_not_here, make_checks=_not_here)
+
+
+def require_memory(subject: PolicySubject, count: int) -> None:
+    """Raises UserError where ``count`` further copies of a policy on the CPU do not fit into memory."""
+    if subject.device.type != "cpu":
+        return
+    each = sum(tensor.numel() * tensor.element_size() for tensor in subject.policy.state_dict().values())
+    free = available_bytes()
+    if count * each > free:
+        raise UserError(
+            f"--parallel={count}: each process holds a copy of the policy, {each / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: take a smaller --parallel"
+        )
+
+
+def _not_here(_count: int) -> Any:
+    raise UserError("no batches or checks where episodes are played")

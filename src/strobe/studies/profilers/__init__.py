@@ -1,1 +1,0 @@
-"""Closer looks at what was measured: operators, Python."""

@@ -1,0 +1,147 @@
+"""Do variants that are timed act like the first one? Checked on observations that find faults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from strobe.errors import UserError
+from strobe.measure.guard import strongest
+from strobe.measure.sampling import Progress
+from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Subject
+from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
+from strobe.sameness.check import YARDSTICKS, PolicyCallError, Sameness, affordable
+from strobe.sameness.reordered import features_reordered
+from strobe.sameness.visits import Visit, plan
+from strobe.studies.shared.measuring import Reporter
+from strobe.treatments.treatment import Variant
+
+SHARE = 0.3  # of the time for sampling, that the check of a variant may take
+YARDSTICKS_S = 1.5  # for each yardstick, without the chunks that it is compared with; one observation at least
+MOST = 4  # observations of a yardstick, where variants are timed too
+
+
+@dataclass
+class ActionCheck:
+    """The agreement of each variant with the first one, by name, and what it is measured by."""
+
+    agreements: dict[str, Agreement] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
+    yardsticks: list[Yardstick] = field(default_factory=list)
+    interrupted: bool = False
+    notes: list[str] = field(default_factory=list)  # what was not checked, and why
+
+    @property
+    def reordered(self) -> Yardstick | None:
+        """The yardstick that an exact guard measures by."""
+        return yardstick(self.yardsticks, "reordered sums")
+
+
+def check_actions(
+    subject: PolicySubject, variants: Sequence[Variant], chunk_s: float, seconds: float, reporter: Reporter
+) -> ActionCheck:
+    """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C and a failure keep the rest.
+
+    Args:
+        chunk_s: seconds that a chunk takes.
+        seconds: for one variant, roughly: it decides on how many observations.
+    """
+    first, *others = variants
+    check = ActionCheck()
+    try:
+        same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
+        for moved in yardsticks(same, yardstick_observations(chunk_s), reporter):
+            check.yardsticks.append(moved)
+        for variant in others:
+            if variant.guided != first.guided:
+                continue
+            reporter.stage(f"the same actions? {variant.name}")
+            try:
+                check.agreements[variant.name] = same.check(variant, visits_of(same, variant), CheckProgress(reporter))
+            except PolicyCallError as error:
+                check.failed[variant.name] = str(error)
+        check.notes += same.notes
+    except UserError as error:  # of the untouched policy: what was timed must not be lost for it
+        check.notes.append(f"the actions were not looked at closely: {error}")
+    except KeyboardInterrupt:
+        check.interrupted = True
+    return check
+
+
+def check_features(subject: Subject, variants: Sequence[Variant], call_s: float, reporter: Reporter) -> ActionCheck:
+    """Measure what exact variants of a backbone are judged by; nothing where none claims to be exact.
+
+    Args:
+        call_s: seconds that a call takes.
+    """
+    first, *others = variants
+    check = ActionCheck()
+    if all(strongest([treatment.effect for treatment in variant.treatments]) != "exact" for variant in others):
+        return check
+    reporter.stage("how far the features of the first variant move by reordered sums")
+    try:
+        moved = features_reordered(subject, first, yardstick_observations(call_s), CheckProgress(reporter))
+        check.yardsticks = [moved] if moved is not None else []
+    except UserError as error:
+        check.notes.append(f"the features were not looked at closely: {error}")
+    except KeyboardInterrupt:
+        check.interrupted = True
+    return check
+
+
+def yardstick_observations(chunk_s: float) -> int:
+    """Return how many observations a yardstick is measured on, where a chunk takes ``chunk_s`` seconds."""
+    return max(1, min(MOST, int(YARDSTICKS_S / max(chunk_s, 1e-6))))
+
+
+def yardsticks(
+    same: Sameness,
+    count: int,
+    reporter: Reporter,
+    names: Sequence[YardstickName] = YARDSTICKS,
+    progress: CheckProgress | None = None,
+) -> Iterator[Yardstick]:
+    """Measure yardsticks on ``count`` observations each; the one of another noise draw is left out where there is none.
+
+    One after the other, so that Ctrl-C keeps those that were measured.
+    """
+    for name in names:
+        reporter.stage(f"how far the untouched policy's actions move by {name}")
+        moved = same.yardstick(name, count, progress or CheckProgress(reporter))
+        if moved is not None:
+            yield moved
+
+
+def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
+    """Return the calls that ``variant`` is judged by.
+
+    Code that is compiled for one shape is not called with others, each of which could take a minute to compile.
+    """
+    if "compiled" not in variant.builds:
+        return plan(same.count, rtc=same.rtc, passes=passes)
+    alike = same.checks.same_shape
+    visits = [Visit(index, f"observation {index + 1}") for index in alike]
+    return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
+
+
+class CheckProgress:
+    """Passes the calls of a check on to a reporter, with the time that remains of the whole.
+
+    Args:
+        planned: calls of all phases that report here one after the other; by default each is a whole of its own.
+    """
+
+    def __init__(self, reporter: Reporter, planned: int | None = None) -> None:
+        self.reporter, self.planned, self.began = reporter, planned, time.perf_counter()
+        self._before = self._done = 0  # calls of the phases before, and of this one
+
+    def __call__(self, done: int, planned: int) -> None:
+        if done <= self._done:  # another phase begins
+            self._before += self._done
+        self._done = done
+        whole = planned if self.planned is None else max(self.planned, self._before + planned)
+        calls = done if self.planned is None else self._before + done
+        took = time.perf_counter() - self.began
+        self.reporter.progress(Progress(calls, whole, took, took / calls * (whole - calls), "chunks"))

@@ -1,0 +1,68 @@
+"""Judge two variants that ran in alternation: how many times as fast, and how far their actions differ."""
+
+from __future__ import annotations
+
+from strobe.measure.agreement import add_note, agree, agree_features, in_common
+from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.results.agreement import Agreement
+from strobe.results.comparison import Comparison
+from strobe.results.measurement import Measurement
+from strobe.sameness.check import EXECUTION
+from strobe.studies.shared.measuring import Measured
+
+SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
+
+
+def judge(
+    baseline: Measurement,
+    candidate: Measurement,
+    measured: Measured,
+    *,
+    within: float = WITHIN,
+    level: float = LEVEL,
+) -> Comparison:
+    """Judge two measurements whose samples alternate, and how far their actions differ."""
+    before, after = baseline.samples.values, candidate.samples.values
+    difference_ms, interval = difference_interval(before, after, level=level)
+    agreement = None
+    if baseline.phase == "inference":
+        agreement = _agreement(baseline, candidate, measured)
+        if measured.variants[candidate.name].guided != measured.variants[baseline.name].guided:
+            agreement.on_purpose = True
+            add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
+    return Comparison(
+        baseline=baseline.name,
+        candidate=candidate.name,
+        verdict=paired_verdict(
+            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within, level=level
+        ),
+        difference=interval,
+        difference_ms=difference_ms,
+        agreement=agreement,
+    )
+
+
+def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement:
+    before, after = baseline.name, candidate.name
+    shapes = measured.outputs.shapes
+    if shapes[before] == shapes[after] or not measured.pooled[after]:
+        chunks = measured.actions[before], measured.actions[after]
+        if measured.features:
+            agreement = agree_features(*chunks)
+        elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
+            agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
+            add_note(agreement, EXECUTION)
+        elif shapes[before] != shapes[after]:
+            unlike = f"chunks of {shapes[after]} against {shapes[before]} cannot be compared action by action"
+            return Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=unlike, unjudged=unlike)
+        else:
+            agreement = agree(*chunks, measured.scale, executed=measured.executed)
+        add_note(agreement, measured.outputs.note)
+        return agreement
+    # One by one they cannot be compared: a token is another piece of another picture.
+    agreement = agree(measured.pooled[before], measured.pooled[after])
+    agreement.of = "features"
+    counts = [m.traits.backbone.tokens or 0 if m.traits.backbone else 0 for m in (candidate, baseline)]
+    tokens = " against ".join(f"{count:,}" for count in counts)
+    add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
+    return agreement

@@ -1,1 +1,0 @@
-"""Treatments of the process that the policy runs in: its memory, its threads."""

@@ -1,1 +1,0 @@
-"""Treatments of a training step."""

@@ -1,0 +1,27 @@
+"""`make check` stays short: what it collects imports no LeRobot, which takes seconds in each of its processes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COLLECT = """
+import sys, pytest
+code = pytest.main([*sys.argv[1:], "--collect-only", "-qq", "-n0", "-p", "no:cacheprovider"])
+print("imported:", [name for name in ("lerobot", "transformers") if name in sys.modules], int(code))
+"""
+
+
+def test_what_make_check_collects_imports_no_lerobot() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    found = re.search(r"^CHECKED := (.*?[^\\])$", makefile, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    checked = found[1].replace("\\\n", " ").split()
+    assert "tests/findings" in checked
+    done = subprocess.run(
+        [sys.executable, "-c", COLLECT, *checked], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "imported: [] 0", done.stdout[-2000:] + done.stderr[-2000:]
