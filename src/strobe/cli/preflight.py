@@ -8,6 +8,9 @@ joints in another order move another arm. Nothing is run, and no robot is connec
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
 inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
 
+With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
 Exit code: 0 where nothing serious was found, 1 where the robot would do something else than it was taught, 2 for wrong
@@ -18,6 +21,7 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from pathlib import Path
 
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import pairs, parse, split_lerobot
+from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
 from strobe.errors import UserError
@@ -46,9 +50,12 @@ class DataFlags:
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
+    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording.
+    rollout: Path | None = None
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None
 
@@ -64,9 +71,13 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
         raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+    if config.rollout is not None and config.dataset.root is None:
+        raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
+        if not {"--policy.path", "--config_path"} & {name for name, _ in pairs(theirs)}:
+            theirs = [*theirs, f"--policy.path={flags.path}"]
         check(theirs, "lerobot-rollout")
     return flags, config, theirs
 
@@ -74,6 +85,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
 def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
+    from strobe.wiring.checkpoint import checkpoint_folder
+    from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
     if theirs is not None:
@@ -84,7 +97,9 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
 
         robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
-    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend)
+    settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
+    folder = checkpoint_folder(flags.path or "")
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         preflight(look),

@@ -17,6 +17,7 @@ class PreflightResult(Answer):
 
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
+    refused: str = Field(default="", description="the command that was not started because of the findings")
     mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
 
     @property
