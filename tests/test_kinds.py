@@ -54,6 +54,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": trained,
+    "preflight": lambda: stored("preflight"),
     "rollout": lambda: stored("rollout"),
     "replay": lambda: stored("replay"),
     "optimize": climbed,

@@ -113,6 +113,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate.stage import Stage
         from strobe.studies.evaluate.timings import timed
         from strobe.studies.evaluate.videos import Filming
+        from strobe.wiring.of_run import wiring_of_run
     realise(config)
     live.stage(f"loading {flags.path or flags.type}")
     assert config.env is not None  # checked when it was read
@@ -156,6 +157,8 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     finally:
         stage.close()
     result.notes += [*variants.notes, *(note for path in recipes for note in recipe_notes(path))]
+    result.wiring, notes = wiring_of_run(flags.path, rename=config.rename_map, settings=flags.overrides)
+    result.notes += notes
     if timings:
         result.notes += realtime.notes(config, config.env, timings, log.episodes.values())
     return result, folder

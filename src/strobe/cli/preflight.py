@@ -13,6 +13,9 @@ holds in pairs over episodes, at 5 % for all hypotheses together. --read_only le
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
 inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
 
+With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
 Exit code: 0 where nothing serious was found, 1 where the robot would do something else than it was taught, 2 for wrong
@@ -24,6 +27,7 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --seconds=300 --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from typing import TYPE_CHECKING
 from strobe.cli.bounds import above
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
-from strobe.cli.parse import pairs, parse, split_lerobot
+from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
 from strobe.errors import UserError
@@ -57,9 +61,12 @@ class DataFlags:
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
+    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording.
+    rollout: Path | None = None
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None
     # Read files only: the policy is not run on the frames of --dataset.root.
@@ -83,9 +90,13 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
         raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+    if config.rollout is not None and config.dataset.root is None:
+        raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
+        if not {"--policy.path", "--config_path"} & {name for name, _ in pairs(theirs)}:
+            theirs = [*theirs, f"--policy.path={flags.path}"]
         check(theirs, "lerobot-rollout")
     return flags, config, theirs
 
@@ -93,6 +104,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
 def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
+    from strobe.wiring.checkpoint import checkpoint_folder
+    from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
     if theirs is not None:
@@ -103,7 +116,9 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
 
         robot = read_robot(rollout_config(theirs))
     live.stage("reading the files")
-    look = Preflight(Path(flags.path or ""), config.dataset.root, robot, config.rename_map, config.mend)
+    settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
+    folder = checkpoint_folder(flags.path or "")
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, flags, config, live)
@@ -131,7 +146,7 @@ def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: Prefli
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
-    look_at_frames(result, Path(flags.path or ""), frames, live.progress)
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -5,6 +5,9 @@ is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, K
 emulated behind a serial port, with your calibration where you have one. Cameras replay a recording at their own rate
 (--frames), show a test pattern without one, or are your own (--frames=live).
 
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
+first action may already be a wrong one, no servo gets torque, unless --anyway.
+
 The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. Its leader is an
 emulated arm as well, whose joints a hand swings slowly. A data set that a rehearsal records goes to a temporary folder,
 and never to the Hub.
@@ -33,7 +36,7 @@ Examples:
   strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
   strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
 
-Linux only. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
+Linux only. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was interrupted.
 """
 
 from __future__ import annotations
@@ -45,10 +48,10 @@ from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
-from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, studied_rollout
+from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measure_on_bench, studied_rollout
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
-from strobe.lerobot.argument_names import check
+from strobe.lerobot.argument_names import check, joined
 from strobe.runs.rollout_files import observations_folder
 
 PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
@@ -68,6 +71,8 @@ class RehearseConfig(OutputFlags):
     depth: int = field(default=1, metadata=at_least(1))
     # Seconds that are recorded; after them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
+    # Start although the policy's wiring has a fault with which its first action may already be a wrong one.
+    anyway: bool = False
     # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
     # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
@@ -117,10 +122,14 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
+        from strobe.emulator.arms import with_ports
         from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearse import rehearse
 
     command, arguments = choose_loop(staging.theirs, config.observations)
+    look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None
+    if look is not None and look.dangerous and not config.anyway:
+        return look.refused("rehearse", config, staging.theirs)
     events = events_file(config.output_dir)
     watched = rehearse(
         arguments,
@@ -138,7 +147,13 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     )
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rehearse", config, watched, staging.theirs, events)
+    return studied_rollout("rehearse", config, watched, staging.theirs, events, look=look)
+
+
+def _has_checkpoint(arguments: Sequence[str]) -> bool:
+    """Whether the policy is a checkpoint; one of random weights (``--policy.type``) is made for the robot."""
+    names = {name for name, _ in pairs(arguments)}
+    return "--policy.path" in names or "--config_path" in names
 
 
 def help_words() -> str:

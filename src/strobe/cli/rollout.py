@@ -8,6 +8,9 @@ policy_server: what a round trip is made of, what the server drops, and what ima
 the client's answer shows the server's steps as well, on one clock.
 The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
 
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
+first action may already be a wrong one, it does not start, unless --anyway.
+
 It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
 each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
 chunk; and which value of which flag would mend it.
@@ -34,7 +37,8 @@ Examples:
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
 The run's folder keeps the events, from which `strobe replay RUN` predicts the run under other settings.
-Half a minute says most of it. Exit code: 0, 1 when the run failed, 2 for wrong input, 130 when it was interrupted.
+Half a minute says most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was
+interrupted.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
-from strobe.cli.rollouts import choose_loop, events_file, measure_on_bench, studied_rollout
+from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measure_on_bench, studied_rollout
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
@@ -70,6 +74,8 @@ class RolloutConfig(OutputFlags):
     bench: bool = True
     # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
     events: Path | None = None
+    # Start although the policy's wiring has a fault with which its first action may already be a wrong one.
+    anyway: bool = False
     # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
 
@@ -103,12 +109,15 @@ def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studie
         watched = recovered(config.events)
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
     command, arguments = choose_loop(theirs, config.observations)
+    look = look_at_wiring(command, arguments)
+    if look.dangerous and not config.anyway:
+        return look.refused("rollout", config, theirs)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
     watched = watch(arguments, events, config.depth, config.record_s, observations, command)
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rollout", config, watched, theirs, events)
+    return studied_rollout("rollout", config, watched, theirs, events, look=look)
 
 
 run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False)

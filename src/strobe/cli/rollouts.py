@@ -7,14 +7,18 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.flags import OutputFlags
-from strobe.cli.live import Live
+from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.errors import UserError
 from strobe.runs.rollout_files import leave
+
+if TYPE_CHECKING:
+    from strobe.results.wiring import Wiring
 
 
 def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[str]]:
@@ -39,6 +43,63 @@ def events_file(output_dir: Path) -> Path:
     return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
 
 
+@dataclass
+class WiringLook:
+    """What was read of a rollout's wiring before it starts.
+
+    Args:
+        wiring: None where none was read.
+        notes: what could not be read, and why.
+    """
+
+    wiring: Wiring | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def dangerous(self) -> bool:
+        """Whether the first action may already be a wrong one."""
+        from strobe.findings.wiring import DANGEROUS, findings_of
+
+        return self.wiring is not None and any(finding.rule in DANGEROUS for finding in findings_of(self.wiring))
+
+    def refused(self, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied:
+        """Return the answer of a command that was not started: the findings, and exit code 1."""
+        import strobe
+        from strobe.results.preflight import PreflightResult
+
+        assert self.wiring is not None
+        result = PreflightResult(
+            strobe_version=strobe.__version__,
+            title=f"{self.wiring.policy}: is it wired?",
+            wiring=self.wiring,
+            refused=f"strobe {name}",
+            notes=self.wiring.unread,
+        )
+        options = {name: config, "lerobot-rollout": list(theirs)}
+        return Studied(result, options, config.output_dir, config.thresholds, code=1)
+
+
+def look_at_wiring(command: str, arguments: Sequence[str]) -> WiringLook:
+    """Read the wiring of a checkpoint that lerobot-rollout is to run; no port is opened.
+
+    Args:
+        command: a loop of LeRobot; others than lerobot-rollout ask no policy.
+
+    Raises:
+        UserError: lerobot-rollout refuses the arguments.
+    """
+    from strobe.loops.registry import ROLLOUT, loop_of
+
+    if command != ROLLOUT:
+        return WiringLook()
+    with importing():
+        from strobe.lerobot.argument_names import joined
+        from strobe.wiring.of_run import wiring_of_rollout
+
+        config = loop_of(command).check(arguments)
+    return WiringLook(*wiring_of_rollout(config, joined(arguments, command)))
+
+
 def measure_on_bench(watched: Any, live: Live) -> None:
     """Call the run's policy on the bench, if it is still loaded. An interrupt ends that, and not the command."""
     if watched.calls is None:
@@ -50,12 +111,20 @@ def measure_on_bench(watched: Any, live: Live) -> None:
 
 
 def studied_rollout(
-    name: str, config: OutputFlags, watched: Any, theirs: Sequence[str], events: Path, *, remove: bool = True
+    name: str,
+    config: OutputFlags,
+    watched: Any,
+    theirs: Sequence[str],
+    events: Path,
+    *,
+    look: WiringLook | None = None,
+    remove: bool = True,
 ) -> Studied:
     """Return the answer of a watched rollout, whose folder gets its ``events``.
 
     Args:
         name: the command's.
+        look: what was read of its wiring.
         remove: whether the file of events is deleted once they are in the folder.
     """
 
@@ -70,6 +139,9 @@ def studied_rollout(
         if saved:
             yield f"again    strobe replay {folder}"
 
+    if look is not None:
+        watched.result.wiring = look.wiring
+        watched.result.notes += look.notes
     sys.stderr.flush()
     print()
     options = {name: config, "lerobot-rollout": list(theirs)}

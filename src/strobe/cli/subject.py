@@ -14,7 +14,7 @@ from strobe.cli.lazy_flags import one_line, realise
 from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.cli.subject_flags import ModelFlags
-from strobe.policies.options import InputOptions, check_dataset
+from strobe.policies.options import InputOptions, PolicyOptions, check_dataset
 
 if TYPE_CHECKING:
     from strobe.policies.subject import Phase, Subject
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 
 NO_LIMIT_S = 1e9
+WIRED = ("breakdown", "verify")  # studies that say as well what is seriously wrong in a checkpoint's wiring
 SNAPSHOT = "memory_snapshot.pickle"
 
 
@@ -93,6 +94,12 @@ def studied(
     Args:
         more: further fields of `Studied`.
     """
+    if isinstance(flags, PolicyOptions) and isinstance(config, InputFlags) and result.study in WIRED:
+        from strobe.wiring.of_run import wiring_of_run
+
+        data = config.dataset.root if config.dataset is not None else None
+        result.wiring, notes = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides)
+        result.notes += notes
     family = "model" if isinstance(flags, ModelFlags) else "policy"
     options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from strobe.report import frame, open_loop, units
+from strobe.report import charts, frame, open_loop, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results.lag import JointLag, Lag
 from strobe.results.preflight import PreflightResult
+from strobe.results.reach import Reach
 from strobe.results.wiring import Feature, Place, Wiring
 
 PLACES: dict[Place, str] = {
@@ -23,14 +25,21 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
+    if result.wiring.reach is not None:
+        sections.append(Section("reach", "Range of the actions", *_reach(result.wiring.reach)))
+    if result.wiring.lag is not None:
+        sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
     sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
 def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
-    """Return what the policy predicts on recorded frames."""
-    return open_loop.figures(result)
+    """Return the plots of a preflight, by section."""
+    made: Plots = {}
+    if result.wiring.reach is not None and result.wiring.reach.joints:
+        made["reach"] = [_reach_plot(result.wiring.reach)]
+    return made | open_loop.figures(result)
 
 
 def _answers(result: PreflightResult) -> list[str]:
@@ -39,6 +48,8 @@ def _answers(result: PreflightResult) -> list[str]:
     if serious:
         first = f"{result.wiring.policy} is not wired to act as it was taught: {units.count(len(serious), 'fault')}. "
         sentences = [f"{first}{serious[0]}."]
+        if result.refused:
+            sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     else:
         sentences = [f"Nothing is wrong in the wiring of {result.wiring.policy}, as far as it was read: {read}."]
     sentences += open_loop.sentences(result)
@@ -95,3 +106,80 @@ def _orders(wiring: Wiring) -> Table | None:
         for index in range(longest)
     ]
     return Table([Column("Number", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)
+
+
+def _reach(reach: Reach) -> tuple[Table, list[str]]:
+    """Return the table of joints with their ranges, and the notes below it."""
+    limited = any(joint.limit_low is not None for joint in reach.joints)
+    recorded = any(joint.data_low is not None for joint in reach.joints)
+    columns = [Column("Joint", numeric=False), Column("Will be sent")]
+    columns += [Column("Limits")] * limited + [Column("In the data")] * recorded
+    rows = []
+    for joint in reach.joints:
+        cells = [joint.joint, _span(joint.low, joint.high)]
+        cells += [_span(joint.limit_low, joint.limit_high)] * limited
+        cells += [_span(joint.data_low, joint.data_high)] * recorded
+        rows.append(Row(cells))
+    notes = [f"What will be sent is {reach.basis} of the actions in the postprocessor's statistics, by joint."]
+    notes[0] += f" In {reach.unit}." if reach.unit and "100" not in reach.unit else ""
+    if limited:
+        notes.append(f"Limits are those of the calibration {reach.calibration}.")
+    elif reach.unit:
+        notes.append("Limits were not judged: there is no calibration file for --robot.id.")
+    return Table(columns, rows), notes
+
+
+def _reach_plot(reach: Reach) -> charts.Plot:
+    """Return each joint's ranges as lines, one above the other."""
+    ranges = {
+        "limits": [(joint.limit_low, joint.limit_high) for joint in reach.joints],
+        "in the data": [(joint.data_low, joint.data_high) for joint in reach.joints],
+        "will be sent": [(joint.low, joint.high) for joint in reach.joints],
+    }
+    data = []
+    for number, (name, ends) in enumerate(ranges.items()):
+        x = [end for low, high in ends for end in (low, high, None)]
+        y = [place + (number - 1) * 0.2 for place in range(len(ends)) for _ in range(3)]
+        if any(end is not None for end in x):
+            data.append(charts.line(name, x, y, charts.colour(number), style={"width": 6}))  # type: ignore[arg-type]
+    names = charts.names_axis([joint.joint for joint in reach.joints], **charts.DOWN)
+    layout = charts.layout(
+        120 + 40 * len(reach.joints), charts.axis(reach.unit or None), names, legend=charts.LEGEND_ABOVE
+    )
+    return charts.Plot("Range of each joint's action", "What leaves the limits, a servo stops.", data, layout)
+
+
+def _span(low: float | None, high: float | None) -> str | None:
+    return None if low is None or high is None else f"{low:.4g} to {high:.4g}"
+
+
+def _lag(lag: Lag) -> tuple[Table, list[str]]:
+    """Return the table of joints with their lags in control ticks, and the notes below it."""
+    columns = [
+        Column("Joint follows its action by", numeric=False),
+        Column("Recording (ticks)"),
+        Column("95 % interval"),
+    ]
+    columns += [Column("Episodes"), *([Column("Run (ticks)")] if lag.run else [])]
+    rows = [Row(_lag_cells(joint, bool(lag.run))) for joint in lag.joints]
+    notes = []
+    if lag.run and lag.run_fps and lag.run_fps != lag.fps:
+        notes.append(f"A tick is {1000 / lag.fps:.0f} ms of the recording and {1000 / lag.run_fps:.0f} ms of the run.")
+    if lag.observations_run is not None:
+        notes.append(f"Actions of the run rest on observations {lag.observations_run:.1f} ticks old (median).")
+    notes += [f"Frames of {name} were {ticks:.1f} ticks old in the run." for name, ticks in lag.frames_run.items()]
+    if not lag.run:
+        notes.append("Beside those of a run: --rollout=RUN, of strobe rollout or strobe rehearse.")
+    notes += [f"Not judged. {reason}" for reason in lag.unjudged]
+    return Table(columns, rows), notes
+
+
+def _lag_cells(joint: JointLag, run: bool) -> list[str | None]:
+    interval = joint.interval
+    return [
+        joint.joint,
+        None if joint.recorded is None else f"{joint.recorded:.1f}",
+        None if interval is None else f"{interval.low:.1f} to {interval.high:.1f}",
+        str(joint.episodes) if joint.episodes else None,
+        *([None if joint.run is None else f"{joint.run:.1f}"] if run else []),
+    ]

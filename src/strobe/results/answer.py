@@ -19,6 +19,7 @@ from strobe.results.measurement import Measurement
 from strobe.results.profiles import OperatorProfile, PythonProfile
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.training import Training
+from strobe.results.wiring import Wiring
 
 
 class Answer(Data):
@@ -51,6 +52,7 @@ class Result(Answer, ABC):
     subject: SubjectInfo
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     measurements: list[Measurement] = Field(default_factory=list)
+    wiring: Wiring | None = Field(default=None, description="of a checkpoint, from its files; None where none was read")
 
     @property
     def about(self) -> str:

@@ -19,6 +19,7 @@ class PreflightResult(Answer):
 
     study: Literal["preflight"] = "preflight"
     wiring: Wiring
+    refused: str = Field(default="", description="the command that was not started because of the findings")
     mended: list[str] = Field(default_factory=list, description="what was mended in a copy of the checkpoint")
     open_loop: OpenLoop | None = Field(
         default=None, description="its actions on recorded frames; None where only files were read"

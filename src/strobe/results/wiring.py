@@ -7,6 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.data import Data, Finite
+from strobe.results.lag import Lag
+from strobe.results.reach import Reach
 
 Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
 FeatureKind = Literal["state", "action", "image", "other"]
@@ -133,6 +135,8 @@ class Wiring(Data):
     )
     unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
+    reach: Reach | None = Field(default=None, description="of the actions; None where the statistics do not give it")
+    lag: Lag | None = Field(default=None, description="of the recording and of a run; None where it was not looked at")
 
     def wire(self, name: str) -> Wire | None:
         """Return the wire called ``name``."""

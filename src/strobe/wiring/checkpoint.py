@@ -95,6 +95,28 @@ class Checkpoint:
         return [name for name in self.names or () if _COMPILED in name]
 
 
+def checkpoint_folder(policy: str | Path) -> Path:
+    """Return the folder of a checkpoint; of a name on the Hub, that in the local cache, fetched if need be.
+
+    Raises:
+        UserError: there is no such folder, and the Hub does not give it.
+    """
+    check_checkpoint(policy)
+    if Path(policy).is_dir():
+        return Path(policy)
+    from huggingface_hub import snapshot_download
+
+    name, files = str(policy), ["*.json", "*.safetensors"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
+    except Exception:  # it is not in the cache
+        try:
+            return Path(snapshot_download(name, allow_patterns=files))
+        except Exception as error:
+            reason = in_a_line(error, 120)
+            raise UserError(f"{name} is no folder, and the Hub does not give it: {reason}") from None
+
+
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Read the files of ``folder``. Raises UserError where a file is missing or cannot be read."""
     check_checkpoint(folder)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from strobe.errors import UserError, in_a_line
 from strobe.lerobot.schema import registries
 from strobe.lerobot.schema.source import UnreadableSourceError, fields
 from strobe.results.wiring import (
@@ -22,6 +24,7 @@ from strobe.results.wiring import (
 )
 from strobe.wiring.checkpoint import Checkpoint, Processor, read_checkpoint
 from strobe.wiring.dataset import Recorded, read_dataset
+from strobe.wiring.reach import Limits, reach
 from strobe.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -39,6 +42,7 @@ def read_wiring(
     *,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Wiring:
     """Read the files of a checkpoint's folder and of a data set. Neither torch nor LeRobot is imported.
 
@@ -46,13 +50,30 @@ def read_wiring(
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows, beside those of checkpoint and rollout.
         task: the prompt of a loop that is no rollout.
+        settings: fields of the policy's config that the command line sets.
 
     Raises:
         UserError: a file is missing or cannot be read.
     """
+    try:
+        return _read(policy, dataset, robot, rename or {}, task, settings or {})
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        files = f"the files of {policy}{f' or {dataset}' if dataset is not None else ''}"
+        raise UserError(f"{files} hold what LeRobot does not write there: {in_a_line(error, 120)}") from error
+
+
+def _read(
+    policy: Path,
+    dataset: Path | None,
+    robot: Connected | None,
+    rename: Mapping[str, str],
+    task: str | None,
+    settings: Mapping[str, Any],
+) -> Wiring:
     checkpoint = read_checkpoint(policy)
+    checkpoint = replace(checkpoint, config={**checkpoint.config, **settings})
     recorded = read_dataset(dataset) if dataset is not None else None
-    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **(rename or {})}
+    renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
     wires = _wires(checkpoint, recorded, robot, renamed)
     sources: dict[Place, str] = {"policy": str(policy)}
     for place, processor in _processors(checkpoint).items():
@@ -65,7 +86,7 @@ def read_wiring(
     if robot is not None and robot.unread:
         unread.append(robot.unread)
     config = checkpoint.config
-    return Wiring(
+    wiring = Wiring(
         policy=str(config.get("type", "")),
         sources=sources,
         wires=wires,
@@ -84,6 +105,8 @@ def read_wiring(
         unread=unread,
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
+    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else Limits())
+    return wiring
 
 
 def _processors(checkpoint: Checkpoint) -> dict[Place, Processor]:

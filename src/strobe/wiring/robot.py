@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from strobe.errors import in_a_line
 from strobe.results.wiring import Feature
+from strobe.wiring.reach import Limits, limits_of
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -26,6 +27,7 @@ class Connected:
         execution_horizon: of RTC, in control ticks.
         camera_fps: camera → its rate in Hz.
         compiles: whether the rollout compiles the policy.
+        limits: of its joints, as its calibration has them.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -38,6 +40,7 @@ class Connected:
     rename: dict[str, str] = field(default_factory=dict)
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
+    limits: Limits = field(default_factory=Limits)
     unread: str = ""
 
 
@@ -48,9 +51,11 @@ def read_robot(config: Any) -> Connected:
     rtc = getattr(config.inference, "rtc", None)
     features: dict[str, Feature] = {}
     unread = ""
+    limits = Limits()
     try:
         robot = make_robot_from_config(config.robot)
         features = _features(robot)
+        limits = limits_of(robot)
     except Exception as error:  # a plug-in's robot may want its hardware at once
         unread = f"the robot {config.robot.type} cannot be looked at without it: {in_a_line(error, 120)}"
     cameras = getattr(config.robot, "cameras", None) or {}
@@ -64,6 +69,7 @@ def read_robot(config: Any) -> Connected:
         rename=dict(config.rename_map or {}),
         camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
         compiles=bool(config.use_torch_compile),
+        limits=limits,
         unread=unread,
     )
 

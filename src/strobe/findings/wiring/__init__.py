@@ -43,21 +43,28 @@ class Wired(Protocol):
         ...
 
 
-def rules_of(checks: Iterable[Check] = CHECKS) -> tuple[Callable[[Wired, Thresholds], Iterator[Finding]], ...]:
-    """Return a rule for each of ``checks``. A rule finds nothing in an answer whose wiring was not read."""
-    return tuple(map(_rule, checks))
+def rules_of(
+    checks: Iterable[Check] = CHECKS, *, serious: bool = False
+) -> tuple[Callable[[Wired, Thresholds], Iterator[Finding]], ...]:
+    """Return a rule for each of ``checks``. A rule finds nothing in an answer whose wiring was not read.
+
+    Args:
+        serious: whether the rules give serious findings alone.
+    """
+    return tuple(_rule(check, serious) for check in checks)
 
 
-def _rule(check: Check) -> Callable[[Wired, Thresholds], Iterator[Finding]]:
+def _rule(check: Check, serious: bool) -> Callable[[Wired, Thresholds], Iterator[Finding]]:
     @wraps(check)
     def rule(answer: Wired, _: Thresholds) -> Iterator[Finding]:
         if answer.wiring is not None:
-            yield from check(answer.wiring)
+            yield from (each for each in check(answer.wiring) if each.level == "warning" or not serious)
 
     return rule
 
 
 RULES = rules_of()
+SERIOUS = rules_of(serious=True)  # of answers about something else
 
 
 def findings_of(wiring: Wiring) -> list[Finding]:

@@ -1,4 +1,7 @@
-"""Rules on the order, the number and the unit of joints: do policy, data set and robot mean the same ones?"""
+"""Rules on the order, the number and the unit of joints: do policy, data set and robot mean the same ones?
+
+And does what the policy will send stay within the limits of the arm?
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from strobe.results.wiring import Feature, Place, Wire, Wiring
 # A joint in radians stays within two turns; one in degrees, or in −100 to 100, leaves that soon.
 RADIANS = 6.3
 NORMALISED = 1.05
+BEYOND = 0.05  # of a joint's width by which a range may leave its limits: demonstrations push against them
 ELSEWHERE: tuple[Place, ...] = ("dataset", "robot")
 WITH_STATISTICS: tuple[Place, ...] = ("dataset", "preprocessor", "postprocessor")
 
@@ -126,6 +130,30 @@ def units(wiring: Wiring) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def limits(wiring: Wiring) -> Iterator[Finding]:
+    """Joints whose actions leave the range of the calibration."""
+    reach = wiring.reach
+    if reach is None:
+        return
+    for joint in sorted(reach.joints, key=lambda each: -each.beyond):
+        if joint.beyond <= BEYOND or joint.limit_low is None or joint.limit_high is None:
+            continue
+        unit = f" {reach.unit}" if reach.unit else ""
+        part = joint.joint.rpartition(".")[0] or joint.joint
+        careful = "" if reach.capped else f" For the first runs: --robot.max_relative_target='{{{part}: 5}}' and so on."
+        yield Finding(
+            rule="reach-beyond-limits",
+            level="warning",
+            title=f"{part} will be sent beyond its limits",
+            seen=f"{joint.low:.4g} to {joint.high:.4g}{unit} ({reach.basis} of the actions); the calibration allows "
+            f"{joint.limit_low:.4g} to {joint.limit_high:.4g}.",
+            why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against what is in the way. "
+            "The data is of an arm that was calibrated in another way, or of another arm.",
+            do=f"Calibrate this arm as the data's was, or use that arm's file (--robot.calibration_dir).{careful}",
+            evidence={"joint": part, "low": joint.low, "high": joint.high, "share": joint.beyond},
+        )
+
+
 def _extent(wire: Wire) -> float | None:
     """Return the largest number that the statistics have of a vector; None without any."""
     extents = []
@@ -158,4 +186,4 @@ def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source
     )
 
 
-CHECKS = (action_order, state_order, shapes, units)
+CHECKS = (action_order, state_order, shapes, units, limits)

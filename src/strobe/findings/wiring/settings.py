@@ -1,13 +1,15 @@
-"""Rules on settings: weights, versions, chunk lengths, rates, the prompt, compilation."""
+"""Rules on settings: weights, versions, chunk lengths, rates, lags, the prompt, compilation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from strobe.results.finding import Finding
+from strobe.results.lag import JointLag
 from strobe.results.wiring import Wiring
 
 SAME_RATE = 0.02  # by which two rates may differ
+MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
 LONG_BLIND = 1.0  # s for which a robot acts on one observation
 
 
@@ -134,6 +136,34 @@ def rates(wiring: Wiring) -> Iterator[Finding]:
             )
 
 
+def lags(wiring: Wiring) -> Iterator[Finding]:
+    """A joint that follows its actions later, or sooner, in the run than in the recording."""
+    lag = wiring.lag
+    if lag is None or not lag.run_fps:
+        return
+    apart = sorted(lag.joints, key=lambda joint: -_ticks_apart(joint))
+    if not apart or _ticks_apart(apart[0]) <= MOST_LAG_APART:
+        return
+    joint = apart[0]
+    far = [each.joint for each in apart if _ticks_apart(each) > MOST_LAG_APART]
+    assert joint.recorded is not None
+    assert joint.run is not None
+    yield Finding(
+        rule="lags-differ",
+        level="warning",
+        title=f"{joint.joint} follows its actions {joint.run:.1f} ticks late, and {joint.recorded:.1f} in the data",
+        seen=f"{', '.join(far)}: more than {MOST_LAG_APART:g} ticks apart, in {lag.run}.",
+        why="The policy learnt how far ahead of the arm an action is. With another lag it overshoots, or falls short.",
+        do="Check the rate (--fps), the servos' acceleration and gains, and what delays an action: strobe report "
+        f"{lag.run} says how old the observations behind each action were.",
+        evidence={"joints": len(far), "recorded": joint.recorded, "run": joint.run},
+    )
+
+
+def _ticks_apart(joint: JointLag) -> float:
+    return abs(joint.run - joint.recorded) if joint.run is not None and joint.recorded is not None else 0.0
+
+
 def prompt(wiring: Wiring) -> Iterator[Finding]:
     """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
     words = wiring.prompt
@@ -175,4 +205,4 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
     )
 
 
-CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, prompt, compilation)
+CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, lags, prompt, compilation)

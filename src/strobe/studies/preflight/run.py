@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
+from strobe.studies.preflight.lag import lags
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
 from strobe.wiring.mend import mend
@@ -29,6 +30,8 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
+        rollout: the folder of a run of this policy, whose lags stand beside the data set's.
+        settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
     """
 
@@ -37,14 +40,18 @@ class Preflight:
     robot: Connected | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     mend: Path | None = None
+    rollout: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
-    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename)
+    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
     result = PreflightResult(
         strobe_version=strobe.__version__, title=f"{wiring.policy}: is it wired?", wiring=wiring, notes=wiring.unread
     )
+    if look.dataset is not None:
+        wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)

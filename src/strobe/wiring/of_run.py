@@ -1,0 +1,79 @@
+"""Read the wiring of a policy that a command is about to run. A fault in reading costs a note, and never the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UserError, in_a_line
+from strobe.results.wiring import Wiring
+from strobe.wiring.read import read_wiring
+from strobe.wiring.robot import read_robot
+
+
+def wiring_of_run(
+    policy: str | Path | None,
+    dataset: str | Path | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+    settings: Iterable[str] = (),
+) -> tuple[Wiring | None, list[str]]:
+    """Return the wiring of a checkpoint's folder, None of anything else, and notes on what could not be read.
+
+    Args:
+        policy: a folder, a name on the Hub, or None.
+        dataset: the folder of a LeRobotDataset.
+        rename: names in the inputs → names that the policy knows.
+        settings: fields of the policy's config as flags, ``--n_action_steps=10``.
+    """
+    if policy is None or not Path(policy).is_dir():
+        return None, []
+    data = Path(dataset) if dataset is not None else None
+    return _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
+
+
+def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> tuple[Wiring | None, list[str]]:
+    """Return what `wiring_of_run` does, with what the rollout connects.
+
+    Args:
+        config: LeRobot's ``RolloutConfig``.
+        arguments: those that it was made of, ``--name=value`` each.
+    """
+    path = getattr(config.policy, "pretrained_path", None)
+    if path is None or not Path(path).is_dir():
+        return None, []
+    settings = settings_of(policy_flags(arguments))
+    return _attempted(lambda: read_wiring(Path(path), None, read_robot(config), settings=settings))
+
+
+def _attempted(read: Callable[[], Wiring]) -> tuple[Wiring | None, list[str]]:
+    try:
+        return read(), []
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_a_line(error, 120)}"
+        return None, [f"whether the policy is wired as it was trained was not looked at: {reason}"]
+
+
+def policy_flags(arguments: Iterable[str]) -> list[str]:
+    """Return the policy's own flags among LeRobot's arguments, without their prefix: ``--n_action_steps=10``."""
+    flags = [f"--{flag.removeprefix('--policy.')}" for flag in arguments if flag.startswith("--policy.")]
+    return [flag for flag in flags if not flag.startswith(("--path=", "--type=", "--size="))]
+
+
+def settings_of(flags: Iterable[str]) -> dict[str, Any]:
+    """Return flags as fields and their values, ``--n_action_steps=10`` as ``{"n_action_steps": 10}``.
+
+    Fields of fields, such as ``--optimizer.lr=1``, are left out.
+    """
+    settings: dict[str, Any] = {}
+    for flag in flags:
+        name, _, text = flag.removeprefix("--").partition("=")
+        if "." in name:
+            continue
+        try:
+            settings[name] = json.loads(text)
+        except ValueError:
+            settings[name] = text
+    return settings

@@ -1,0 +1,158 @@
+"""`strobe preflight` from the command line: exit codes, what it imports, and one line for wrong input."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.arm_policy import save_act
+from support.refused import assert_refused
+from support.wired import Wired, change_json, wired
+
+from strobe.cli.main import main
+from strobe.results.preflight import PreflightResult
+from strobe.runs import store
+from strobe.studies.preflight import run
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("policy")
+    save_act(folder, 64, 64)
+    return folder
+
+
+@pytest.fixture
+def stage(policy: Path, tmp_path: Path) -> Wired:
+    return wired(policy, tmp_path / "stage")
+
+
+def loaded(folder: Path) -> PreflightResult:
+    (found,) = folder.iterdir()
+    result: Any = store.load_answer(found)
+    assert isinstance(result, PreflightResult)
+    return result
+
+
+def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    argv = ["preflight", f"--policy.path={stage.policy}"]
+    assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    printed = capsys.readouterr().out
+    assert "Nothing is wrong in the wiring of act, as far as it was read" in printed
+    assert "EVERY FEATURE, SIDE BY SIDE" in printed
+    assert loaded(tmp_path / "runs").findings == []
+
+
+def test_a_fault_ends_with_1_and_is_mended(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    stage.configure(use_magic=True)
+    argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path / 'runs'}"]
+    assert main([*argv, f"--mend={tmp_path / 'mended'}"]) == 1
+    assert "config.json: left out use_magic." in " ".join(capsys.readouterr().out.split())
+    assert loaded(tmp_path / "runs").serious == 1
+    argv[1:] = [f"--policy.path={tmp_path / 'mended'}", f"--output_dir={tmp_path / 'more'}"]
+    assert main(argv) == 0
+
+
+def test_a_flag_of_the_policy_counts(stage: Wired, tmp_path: Path):
+    stage.configure(n_action_steps=31)
+    argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path / 'runs'}"]
+    assert main(argv) == 1
+    assert main([*argv, "--policy.n_action_steps=30"]) == 0
+
+
+def test_files_alone_need_no_torch_and_no_lerobot(stage: Wired, tmp_path: Path):
+    argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path}"]
+    code = f"import sys; from strobe.cli.main import main; code = main({argv!r}); "
+    code += "print([name for name in ('torch', 'lerobot') if name in sys.modules], code)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[] 0"
+
+
+def no_folder(stage: Wired) -> list[str]:
+    return ["--policy.path=./nowhere"]
+
+
+def no_config(stage: Wired) -> list[str]:
+    (stage.policy / "config.json").unlink()
+    return [f"--policy.path={stage.policy}"]
+
+
+def broken_config(stage: Wired) -> list[str]:
+    (stage.policy / "config.json").write_text('{"type": "act",')
+    return [f"--policy.path={stage.policy}"]
+
+
+def broken_processor(stage: Wired) -> list[str]:
+    (stage.policy / "policy_preprocessor.json").write_text("[]")
+    return [f"--policy.path={stage.policy}"]
+
+
+def broken_statistics(stage: Wired) -> list[str]:
+    (file,) = stage.policy.glob("policy_preprocessor*.safetensors")
+    file.write_bytes(b"short")
+    return [f"--policy.path={stage.policy}"]
+
+
+def only_on_the_hub(stage: Wired) -> list[str]:
+    return ["--policy.path=somebody/some_policy"]
+
+
+def old_dataset(stage: Wired) -> list[str]:
+    stage.describe(codebase_version="v2.1")
+    return [f"--policy.path={stage.policy}", f"--dataset.root={stage.dataset}"]
+
+
+def no_dataset(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", f"--dataset.root={stage.policy}"]
+
+
+def no_policy(stage: Wired) -> list[str]:
+    return []
+
+
+def a_model(stage: Wired) -> list[str]:
+    return ["--model.type=vjepa2"]
+
+
+def odd_features(stage: Wired) -> list[str]:
+    change_json(stage.policy / "config.json", lambda config: config | {"input_features": [1, 2]})
+    return [f"--policy.path={stage.policy}"]
+
+
+def unknown_rollout_flag(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
+
+
+WRONG = {
+    no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
+    no_config: "there is no config.json in it",
+    broken_config: "config.json cannot be read",
+    broken_processor: "policy_preprocessor.json holds no JSON object",
+    broken_statistics: "safetensors cannot be read",
+    only_on_the_hub: "somebody/some_policy is no folder, and the Hub does not give it",
+    old_dataset: "it is in LeRobot's format v2.1",
+    no_dataset: "no LeRobotDataset at",
+    no_policy: "--policy.path=FOLDER",
+    a_model: "a model is wired to no robot",
+    odd_features: "hold what LeRobot does not write there",
+    unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)
+def test_wrong_input_ends_in_one_line(wrong: Any, stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    assert_refused(["preflight", f"--output_dir={runs}", *wrong(stage)], WRONG[wrong], capsys, runs)
+
+
+def test_ctrl_c_ends_with_130(stage: Wired, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "read_wiring", interrupted)
+    assert main(["preflight", f"--policy.path={stage.policy}"]) == 130
+    assert "Traceback" not in capsys.readouterr().err

@@ -1,0 +1,74 @@
+"""Commands that run a checkpoint show what is serious in its wiring, beside their own findings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.arm_policy import save_act
+from support.checkpoints import pusht_checkpoint
+
+from strobe.cli.main import main
+from strobe.results.answer import BreakdownResult
+from strobe.results.evaluate import EvaluateResult
+from strobe.runs import store
+
+
+def plant_inert_normaliser(policy: Path) -> Path:
+    """Put the state's statistics under another name."""
+    from safetensors.numpy import load_file, save_file
+
+    (file,) = policy.glob("policy_preprocessor*.safetensors")
+    renamed = {name.replace("observation.state", "observation.joints"): t for name, t in load_file(file).items()}
+    save_file(renamed, file)
+    return policy
+
+
+def answer(folder: Path) -> Any:
+    (run,) = folder.iterdir()
+    return store.load_answer(run)
+
+
+def breakdown(policy: Path, runs: Path) -> Any:
+    flags = ["--iterations=2", "--skip_counting", "--skip_detailed", "--policy.device=cpu", f"--output_dir={runs}"]
+    assert main(["breakdown", f"--policy.path={policy}", *flags]) == 0
+    return answer(runs)
+
+
+def test_a_breakdown_shows_serious_faults_alone(tmp_path: Path):
+    save_act(tmp_path / "policy", 64, 64)
+    result = breakdown(plant_inert_normaliser(tmp_path / "policy"), tmp_path / "runs")
+    assert isinstance(result, BreakdownResult)
+    assert result.wiring is not None
+    found = {finding.rule: finding for finding in result.findings}
+    assert found["statistics-absent"].level == "warning"
+    assert "acts-long-unseen" not in found
+
+
+def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("as planted")
+
+    monkeypatch.setattr("strobe.wiring.of_run.read_wiring", broken)
+    save_act(tmp_path / "policy", 64, 64)
+    result = breakdown(tmp_path / "policy", tmp_path / "runs")
+    assert result.wiring is None
+    assert any("was not looked at: OSError: as planted" in note for note in result.notes)
+
+
+def test_random_weights_have_no_wiring(tmp_path: Path):
+    flags = ["--policy.type=act", "--policy.size=tiny", "--policy.device=cpu", "--iterations=2", "--skip_counting"]
+    assert main(["breakdown", *flags, "--skip_detailed", f"--output_dir={tmp_path}"]) == 0
+    assert answer(tmp_path).wiring is None
+
+
+def test_an_evaluation_shows_them_too(tmp_path: Path):
+    pytest.importorskip("gym_pusht")
+    pusht_checkpoint(tmp_path / "policy")
+    plant_inert_normaliser(tmp_path / "policy")
+    flags = ["--env.type=pusht", "--env.episode_length=3", "--episodes=1", "--videos=0", "--latency_iterations=0"]
+    assert main(["evaluate", f"--policy.path={tmp_path / 'policy'}", *flags, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    result = answer(tmp_path / "runs")
+    assert isinstance(result, EvaluateResult)
+    assert "statistics-absent" in {finding.rule for finding in result.findings}

@@ -1,0 +1,70 @@
+"""Lags of a recording beside those of a rehearsal: measured alike, and a finding where they are far apart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from support.arm_policy import save_act
+from support.wired import JOINTS, LATE, Wired, wired
+
+from strobe.errors import UserError
+from strobe.kinds import advise
+from strobe.runs.rollout_files import EVENTS
+from strobe.studies.preflight.run import Preflight, preflight
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Wired:
+    folder = tmp_path / "trained"
+    save_act(folder, 64, 64)
+    return wired(folder, tmp_path)
+
+
+def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert [joint.joint for joint in lag.joints] == JOINTS
+    for joint in lag.joints[:5]:
+        assert joint.recorded == pytest.approx(LATE, abs=0.2)
+        assert joint.interval is not None
+    assert lag.joints[5].recorded is None
+    assert any("gripper.pos: hardly moves" in reason for reason in lag.unjudged)
+    assert any("age of the recording's frames" in reason for reason in lag.unjudged)
+
+
+def test_names_that_action_and_state_do_not_share_are_not_judged(stage: Wired):
+    stage.describe_feature("observation.state", names=[f"{name}.state" for name in JOINTS])
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert lag.joints == []
+    assert any("no dimension of the same name" in reason for reason in lag.unjudged)
+
+
+def test_a_data_set_without_its_frames_is_not_judged(stage: Wired):
+    shutil.rmtree(stage.dataset / "data")
+    lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
+    assert lag is not None
+    assert any("is missing" in reason for reason in lag.unjudged)
+
+
+def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wired, tmp_path: Path):
+    result = preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "rollout"))
+    assert result.wiring.lag is not None
+    assert result.wiring.lag.run_fps
+    assert result.wiring.lag.observations_run is not None
+    lag = result.wiring.lag.joints[0]
+    lag.run = LATE + 1.0
+    assert "lags-differ" not in {finding.rule for finding in advise(result)}
+    lag.run = LATE + 3.0
+    (found,) = [finding for finding in advise(result) if finding.rule == "lags-differ"]
+    assert found.title == "shoulder_pan.pos follows its actions 5.0 ticks late, and 2.0 in the data"
+
+
+def test_another_answer_is_no_run(stage: Wired):
+    with pytest.raises(UserError, match="is no run of `strobe rollout`"):
+        preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "verify"))
+    assert not (GOLDEN / "verify" / EVENTS).exists()

@@ -1,0 +1,139 @@
+"""A dangerous fault in the wiring: rehearsal and rollout are refused before a servo has torque, unless --anyway."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.arm_policy import save_act
+from support.patience import patient_drivers
+from support.wired import change_json
+
+from strobe.cli.main import main
+from strobe.cli.rollouts import look_at_wiring
+from strobe.results.preflight import PreflightResult
+from strobe.results.rollout import RolloutResult
+from strobe.runs import store
+from strobe.studies.rollout import rehearse
+
+pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
+
+JOINTS = [
+    f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+]
+CAMERAS = "{front: {type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}, "
+CAMERAS += "wrist: {type: opencv, index_or_path: 1, fps: 30, width: 64, height: 64}}"
+
+
+@pytest.fixture(scope="module")
+def inert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy whose normaliser has the state's statistics under another name."""
+    from safetensors.numpy import load_file, save_file
+
+    folder = tmp_path_factory.mktemp("inert")
+    save_act(folder, 64, 64)
+    (file,) = folder.glob("policy_preprocessor*.safetensors")
+    tensors = {name.replace("observation.state", "observation.joints"): t for name, t in load_file(file).items()}
+    save_file(tensors, file)
+    return folder
+
+
+@pytest.fixture
+def reversed_order(inert: Path, tmp_path: Path) -> Path:
+    """The config of a pi0.5 that was trained with the joints in the opposite order, over weights that nothing reads."""
+    from lerobot.configs.types import FeatureType, PolicyFeature
+
+    from strobe.policies import lerobot_policies
+
+    folder = tmp_path / "reversed"
+    shutil.copytree(inert, folder)
+    for file in folder.glob("policy_p*"):
+        file.unlink()
+    config = lerobot_policies.config_from_type("pi05", ["--device=cpu"])
+    images = {
+        f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, 64, 64)) for name in ("front", "wrist")
+    }
+    config.input_features = images | {"observation.state": PolicyFeature(FeatureType.STATE, (6,))}
+    config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (6,))}
+    config._save_pretrained(folder)
+    change_json(folder / "config.json", lambda config: config | {"action_feature_names": JOINTS[::-1]})
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    patient_drivers(monkeypatch)
+
+
+def arguments(policy: Path, *more: str) -> list[str]:
+    return [
+        "--robot.type=so101_follower", "--robot.port=/dev/no_such_port", f"--robot.cameras={CAMERAS}",
+        f"--policy.path={policy}", "--device=cpu", "--task=push", "--return_to_initial_position=false",
+        "--play_sounds=false", "--duration=1.5", *more,
+    ]  # fmt: skip
+
+
+def answer(folder: Path) -> Any:
+    (run,) = folder.iterdir()
+    return store.load_answer(run)
+
+
+def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
+    inert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(rehearse, "staged", lambda *_: pytest.fail("an arm was started"))
+    assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "! Nothing normalises observation.state" in printed
+    assert "strobe rehearse did not start: no robot was connected. --anyway starts it." in printed
+    result = answer(tmp_path)
+    assert isinstance(result, PreflightResult)
+    assert result.refused == "strobe rehearse"
+    assert result.command[:2] == ["strobe", "rehearse"]
+
+
+def test_anyway_rehearses_and_shows_the_finding_beside_its_own(inert: Path, tmp_path: Path):
+    assert main(["rehearse", "--anyway", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
+    result = answer(tmp_path)
+    assert isinstance(result, RolloutResult)
+    assert result.rollout.rehearsal is not None
+    assert result.rollout.rehearsal.goals > 0
+    assert "statistics-absent" in {finding.rule for finding in result.findings}
+    assert "acts-long-unseen" not in {finding.rule for finding in result.findings}, "only what is serious"
+    assert result.wiring is not None
+
+
+def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
+    reversed_order: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    runs = tmp_path / "runs"
+    assert main(["rehearse", f"--output_dir={runs}", "--full", "--", *arguments(reversed_order)]) == 1
+    assert "--inference.type=rtc keeps the policy's order" in " ".join(capsys.readouterr().out.split())
+    assert {finding.rule for finding in answer(runs).findings if finding.level == "warning"} == {"action-order"}
+    rtc = arguments(reversed_order, "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
+    assert look_at_wiring("lerobot-rollout", rtc).dangerous is False
+
+
+def test_a_rollout_is_refused_before_lerobot_connects(inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["rollout", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
+    assert answer(tmp_path).refused == "strobe rollout"
+    shutil.rmtree(tmp_path)
+    assert main(["rollout", "--anyway", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 2
+    assert "/dev/no_such_port" in capsys.readouterr().err, "LeRobot tried to connect"
+
+
+def test_wiring_that_cannot_be_read_costs_a_note_and_not_the_run(
+    inert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("as planted")
+
+    monkeypatch.setattr("strobe.wiring.of_run.read_wiring", broken)
+    assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
+    result = answer(tmp_path)
+    assert result.wiring is None
+    assert any("RuntimeError: as planted" in note for note in result.notes)

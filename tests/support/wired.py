@@ -1,0 +1,156 @@
+"""A policy, a data set and a robot that fit together, to plant faults in."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors.numpy import load_file, save_file
+
+from strobe.datasets import recording
+from strobe.results.finding import Finding
+from strobe.results.wiring import Feature, Wiring
+from strobe.wiring.reach import Limits
+from strobe.wiring.robot import Connected
+
+SIZE = 64
+EPISODES, TICKS, LATE = 8, 120, 2
+JOINTS = [
+    f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+]
+CAMERAS = ("observation.images.front", "observation.images.wrist")
+Tensors = dict[str, np.ndarray]
+
+
+@dataclass
+class Wired:
+    """A checkpoint's folder, a data set's folder and a robot. What is changed here is changed in the files."""
+
+    policy: Path
+    dataset: Path
+    robot: Connected
+    rename: dict[str, str] = field(default_factory=dict)
+
+    def read(self) -> Wiring:
+        from strobe.wiring.read import read_wiring
+
+        return read_wiring(self.policy, self.dataset, self.robot, rename=self.rename)
+
+    def findings(self) -> list[Finding]:
+        from strobe.findings.wiring import findings_of
+
+        return findings_of(self.read())
+
+    def configure(self, **fields: Any) -> None:
+        """Set fields of the policy's config."""
+        change_json(self.policy / "config.json", lambda config: config | fields)
+
+    def change_weights(self, change: Callable[[Tensors], Tensors]) -> None:
+        file = self.policy / "model.safetensors"
+        save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+    def change_statistics(self, processor: str, change: Callable[[Tensors], Tensors]) -> None:
+        """Change the statistics of the ``pre`` or ``post`` processor: ``feature.statistic`` → numbers."""
+        (file,) = self.policy.glob(f"policy_{processor}processor*.safetensors")
+        save_file(change(load_file(file)), file)
+
+    def describe(self, **fields: Any) -> None:
+        """Set fields of the data set's description."""
+        change_json(self.dataset / recording.INFO, lambda info: info | fields)
+
+    def describe_feature(self, name: str, **fields: Any) -> None:
+        def changed(info: dict[str, Any]) -> dict[str, Any]:
+            info["features"][name] |= fields
+            return info
+
+        change_json(self.dataset / recording.INFO, changed)
+
+    def limit(self, joint: str, low: float, high: float, *, capped: bool = False) -> None:
+        """Set the limits of a joint, and whether ``max_relative_target`` is set."""
+        limits = self.robot.limits
+        limits = replace(limits, joints=limits.joints | {joint: (low, high)}, capped=capped)
+        self.robot = replace(self.robot, limits=limits)
+
+    def connect(self, name: str, **fields: Any) -> None:
+        """Change a feature of the robot."""
+        features = self.robot.features
+        self.robot = replace(self.robot, features=features | {name: features[name].model_copy(update=fields)})
+
+
+def change_json(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    file.write_text(json.dumps(change(json.loads(file.read_text()))))
+
+
+def wired(policy: Path, folder: Path) -> Wired:
+    """Return a copy of ``policy`` (of `support.arm_policy`) in ``folder``, with its data set and its robot."""
+    shutil.copytree(policy, folder / "policy")
+    write_dataset(folder / "data")
+    stage = Wired(folder / "policy", folder / "data", robot())
+    stage.configure(n_action_steps=10)
+    return stage
+
+
+def robot() -> Connected:
+    """An SO-101 with two cameras."""
+    features = {
+        "action": Feature(name="action", kind="action", shape=[6], dimensions=JOINTS, unit="degrees"),
+        "observation.state": Feature(
+            name="observation.state", kind="state", shape=[6], dimensions=JOINTS, unit="degrees"
+        ),
+    } | {name: Feature(name=name, kind="image", shape=[3, SIZE, SIZE]) for name in CAMERAS}
+    rates = {name.rpartition(".")[2]: 30.0 for name in CAMERAS}
+    limits = {joint.removesuffix(".pos"): (-60.0, 60.0) for joint in JOINTS}
+    return Connected(
+        "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates,
+        limits=Limits(limits, "my_arm.json"),
+    )  # fmt: skip
+
+
+def write_dataset(root: Path) -> None:
+    """Write a data set without images, as the policy of `support.arm_policy` would be trained on."""
+    episodes = range(EPISODES)
+    vector = {"dtype": "float32", "shape": [6], "names": JOINTS}
+    image = {"dtype": "image", "shape": [SIZE, SIZE, 3], "names": ["height", "width", "channels"]}
+    info = {
+        "codebase_version": "v3.0", "robot_type": "so101_follower", "fps": 30, "total_episodes": EPISODES,
+        "total_frames": EPISODES * TICKS,
+        "total_tasks": 1, "features": {"action": vector, "observation.state": vector, **dict.fromkeys(CAMERAS, image)},
+    }  # fmt: skip
+    statistics = {"mean": [0.0] * 6, "std": [5.0] * 6, "min": [-40.0] * 6, "max": [40.0] * 6, "count": [TICKS]}
+    (root / recording.EPISODES).mkdir(parents=True)
+    (root / recording.INFO).write_text(json.dumps(info))
+    (root / recording.STATS).write_text(json.dumps({"action": statistics, "observation.state": statistics}))
+    pd.DataFrame({"task_index": [0]}, index=["push the cube"]).to_parquet(root / recording.TASKS)
+    count, files = len(episodes), [0] * len(episodes)
+    row = {
+        "episode_index": range(count), "length": [TICKS] * count, "data/chunk_index": files, "data/file_index": files,
+        "dataset_from_index": [TICKS * number for number in episodes],
+        "dataset_to_index": [TICKS * (number + 1) for number in episodes],
+    }  # fmt: skip
+    pd.DataFrame(row).to_parquet(root / recording.EPISODES / "file-000.parquet")
+    frames = pd.concat([_episode(number) for number in episodes], ignore_index=True)
+    (root / "data/chunk-000").mkdir(parents=True)
+    frames.to_parquet(root / "data/chunk-000/file-000.parquet")
+
+
+def _episode(number: int) -> pd.DataFrame:
+    """Joints that follow their actions ``LATE`` ticks late; the gripper never moves."""
+    rng = np.random.default_rng(number)
+    times = np.arange(TICKS + LATE)[:, None]
+    path = 10 * np.sin(times * rng.uniform(0.1, 0.4, 6) + rng.uniform(0, 6, 6))
+    path[:, 5] = 3.0
+    actions, states = path[LATE:].astype(np.float32), path[:-LATE].astype(np.float32)
+    return pd.DataFrame(
+        {
+            "episode_index": number,
+            "frame_index": range(TICKS),
+            "action": list(actions),
+            "observation.state": list(states),
+        }
+    )
