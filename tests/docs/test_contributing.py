@@ -81,6 +81,8 @@ def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
         for expected in recipe.expected:
             assert expected in printed, f"{recipe.title}: '{expected}' is not in\n{printed}"
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "offenders.toml", tmp_path / "scripts")
     for check in (["check", "."], ["format", "--check", "."]):
         ran = subprocess.run(
             [sys.executable, "-m", "ruff", *check], cwd=tmp_path, capture_output=True, text=True, timeout=60

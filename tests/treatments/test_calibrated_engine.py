@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,8 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
     subject = load_subject(
         PolicyOptions(type="diffusion", size="tiny", overrides=["--num_inference_steps=2"]), InputOptions(cameras=1)
     )
-    run(subject, part("diffusion.unet"))
+    with contextlib.suppress(UserError):  # on a CPU without VNNI its 8 bits saturate, and the engine is refused
+        run(subject, part("diffusion.unet"))
     [calls] = seen
     assert len(calls) == 8, "2 denoising steps of 4 observations"
     assert len({float(call[0].sum()) for call in calls}) == 8

@@ -20,6 +20,10 @@ from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import OpenVINO
 from strobe.treatments.layers import packed
 
+needs_kernels = pytest.mark.skipif(
+    torch.bfloat16 not in packed.packable(torch.device("cpu")), reason="a CPU without kernels for weights of 16 bits"
+)
+
 MIB, GIB = 2**20, 2**30
 
 
@@ -66,6 +70,7 @@ def test_a_stack_of_projections_that_does_not_fit_is_refused(small) -> None:
     catalogue.make({"projections": "fused"}).apply(smolvla)()
 
 
+@needs_kernels
 def test_a_packed_copy_counts_beside_the_narrow_one(policy, small) -> None:
     undo = catalogue.make({"precision": "bf16"}).apply(policy)
     try:
@@ -76,6 +81,7 @@ def test_a_packed_copy_counts_beside_the_narrow_one(policy, small) -> None:
         undo()
 
 
+@needs_kernels
 def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> None:
     smolvla = load_subject(
         PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]), InputOptions(cameras=1)
@@ -83,8 +89,6 @@ def test_what_is_packed_at_the_first_call_is_spoken_for_until_then(small) -> Non
     undo = catalogue.make({"precision": "bf16"}).apply(smolvla)
     try:
         whole = packed._bytes(smolvla.module, [torch.bfloat16])
-        if not packed.packable(smolvla.device):
-            pytest.skip("a CPU without kernels for packed weights")
         small(1.5 * whole / room.SHARE)
         first, second = (catalogue.make({"weights": "packed"}) for _ in range(2))
         undo_first = first.apply(smolvla)
