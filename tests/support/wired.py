@@ -126,7 +126,7 @@ def write_dataset(root: Path) -> None:
     (root / recording.EPISODES).mkdir(parents=True)
     (root / recording.INFO).write_text(json.dumps(info))
     (root / recording.STATS).write_text(json.dumps({"action": statistics, "observation.state": statistics}))
-    pd.DataFrame({"task_index": [0]}, index=["push the cube"]).to_parquet(root / recording.TASKS)
+    pd.DataFrame({"task_index": [0]}, index=pd.Index(["push the cube"])).to_parquet(root / recording.TASKS)
     count, files = len(episodes), [0] * len(episodes)
     row = {
         "episode_index": range(count), "length": [TICKS] * count, "data/chunk_index": files, "data/file_index": files,

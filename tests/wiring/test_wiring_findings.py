@@ -242,4 +242,5 @@ def test_every_dangerous_finding_is_planted_here():
 @pytest.mark.parametrize("kind", matrix(TYPES))
 def test_every_type_of_lerobot_is_sound_as_it_is_saved(kind: str, tmp_path: Path):
     tiny_checkpoint(kind, tmp_path)
-    assert findings_of(read_wiring(tmp_path)) == []
+    found = {(finding.rule, finding.level) for finding in findings_of(read_wiring(tmp_path))}
+    assert found - {("camera-cropped", "info")} == set(), "a tiny multi_task_dit cuts a quarter out of its images"

@@ -59,9 +59,8 @@ def _answers(result: PreflightResult) -> list[str]:
 
 
 def _judged(wiring: Wiring) -> list[str]:
-    lacking = [name for place, name in PLACES.items() if place in ("dataset", "robot") and place not in wiring.sources]
-    notes = [f"Not judged without --dataset.root: the {lacking[0].lower()}."] if "Data set" in lacking else []
-    if "Robot" in lacking:
+    notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
+    if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
     if not wiring.normalises:
         notes.append("Its processors normalise in a way of their own: their statistics were not judged.")
@@ -69,7 +68,7 @@ def _judged(wiring: Wiring) -> list[str]:
 
 
 def _features(wiring: Wiring) -> Table:
-    places = [place for place in PLACES if place in wiring.sources]
+    places: list[Place] = [place for place in PLACES if place in wiring.sources]
     columns = [Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)]
     rows = []
     for wire in wiring.wires:
