@@ -51,6 +51,11 @@ def not_numbers(stage: Wired) -> None:
     stage.change_statistics("pre", lambda tensors: tensors | {"observation.state.std": nan})
 
 
+def of_other_data(stage: Wired) -> None:
+    far = np.full(6, 90.0, np.float32)
+    stage.change_statistics("pre", lambda tensors: tensors | {"observation.state.mean": far})
+
+
 def in_weights(stage: Wired) -> None:
     """As LeRobot before 0.4 saved them: the same statistics as buffers, and no processors."""
     checkpoint = read_checkpoint(stage.policy)
@@ -79,7 +84,7 @@ def checksum(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("plant", [inert, missing, not_numbers, in_weights, compiled, another_version])
+@pytest.mark.parametrize("plant", [inert, missing, not_numbers, of_other_data, in_weights, compiled, another_version])
 def test_the_mended_copy_acts_as_the_sound_policy_does(
     plant: Callable[[Wired], None], policy: Path, stage: Wired, tmp_path: Path
 ):

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.errors import UserError
+from strobe.findings.wiring.statistics import of_other_data
 from strobe.results.wiring import Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.wiring.dataset import Recorded
@@ -40,7 +41,7 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorde
     shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True)
     done = _mend_config(wiring, target)
     done += _mend_weights(checkpoint, target)
-    done += _mend_processors(checkpoint, target, recorded)
+    done += _mend_processors(checkpoint, wiring, target, recorded)
     if not done:
         shutil.rmtree(target)
         more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
@@ -107,15 +108,16 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
         count -= len(piece)
 
 
-def _mend_processors(checkpoint: Checkpoint, target: Path, recorded: Recorded | None) -> list[str]:
+def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
+    data = _of_data(recorded, wiring.rename) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
-        statistics = _inside(checkpoint)
-        if not statistics and recorded is not None:
-            statistics = _of_data(recorded)
+        statistics = _inside(checkpoint) or data
         return _make_processors(target, statistics) if statistics else []
+    foreign = {(finding.evidence["place"], finding.evidence["feature"]) for finding in of_other_data(wiring)}
     done = []
-    for processor in (checkpoint.preprocessor, checkpoint.postprocessor):
-        done += _mend_statistics(checkpoint, processor, target, recorded)
+    for place, processor in (("preprocessor", checkpoint.preprocessor), ("postprocessor", checkpoint.postprocessor)):
+        others = {str(feature) for at, feature in foreign if at == place}
+        done += _mend_statistics(checkpoint, processor, target, data, others)
     return done
 
 
@@ -134,14 +136,14 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_data(recorded: Recorded) -> dict[str, dict[str, np.ndarray]]:
+def _of_data(recorded: Recorded, rename: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
     statistics: dict[str, dict[str, np.ndarray]] = {}
     for name, feature in recorded.features.items():
         known = feature.normalisation.statistics if feature.normalisation is not None else {}
         numbers = {key: np.array(values, dtype=np.float32) for key, values in known.items() if None not in values}
         if feature.kind == "image":
             numbers = {key: values.reshape(-1, 1, 1) for key, values in numbers.items()}
-        statistics[name] = numbers
+        statistics[rename.get(name, name)] = numbers
     return statistics
 
 
@@ -165,13 +167,16 @@ def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndar
 
 
 def _mend_statistics(
-    checkpoint: Checkpoint, processor: Processor, target: Path, recorded: Recorded | None
+    checkpoint: Checkpoint,
+    processor: Processor,
+    target: Path,
+    data: Mapping[str, Mapping[str, np.ndarray]],
+    foreign: set[str],
 ) -> list[str]:
-    """Fill in the statistics that a processor's normalisers lack, and that are no numbers."""
+    """Fill in statistics that are missing, no numbers, or ``foreign``: of other data than the data set."""
     from safetensors.numpy import load_file, save_file
 
     document = json.loads(processor.file.read_text(encoding="utf-8"))
-    data = _of_data(recorded) if recorded is not None else {}
     done = []
     steps = [step for step in document.get("steps", []) if "norm_map" in (step.get("config") or {})]
     for normaliser, step in zip(processor.normalisers, steps, strict=False):
@@ -180,9 +185,12 @@ def _mend_statistics(
         tensors = load_file(file) if file.is_file() else {}
         before = len(done)
         for feature, described in normaliser.features.items():
-            if not _lacks(normaliser, feature, str(described.get("type"))):
+            if feature in foreign:
+                name, numbers = "the data set", dict(data.get(feature, {}))
+            elif _lacks(normaliser, feature, str(described.get("type"))):
+                name, numbers = _source(checkpoint, normaliser, feature, described, data)
+            else:
                 continue
-            name, numbers = _source(checkpoint, normaliser, feature, described, data)
             if numbers:
                 tensors |= {f"{feature}.{statistic}": values for statistic, values in numbers.items()}
                 done.append(f"{processor.file.name}: statistics of {feature} from {name}.")
