@@ -14,13 +14,12 @@ import pytest
 import torch
 from support.refused import assert_refused
 from support.required import required
-from support.stored import stored
 
 from strobe import kinds
 from strobe.cli.main import main
 from strobe.measure.sampling import SamplingBudget
 from strobe.report import markdown
-from strobe.results.answer import BreakdownResult
+from strobe.results.answer import Profiled
 from strobe.runs import store
 from strobe.studies.shared import operators, python_profile
 from strobe.studies.shared.measuring import Options
@@ -36,15 +35,16 @@ def short(monkeypatch):
     monkeypatch.setattr(python_profile, "SECONDS", 0.2)
 
 
-def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, BreakdownResult]:
+def run(folder: Path, *argv: str, code: int = 0) -> tuple[Path, Profiled]:
     assert main([*argv, *TINY, f"--output_dir={folder}"]) == code
     (found,) = [path.parent for path in folder.rglob("result.json")]
-    result = stored(BreakdownResult, found)
+    result = store.load(found)
+    assert isinstance(result, Profiled)
     assert not [note for note in result.notes if "failed" in note]
     return found, result
 
 
-def no_paths_of_this_machine(result: BreakdownResult) -> None:
+def no_paths_of_this_machine(result: Profiled) -> None:
     assert result.python is not None
     for row in result.python.functions:
         assert row.where == "built in" or row.where[0] in "<" or not Path(row.where).is_absolute()

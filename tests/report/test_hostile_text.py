@@ -43,13 +43,19 @@ def poisoned(value: Any, annotation: Any = None, name: str = "") -> Any:
             }
             return value.model_copy(update=changed)
         case dict():
-            keys = (lambda key: key) if name in STEERING else poisoned
-            return {keys(key): poisoned(inside, annotation) for key, inside in value.items()}
+            of_keys, of_values = key_and_value(annotation)
+            keys = (lambda key: key) if name in STEERING or has_fixed_words(of_keys) else poisoned
+            return {keys(key): poisoned(inside, of_values) for key, inside in value.items()}
         case list() | tuple():
             return type(value)(poisoned(inside, annotation) for inside in value)
         case str() if value and not has_fixed_words(annotation):
             return HOSTILE + value
     return value
+
+
+def key_and_value(annotation: Any) -> tuple[Any, Any]:
+    """Return the types of a mapping's keys and values; a type that is none is that of its values."""
+    return get_args(annotation) if get_origin(annotation) is dict else (None, annotation)
 
 
 def has_fixed_words(annotation: Any) -> bool:

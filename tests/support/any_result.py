@@ -86,6 +86,8 @@ def _of_type(name: str, kind: Any) -> st.SearchStrategy[Any]:
         by_name = (lambda one: one.name) if "name" in getattr(inside[0], "model_fields", ()) else None
         least = 1 if re.fullmatch(NEVER_EMPTY, name) else 0
         return st.lists(_of_type(name, inside[0]), min_size=least, max_size=MOST, unique_by=by_name)
+    if origin is tuple:
+        return st.tuples(*(_of_type(name, one) for one in inside))
     if origin in (dict, Mapping):
         return st.dictionaries(_of_type("", inside[0]), _of_type(name, inside[1]), max_size=MOST)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
