@@ -1,5 +1,8 @@
 """The config of a policy that is a formula: see `modeling_turning_arm`."""
 
+# LeRobot declares these as properties, and its own policies set them as this one does.
+# pyright: reportAssignmentType=false, reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field

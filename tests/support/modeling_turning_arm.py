@@ -4,6 +4,9 @@ Its arm turns: two joints go around an ellipse, a third holds what the top camer
 wrist camera's red shows. Its weights are the statistics that it was "trained" with.
 """
 
+# LeRobot declares the class's config and name as None.
+# pyright: reportAssignmentType=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -21,6 +24,11 @@ CENTRES = torch.tensor([10.0, -30.0, 45.0, 50.0])
 class TurningArmPolicy(PreTrainedPolicy):
     config_class = TurningArmConfig
     name = "turning_arm"
+    config: Any
+    state_mean: Tensor
+    state_std: Tensor
+    action_mean: Tensor
+    action_std: Tensor
 
     def __init__(self, config: Any, **_: Any) -> None:
         super().__init__(config)
