@@ -31,7 +31,7 @@ CHECKED := tests/findings tests/devices tests/measure tests/report tests/results
 	--ignore=tests/findings/test_findings_motor_bus.py --ignore=tests/measure/test_accounting.py
 
 check: env ## what to run before each commit: style, types, floors, and the tests that need no policy
-	@linted=$$(mktemp); $(MAKE) --no-print-directory lint >$$linted 2>&1 & lint=$$!; \
+	@linted=$$(mktemp); $(MAKE) --no-print-directory lint TYPED='src packages' >$$linted 2>&1 & lint=$$!; \
 	$(PYTEST) -m "not matrix and not browser and not long" --hypothesis-profile=few $(CHECKED) $(ARGS); tests=$$?; \
 	wait $$lint; linting=$$?; cat $$linted; rm -f $$linted; [ $$tests = 0 ] && [ $$linting = 0 ]
 
@@ -58,7 +58,7 @@ tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)
 
 lint: env ## check style, formatting, types and the floors, all of them even if one fails
-	@failed=0; for check in "ruff check ." "ruff format --check ." "python -m pyright" lint-imports; do \
+	@failed=0; for check in "ruff check ." "ruff format --check ." "python -m pyright $(TYPED)" lint-imports; do \
 		$(BIN)/$$check || failed=1; \
 	done; exit $$failed
 
