@@ -123,3 +123,20 @@ def test_nothing_to_mend_leaves_no_folder(stage: Wired, tmp_path: Path):
     with pytest.raises(UserError, match="nothing in"):
         preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
     assert not (tmp_path / "mended").exists()
+
+
+def test_a_field_of_the_command_line_is_no_fault_of_the_file(stage: Wired):
+    result = preflight(Preflight(stage.policy, settings={"no_such_field": 1}))
+    assert isinstance(result, PreflightResult)
+    assert result.wiring.unknown_fields == []
+
+
+def test_a_copy_that_cannot_be_finished_leaves_no_folder(stage: Wired, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    compiled(stage)
+    monkeypatch.setattr("strobe.wiring.mend.rename_weights", full)
+    with pytest.raises(OSError, match="No space"):
+        preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
+    assert not (tmp_path / "mended").exists()

@@ -15,6 +15,7 @@ from support.wired import CAMERAS, JOINTS, Tensors, Wired, wired
 
 from strobe.findings.wiring import DANGEROUS, findings_of
 from strobe.results.wiring import Weights
+from strobe.wiring.of_run import settings_of
 from strobe.wiring.read import read_wiring
 
 BACKWARDS = JOINTS[::-1]
@@ -244,3 +245,16 @@ def test_every_type_of_lerobot_is_sound_as_it_is_saved(kind: str, tmp_path: Path
     tiny_checkpoint(kind, tmp_path)
     found = {(finding.rule, finding.level) for finding in findings_of(read_wiring(tmp_path))}
     assert found - {("camera-cropped", "info")} == set(), "a tiny multi_task_dit cuts a quarter out of its images"
+
+
+def test_settings_are_read_as_lerobot_reads_its_flags():
+    flags = [
+        "--n_action_steps=10",
+        "--compile_model=False",
+        "--crop_shape=[84, 84]",
+        "--optimizer.lr=1",
+        "--device=[cpu",
+    ]
+    assert settings_of(flags) == {
+        "n_action_steps": 10, "compile_model": False, "crop_shape": [84, 84], "device": "[cpu",
+    }  # fmt: skip

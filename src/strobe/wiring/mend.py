@@ -1,8 +1,9 @@
 """Write a copy of a checkpoint in which what is wrong with its files is mended. The original is left as it is.
 
 Mended are fields that the installed LeRobot does not know, names that torch.compile has changed, statistics that stand
-under another name or are missing, and statistics inside the weights. LeRobot's own converter for the last of these
-(``processor/migrate_policy_normalization.py``) fails for configs with tuples, and leaves an empty config behind.
+under another name, are missing or of other data than the data set, and statistics inside the weights. LeRobot has a
+converter for the last of these (``processor/migrate_policy_normalization.py``). It fails for configs with tuples, and
+leaves an empty config behind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from strobe.errors import UserError
 from strobe.findings.wiring.statistics import of_other_data
-from strobe.results.wiring import Wiring
+from strobe.results.wiring import NEEDED, Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.wiring.dataset import Recorded
 
@@ -38,14 +39,17 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorde
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise UserError(f"--mend={target}: is there already; name a new folder")
-    shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True)
-    done = _mend_config(wiring, target)
-    done += _mend_weights(checkpoint, target)
-    done += _mend_processors(checkpoint, wiring, target, recorded)
-    if not done:
-        shutil.rmtree(target)
-        more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
-        raise UserError(f"--mend: nothing in {checkpoint.folder} can be mended by writing its files again{more}")
+    try:
+        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True)
+        done = _mend_config(wiring, target)
+        done += _mend_weights(checkpoint, target)
+        done += _mend_processors(checkpoint, wiring, target, recorded)
+        if not done:
+            more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
+            raise UserError(f"--mend: nothing in {checkpoint.folder} can be mended by writing its files again{more}")
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
+        raise
     return done
 
 
@@ -203,8 +207,6 @@ def _mend_statistics(
 
 
 def _lacks(normaliser: Normaliser, feature: str, kind: str) -> bool:
-    from strobe.results.wiring import NEEDED
-
     needed = NEEDED.get(str(normaliser.modes.get(kind, "IDENTITY")), ())
     known = normaliser.statistics.get(feature, {})
     return any(not known.get(name) or None in known[name] for name in needed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,17 +62,20 @@ def policy_flags(arguments: Iterable[str]) -> list[str]:
 
 
 def settings_of(flags: Iterable[str]) -> dict[str, Any]:
-    """Return flags as fields and their values, ``--n_action_steps=10`` as ``{"n_action_steps": 10}``.
+    """Return flags as fields and their values, as LeRobot's parser reads them: ``False`` is no text.
 
     Fields of fields, such as ``--optimizer.lr=1``, are left out.
     """
+    import yaml
+    from draccus.cfgparsing import parse_string
+
     settings: dict[str, Any] = {}
     for flag in flags:
         name, _, text = flag.removeprefix("--").partition("=")
         if "." in name:
             continue
         try:
-            settings[name] = json.loads(text)
-        except ValueError:
-            settings[name] = text
+            settings[name] = parse_string(text)
+        except yaml.YAMLError:
+            settings[name] = text  # LeRobot says what is wrong with it
     return settings

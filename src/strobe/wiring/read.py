@@ -71,6 +71,7 @@ def _read(
     settings: Mapping[str, Any],
 ) -> Wiring:
     checkpoint = read_checkpoint(policy)
+    unknown, unread = _unknown_fields(checkpoint.config)  # of the file: LeRobot itself refuses an unknown flag
     checkpoint = replace(checkpoint, config={**checkpoint.config, **settings})
     recorded = read_dataset(dataset) if dataset is not None else None
     renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
@@ -82,7 +83,6 @@ def _read(
         sources["dataset"] = str(recorded.root)
     if robot is not None:
         sources["robot"] = robot.robot
-    unknown, unread = _unknown_fields(checkpoint.config)
     if robot is not None and robot.unread:
         unread.append(robot.unread)
     config = checkpoint.config
