@@ -12,7 +12,7 @@ from support.scripts import load_script
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 MOST_BARE_NAMES = 1
-MOST_SMALL = 14
+MOST_SMALL = 13
 
 
 @pytest.fixture(scope="module")

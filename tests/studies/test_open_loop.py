@@ -21,7 +21,7 @@ Change = Callable[[Ticks], Ticks]
 
 
 def judged(frames: Frames, stats: dict | None = None, look: open_loop.Frames = LOOK, **settings: object):
-    return open_loop._judged(subject(frames, stats, **settings), look, lambda _: None)
+    return open_loop.judge_subject(subject(frames, stats, **settings), look, lambda _: None)
 
 
 def claims(hypotheses: list[Hypothesis]) -> list[str]:
@@ -182,7 +182,7 @@ def test_ctrl_c_keeps_the_frames_that_were_looked_at() -> None:
         if progress.done == 12:  # type: ignore[attr-defined]
             raise KeyboardInterrupt
 
-    result, hypotheses = open_loop._judged(subject(recording()), LOOK, press)
+    result, hypotheses = open_loop.judge_subject(subject(recording()), LOOK, press)
     assert result.stopped
     assert result.frames == 12
     assert hypotheses
@@ -213,7 +213,7 @@ def test_a_camera_of_another_size_is_left_out_with_its_reason() -> None:
         return plain(observation, seed)
 
     made.act = refuse  # type: ignore[method-assign]
-    _, hypotheses = open_loop._judged(made, LOOK, lambda _: None)
+    _, hypotheses = open_loop.judge_subject(made, LOOK, lambda _: None)
     (swapped,) = [each for each in hypotheses if each.kind == "cameras"]
     assert swapped.outcome == "not judged"
     assert "sizes differ" in swapped.why

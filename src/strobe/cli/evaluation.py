@@ -157,8 +157,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     finally:
         stage.close()
     result.notes += [*variants.notes, *(note for path in recipes for note in recipe_notes(path))]
-    result.wiring, notes = wiring_of_run(flags.path, rename=config.rename_map, settings=flags.overrides)
-    result.notes += notes
+    wiring_of_run(flags.path, rename=config.rename_map, settings=flags.overrides).add_to(result)
     if timings:
         result.notes += realtime.notes(config, config.env, timings, log.episodes.values())
     return result, folder

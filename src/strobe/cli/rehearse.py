@@ -48,7 +48,14 @@ from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
-from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measure_on_bench, studied_rollout
+from strobe.cli.rollouts import (
+    choose_loop,
+    events_file,
+    look_at_wiring,
+    measure_on_bench,
+    refused,
+    studied_rollout,
+)
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check, joined
@@ -129,7 +136,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     command, arguments = choose_loop(staging.theirs, config.observations)
     look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None
     if look is not None and look.dangerous and not config.anyway:
-        return look.refused("rehearse", config, staging.theirs)
+        return refused(look, "rehearse", config, staging.theirs)
     events = events_file(config.output_dir)
     watched = rehearse(
         arguments,

@@ -51,7 +51,14 @@ from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
-from strobe.cli.rollouts import choose_loop, events_file, look_at_wiring, measure_on_bench, studied_rollout
+from strobe.cli.rollouts import (
+    choose_loop,
+    events_file,
+    look_at_wiring,
+    measure_on_bench,
+    refused,
+    studied_rollout,
+)
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
@@ -111,7 +118,7 @@ def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studie
     command, arguments = choose_loop(theirs, config.observations)
     look = look_at_wiring(command, arguments)
     if look.dangerous and not config.anyway:
-        return look.refused("rollout", config, theirs)
+        return refused(look, "rollout", config, theirs)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
     watched = watch(arguments, events, config.depth, config.record_s, observations, command)

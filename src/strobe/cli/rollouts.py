@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from strobe.errors import UserError
 from strobe.runs.rollout_files import leave
 
 if TYPE_CHECKING:
-    from strobe.results.wiring import Wiring
+    from strobe.wiring.of_run import WiringLook
 
 
 def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[str]]:
@@ -43,40 +42,14 @@ def events_file(output_dir: Path) -> Path:
     return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
 
 
-@dataclass
-class WiringLook:
-    """What was read of a rollout's wiring before it starts.
+def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied:
+    """Return the answer of the command ``name``, which was not started: the findings, and exit code 1."""
+    from strobe.studies.preflight.run import answer_of
 
-    Args:
-        wiring: None where none was read.
-        notes: what could not be read, and why.
-    """
-
-    wiring: Wiring | None = None
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def dangerous(self) -> bool:
-        """Whether the first action may already be a wrong one."""
-        from strobe.findings.wiring import DANGEROUS, findings_of
-
-        return self.wiring is not None and any(finding.rule in DANGEROUS for finding in findings_of(self.wiring))
-
-    def refused(self, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied:
-        """Return the answer of a command that was not started: the findings, and exit code 1."""
-        import strobe
-        from strobe.results.preflight import PreflightResult
-
-        assert self.wiring is not None
-        result = PreflightResult(
-            strobe_version=strobe.__version__,
-            title=f"{self.wiring.policy}: is it wired?",
-            wiring=self.wiring,
-            refused=f"strobe {name}",
-            notes=self.wiring.unread,
-        )
-        options = {name: config, "lerobot-rollout": list(theirs)}
-        return Studied(result, options, config.output_dir, config.thresholds, code=1)
+    assert look.wiring is not None  # it is dangerous
+    options = {name: config, "lerobot-rollout": list(theirs)}
+    result = answer_of(look.wiring, refused=f"strobe {name}")
+    return Studied(result, options, config.output_dir, config.thresholds, code=1)
 
 
 def look_at_wiring(command: str, arguments: Sequence[str]) -> WiringLook:
@@ -89,15 +62,15 @@ def look_at_wiring(command: str, arguments: Sequence[str]) -> WiringLook:
         UserError: lerobot-rollout refuses the arguments.
     """
     from strobe.loops.registry import ROLLOUT, loop_of
+    from strobe.wiring.of_run import WiringLook, wiring_of_rollout
 
     if command != ROLLOUT:
         return WiringLook()
     with importing():
         from strobe.lerobot.argument_names import joined
-        from strobe.wiring.of_run import wiring_of_rollout
 
         config = loop_of(command).check(arguments)
-    return WiringLook(*wiring_of_rollout(config, joined(arguments, command)))
+    return wiring_of_rollout(config, joined(arguments, command))
 
 
 def measure_on_bench(watched: Any, live: Live) -> None:
@@ -140,8 +113,7 @@ def studied_rollout(
             yield f"again    strobe replay {folder}"
 
     if look is not None:
-        watched.result.wiring = look.wiring
-        watched.result.notes += look.notes
+        look.add_to(watched.result)
     sys.stderr.flush()
     print()
     options = {name: config, "lerobot-rollout": list(theirs)}

@@ -98,8 +98,7 @@ def studied(
         from strobe.wiring.of_run import wiring_of_run
 
         data = config.dataset.root if config.dataset is not None else None
-        result.wiring, notes = wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides)
-        result.notes += notes
+        wiring_of_run(flags.path, data, rename=config.rename_map, settings=flags.overrides).add_to(result)
     family = "model" if isinstance(flags, ModelFlags) else "policy"
     options = {family: flags, **vars(config)}
     return Studied(result, options, config.output_dir, config.thresholds, sections, **more)

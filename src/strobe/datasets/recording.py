@@ -75,6 +75,14 @@ class Recording:
         return how_to_restore(self.root, self.named, file)
 
 
+def dimension_names(feature: dict[str, Any]) -> list[str]:
+    """Return the names of a feature's dimensions, as ``info.json`` describes it; [] where it has none."""
+    names = feature.get("names")
+    if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
+        names = next((value for value in names.values() if isinstance(value, list)), None)
+    return [str(name) for name in names or []]
+
+
 def how_to_restore(root: Path, named: str, file: str) -> str:
     """Return in words how to restore ``file`` of a dataset."""
     if named.count("/") != 1 or named.startswith("local/"):

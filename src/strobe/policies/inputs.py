@@ -15,6 +15,7 @@ from lerobot.configs import FeatureType, PolicyFeature, PreTrainedConfig
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE, OBS_STR
 from torch import Tensor
 
+from strobe.datasets.recording import dimension_names
 from strobe.errors import UserError
 from strobe.policies import synthesis
 from strobe.policies.check_inputs import COUNT, SHARE, Checks, blended
@@ -70,10 +71,7 @@ class Inputs:
     @property
     def action_names(self) -> list[str] | None:
         """Names of the action's dimensions in the data set; None without any."""
-        names = self.meta.features.get(ACTION, {}).get("names")
-        if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
-            names = next((value for value in names.values() if isinstance(value, list)), None)
-        return [str(name) for name in names] if names else None
+        return dimension_names(self.meta.features.get(ACTION, {})) or None
 
 
 def from_dataset(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from lerobot.utils.constants import ACTION
 from numpy.typing import NDArray
 
+from strobe.datasets.recording import dimension_names
 from strobe.errors import UserError
 from strobe.policies.dataset_frames import DatasetFrames
 
@@ -86,14 +86,6 @@ def recorded_actions(frames: DatasetFrames, state: str) -> RecordedActions:
         names=dimension_names(frames.meta.features[ACTION]) or [f"action {d}" for d in range(actions.shape[1])],
         state_names=dimension_names(frames.meta.features.get(state, {})),
     )
-
-
-def dimension_names(feature: dict[str, Any]) -> list[str]:
-    """Return the names of a feature's dimensions; [] where it has none."""
-    names = feature.get("names")
-    if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
-        names = next((value for value in names.values() if isinstance(value, list)), None)
-    return [str(name) for name in names or []]
 
 
 def in_turn(episodes: NDArray[np.int64], most: int) -> list[int]:

@@ -173,9 +173,8 @@ class Sameness:
             if variant.changes_execution:
                 (expected,), (chunk,) = in_common([expected], [chunk])
             if chunk.shape != expected.shape:
-                raise PolicyCallError(
-                    f"a chunk of {tuple(chunk.shape)}, and {tuple(expected.shape)} without the treatments"
-                )
+                plain = tuple(expected.shape)
+                raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
             before.append(expected)
             after.append(chunk)
             if progress is not None:

@@ -53,23 +53,21 @@ def _statistics(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _feature(name: str, described: dict[str, Any], statistics: dict[str, Any]) -> Feature:
-    dtype, shape, names = str(described.get("dtype", "")), list(described.get("shape", [])), described.get("names")
+    dtype, shape = str(described.get("dtype", "")), list(described.get("shape", []))
     kind: FeatureKind = "other"
     if dtype in _IMAGES:
         kind = "image"
-        shape = _channels_first(shape, names)
+        shape = _channels_first(shape, described.get("names"))
     elif name == "action":
         kind = "action"
     elif name == "observation.state":
         kind = "state"
-    if isinstance(names, dict):  # as of the older format: {"motors": [...]}
-        names = next((value for value in names.values() if isinstance(value, list)), None)
     return Feature(
         name=name,
         kind=kind,
         shape=[int(size) for size in shape],
         dtype=dtype,
-        dimensions=[str(part) for part in names or []] if kind != "image" else [],
+        dimensions=recording.dimension_names(described) if kind != "image" else [],
         normalisation=Normalisation(
             mode="", statistics={key: numbers(values) for key, values in statistics.items() if key != "count"}
         ),

@@ -3,13 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
+from strobe.findings.wiring import DANGEROUS, findings_of
+from strobe.results.answer import Result
 from strobe.results.wiring import Wiring
 from strobe.wiring.read import read_wiring
 from strobe.wiring.robot import read_robot
+
+
+@dataclass(frozen=True)
+class WiringLook:
+    """A wiring that was read before or beside a run.
+
+    Args:
+        wiring: None where none was read.
+        notes: what could not be read, and why.
+    """
+
+    wiring: Wiring | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def dangerous(self) -> bool:
+        """Whether the first action may already be a wrong one."""
+        return self.wiring is not None and any(finding.rule in DANGEROUS for finding in findings_of(self.wiring))
+
+    def add_to(self, result: Result) -> None:
+        """Add what was read to the answer of the run."""
+        result.wiring = self.wiring
+        result.notes += self.notes
 
 
 def wiring_of_run(
@@ -18,8 +44,8 @@ def wiring_of_run(
     *,
     rename: Mapping[str, str] | None = None,
     settings: Iterable[str] = (),
-) -> tuple[Wiring | None, list[str]]:
-    """Return the wiring of a checkpoint's folder, None of anything else, and notes on what could not be read.
+) -> WiringLook:
+    """Look at the wiring of a checkpoint's folder; there is none to look at of anything else.
 
     Args:
         policy: a folder, a name on the Hub, or None.
@@ -28,13 +54,13 @@ def wiring_of_run(
         settings: fields of the policy's config as flags, ``--n_action_steps=10``.
     """
     if policy is None or not Path(policy).is_dir():
-        return None, []
+        return WiringLook()
     data = Path(dataset) if dataset is not None else None
     return _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
 
 
-def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> tuple[Wiring | None, list[str]]:
-    """Return what `wiring_of_run` does, with what the rollout connects.
+def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
+    """Look as `wiring_of_run` does, and at what the rollout connects.
 
     Args:
         config: LeRobot's ``RolloutConfig``.
@@ -42,17 +68,17 @@ def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> tuple[Wiring | N
     """
     path = getattr(config.policy, "pretrained_path", None)
     if path is None or not Path(path).is_dir():
-        return None, []
+        return WiringLook()
     settings = settings_of(policy_flags(arguments))
     return _attempted(lambda: read_wiring(Path(path), None, read_robot(config), settings=settings))
 
 
-def _attempted(read: Callable[[], Wiring]) -> tuple[Wiring | None, list[str]]:
+def _attempted(read: Callable[[], Wiring]) -> WiringLook:
     try:
-        return read(), []
+        return WiringLook(read())
     except Exception as error:
         reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_a_line(error, 120)}"
-        return None, [f"whether the policy is wired as it was trained was not looked at: {reason}"]
+        return WiringLook(notes=(f"whether the policy is wired as it was trained was not looked at: {reason}",))
 
 
 def policy_flags(arguments: Iterable[str]) -> list[str]:

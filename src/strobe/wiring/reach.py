@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strobe.results.reach import JointReach, Reach
-from strobe.results.wiring import Feature, Wiring
+from strobe.results.wiring import NEEDED, Feature, Wiring
 from strobe.wiring.checkpoint import Checkpoint
-
-_ENDS = {"MIN_MAX": ("min", "max"), "QUANTILES": ("q01", "q99"), "QUANTILE10": ("q10", "q90")}
 
 Ends = tuple[Sequence[float | None], Sequence[float | None]]
 
@@ -104,7 +102,7 @@ def _range(mode: str, statistics: Mapping[str, list[float | None]]) -> tuple[End
 
     Without these it is the mean and one σ each way, which every distribution reaches.
     """
-    low, high = _ENDS.get(mode, ("min", "max"))
+    low, high = NEEDED[mode] if mode in NEEDED and mode != "MEAN_STD" else ("min", "max")
     if statistics.get(low) and statistics.get(high):
         return (statistics[low], statistics[high]), f"{low} and {high}"
     mean, std = statistics.get("mean"), statistics.get("std")

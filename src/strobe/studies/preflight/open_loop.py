@@ -75,7 +75,7 @@ def open_loop(
     """
     began = time.monotonic()
     try:
-        result, hypotheses = _judged(_loaded(policy, frames), frames, progress)
+        result, hypotheses = judge_subject(_loaded(policy, frames), frames, progress)
     except UserError as error:
         result, hypotheses = OpenLoop(unjudged=str(error)), []
     result.seconds = time.monotonic() - began
@@ -111,9 +111,10 @@ def _thinned[T](values: Sequence[T], most: int) -> list[T]:
     return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]
 
 
-def _judged(
+def judge_subject(
     subject: PolicySubject, frames: Frames, progress: Callable[[Progress], None]
 ) -> tuple[OpenLoop, list[Hypothesis]]:
+    """Predict on the frames that ``subject`` is fed from, and judge every hypothesis. Raises UserError."""
     wiring = subject_wiring(subject)
     recorded = wiring.recorded
     changes = changes_of(wiring)

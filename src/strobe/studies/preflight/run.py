@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
+from strobe.results.wiring import Wiring
 from strobe.studies.preflight.lag import lags
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
@@ -47,15 +48,24 @@ class Preflight:
 def preflight(look: Preflight) -> PreflightResult:
     """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
     wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
-    result = PreflightResult(
-        strobe_version=strobe.__version__, title=f"{wiring.policy}: is it wired?", wiring=wiring, notes=wiring.unread
-    )
+    result = answer_of(wiring)
     if look.dataset is not None:
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
     return result
+
+
+def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
+    """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
+    return PreflightResult(
+        strobe_version=strobe.__version__,
+        title=f"{wiring.policy}: is it wired?",
+        wiring=wiring,
+        refused=refused,
+        notes=wiring.unread,
+    )
 
 
 def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
