@@ -1,4 +1,4 @@
-"""What Real-Time Chunking costs with LeRobot's autograd, and with its guidance in closed form.
+"""The cost of Real-Time Chunking with LeRobot's autograd, and with its guidance in closed form.
 
 Bars: the closed form's overhead over no RTC is at most 2 %, and its chunks have the same bits as autograd's.
 

@@ -1,4 +1,4 @@
-"""What watching a training costs and whether it changes it.
+"""The cost of watching a training, and whether watching changes it.
 
 Bars: the named parts of a step add up to its wall time within 2 %, a step with Strobe takes at most 1.01 times one
 without, and the losses have the same bits.

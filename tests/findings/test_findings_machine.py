@@ -1,4 +1,4 @@
-"""What the rules say of a device that waits, a part below the ceiling and precisions of products."""
+"""Findings on a device that waits, a part below the ceiling and precisions of products."""
 
 import pytest
 from support.findings_results import measured, result, rules

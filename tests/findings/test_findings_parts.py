@@ -1,4 +1,4 @@
-"""What the rules say of parts: the biggest, the backbone, the processors."""
+"""Findings on parts: the biggest, the backbone, the processors."""
 
 import pytest
 from support.findings_results import measured, result, rules

@@ -1,4 +1,4 @@
-"""What the rules say of a lower precision: the speed it buys and how far it moves the actions."""
+"""Findings on a lower precision: the speed it buys and how far it moves the actions."""
 
 from collections.abc import Sequence
 

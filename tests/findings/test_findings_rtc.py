@@ -1,4 +1,4 @@
-"""What the rules say of Real-Time Chunking: its overhead, its autograd, its chunk and its horizon."""
+"""Findings on Real-Time Chunking: its overhead, its autograd, its chunk and its horizon."""
 
 from typing import Any
 

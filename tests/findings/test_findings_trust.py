@@ -1,4 +1,4 @@
-"""What the rules say of figures that are to be trusted less: unnamed time, silent probes, few samples."""
+"""Findings on figures that are to be trusted less: unnamed time, silent probes, few samples."""
 
 import pytest
 from support.findings_results import compared, measured, result, rules

@@ -45,7 +45,7 @@ def episode(number: int, ticks: int = 30, turn: float = 0.314159) -> Ticks:
 
 @dataclass
 class Frames:
-    """What `PolicySubject.inputs.frames` is of a recording in memory."""
+    """A recording in memory, in the place of `PolicySubject.inputs.frames`."""
 
     episodes: list[Ticks]
     names: list[str] | None = None

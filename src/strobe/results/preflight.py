@@ -13,7 +13,7 @@ from strobe.results.wiring import Wiring
 
 
 class PreflightResult(Answer):
-    """What was read of a policy's wiring, and what its actions on recorded frames show."""
+    """A policy's wiring as it was read, and its actions on recorded frames."""
 
     called: ClassVar[str] = "preflight"
 

@@ -1,4 +1,4 @@
-"""What was run, and on which machine."""
+"""The subject of a run, and its machine."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Wire(Data):
 
 
 class Weights(Data):
-    """What the header of the weights' file shows; the weights themselves were not read."""
+    """The names in the header of the weights' file; the weights themselves were not read."""
 
     tensors: int
     statistics: list[str] = Field(
@@ -73,7 +73,7 @@ class Weights(Data):
 
 
 class Camera(Data):
-    """What the policy sees of a camera's image."""
+    """The part of a camera's image that the policy sees."""
 
     name: str = Field(description="the policy's name for it")
     source: str = Field(description="the camera's name where the image comes from")
@@ -108,7 +108,7 @@ class Prompt(Data):
 
 
 class Wiring(Data):
-    """What was read of a policy's wiring. Nothing was run."""
+    """A policy's wiring as it was read. Nothing was run."""
 
     policy: str = Field(description="LeRobot's type")
     sources: dict[Place, str] = Field(description="the file or folder of each place that was read")

@@ -1,1 +1,1 @@
-"""What policy, processors, data set and robot each say of every feature, read from their files without torch."""
+"""The wiring of a policy: each feature as policy, processors, data set and robot have it, from files without torch."""

@@ -1,4 +1,4 @@
-"""What a rollout of LeRobot would connect: the robot's joints in their order, its cameras, the loop's rates.
+"""The things that a rollout of LeRobot would connect: the robot's joints in their order, its cameras, the loop's rates.
 
 The robot is made from its config, as LeRobot makes it, and never connected: no port is opened.
 """
@@ -19,7 +19,7 @@ _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and ta
 
 @dataclass(frozen=True)
 class Connected:
-    """What a rollout connects.
+    """The robot, cameras and loop of a rollout.
 
     Args:
         features: by the policy's kind of name: ``action``, ``observation.state``, ``observation.images.NAME``.

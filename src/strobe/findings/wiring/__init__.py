@@ -39,7 +39,7 @@ class Wired(Protocol):
 
     @property
     def wiring(self) -> Wiring | None:
-        """What was read of it; None where it was not."""
+        """Its wiring; None where it was not read."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What the records of several families share: a transformer's probes and sizes, models made without weights."""
+"""Parts that the records of several families share: a transformer's probes and sizes, models made without weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loaders need (shared memory, open files, decoders), and tools: simulators, a browser, a compiler, extras."""
+"""Needs of loaders (shared memory, open files, decoders), and tools: simulators, a browser, a compiler, extras."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ LOOKED = 0.02  # σ: RMS of the change of actions, below which the policy does n
 
 @dataclass(frozen=True)
 class Compared:
-    """What predictions are compared with.
+    """The recorded actions that predictions are compared with.
 
     Args:
         windows: recorded actions around each frame, (frames, REACH + 2 × chunk + REACH, dimensions); NaN outside the

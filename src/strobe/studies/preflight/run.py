@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is looked at.
+    """The checkpoint to look at, and what to hold it against.
 
     Args:
         policy: the checkpoint's folder.

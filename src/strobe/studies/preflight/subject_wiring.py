@@ -56,7 +56,7 @@ class VectorWiring:
 
 @dataclass(frozen=True)
 class SubjectWiring:
-    """What changes are made to.
+    """The policy's inputs and processors, to which changes are made.
 
     Args:
         state: the inputs' name for the state; None for a policy without.

@@ -1,4 +1,4 @@
-"""What denoising steps make of the context and the observation alone, once a chunk: keys and values, modulations.
+"""Work of denoising steps on the context and the observation alone, once a chunk: keys and values, modulations.
 
 The transformers of GR00T, VLA-JEPA and others attend to the backbone's tokens in every step, and project the same
 tokens to the same keys and values each time. Which modules see the context alone stands in the family's record.

@@ -1,4 +1,4 @@
-"""What stands around the modules of a policy in another precision: casts where weights meet data, and the same noise.
+"""Wrappers of a policy's modules in another precision: casts where weights meet data, and the same noise.
 
 Models cast on their own in places (pi0.5 goes back to float32 before its last projection), and neighbours disagree
 ("mat1 and mat2 must have the same dtype, but got Half and BFloat16"). A wrapper around ``forward`` brings what a module

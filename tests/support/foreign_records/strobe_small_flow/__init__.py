@@ -1,1 +1,1 @@
-"""What a package of somebody else brings to Strobe for the small flow policy: its record and a treatment."""
+"""A package of somebody else that brings to Strobe, for the small flow policy: its record and a treatment."""
