@@ -10,8 +10,9 @@ with holding still, the mean action and the last one. It tries what would explai
 channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim
 holds in pairs over episodes, at 5 % for all hypotheses together. --read_only leaves this out.
 
---mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, or
-inside the weights; weights saved from a compiled policy; fields of another version of LeRobot.
+--mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, of
+other data than --dataset.root, or inside the weights; weights saved from a compiled policy; fields of another version
+of LeRobot.
 
 With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
 rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.

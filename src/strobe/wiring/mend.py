@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,13 +40,15 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorde
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
         raise UserError(f"--mend={target}: is there already; name a new folder")
     try:
-        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True)
+        # The weights are most of it. They are written once, when it is clear whether and how.
+        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_weights_of(checkpoint.folder))
         done = _mend_config(wiring, target)
         done += _mend_weights(checkpoint, target)
         done += _mend_processors(checkpoint, wiring, target, recorded)
         if not done:
             more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
             raise UserError(f"--mend: nothing in {checkpoint.folder} can be mended by writing its files again{more}")
+        _copy_weights(checkpoint, target)
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
         raise
@@ -75,6 +77,18 @@ def _mend_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
     )
     done = [f"model.safetensors: {len(compiled)} names without '_orig_mod.'."] if compiled else []
     return done + ([f"model.safetensors: {len(statistics)} statistics taken out."] if statistics else [])
+
+
+def _weights_of(folder: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return what leaves a checkpoint's own weights out of a copy of its folder."""
+    return lambda inside, names: {_WEIGHTS} if Path(inside) == folder else set()
+
+
+def _copy_weights(checkpoint: Checkpoint, target: Path) -> None:
+    """Copy the weights as they are, unless they are there; those of other names (PEFT's adapters) are."""
+    source = checkpoint.folder / _WEIGHTS
+    if source.is_file() and not (target / _WEIGHTS).exists():
+        shutil.copy2(source, target)
 
 
 def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) -> None:
@@ -116,7 +130,10 @@ def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recor
     data = _of_data(recorded, wiring.rename) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
         statistics = _inside(checkpoint) or data
-        return _make_processors(target, statistics) if statistics else []
+        if not statistics:
+            return []
+        _copy_weights(checkpoint, target)  # LeRobot wants the whole checkpoint
+        return _make_processors(target, statistics)
     foreign = {(finding.evidence["place"], finding.evidence["feature"]) for finding in of_other_data(wiring)}
     done = []
     for place, processor in (("preprocessor", checkpoint.preprocessor), ("postprocessor", checkpoint.postprocessor)):
