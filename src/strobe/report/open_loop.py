@@ -26,13 +26,13 @@ def sentences(result: PreflightResult) -> list[str]:
     part = loop.whole
     if part is None:
         return [f"Its actions were not compared with recorded ones: {loop.unjudged}."]
-    explained = f"explains {part.explained * 100:.0f} %" if part.explained > 0 else "explains nothing"
+    explained = f"explains {_share(part.explained)}" if part.explained > 0 else "explains nothing"
     text = f"On {units.count(part.frames, 'recorded frame')} of {units.count(part.episodes, 'episode')} the policy "
     text += f"{explained} of the actions"
-    verdicts = [f"{_verdict(each.paired)} {each.name}" for each in part.naive if each.paired is not None]
+    verdicts = [f"{_verdict(each.paired)} {_words(each.name)}" for each in part.naive if each.paired is not None]
     claims = [each for each in result.hypotheses if each.outcome == "claimed"]
-    more = [f"{text}: {', '.join(verdicts)}." if verdicts else f"{text}."]
-    more += [f"It would explain {(each.explained or 0) * 100:.0f} % if {each.name}." for each in claims]
+    more = [f"{text}. It {', '.join(verdicts)}." if verdicts else f"{text}."]
+    more += [f"It would explain {_share(each.explained or 0.0)} if {each.name}." for each in claims]
     return more
 
 
@@ -43,7 +43,7 @@ def sections(result: PreflightResult) -> list[Section]:
         return []
     shown = [
         Section("open-loop", "Predicted against recorded actions", _parts(loop.parts), _notes(loop)),
-        Section("dimensions", "Errors by dimension, in σ", _dimensions(loop)),
+        Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
     if result.hypotheses:
         shown.append(
@@ -62,8 +62,17 @@ def figures(result: PreflightResult) -> Plots:
 
 def _verdict(paired: PairedError | None) -> str:
     if paired is None or paired.smaller is None:
-        return "not shown to beat"
+        return "is not shown to beat"
     return "beats" if paired.smaller else "loses to"
+
+
+def _share(explained: float) -> str:
+    """Return a share of the data in per cent; it is negative where the mean action is nearer."""
+    return f"{100 * explained:.0f} %".replace("-", "−")
+
+
+def _words(naive: str) -> str:
+    return "holding still" if naive == "hold still" else naive
 
 
 def _notes(loop: OpenLoop) -> list[str]:
@@ -82,11 +91,11 @@ def _notes(loop: OpenLoop) -> list[str]:
 def _parts(parts: Sequence[PartErrors]) -> Table:
     names = [each for each in NAIVE if any(naive.name == each and naive.paired for naive in parts[0].naive)]
     columns = [Column("Episodes", numeric=False), Column("Number"), Column("Frames"), Column("Explained"),
-               Column("Error (σ)"), *(Column(f"Error over that of {name}") for name in names)]  # fmt: skip
+               Column("Error (σ)"), *(Column(f"Error over that of {_words(name)}") for name in names)]  # fmt: skip
     rows = []
     for part in parts:
         naive = {each.name: each.paired for each in part.naive}
-        cells = [part.name, str(part.episodes), str(part.frames), f"{part.explained * 100:.0f} %", f"{part.rms:.3g}"]
+        cells = [part.name, str(part.episodes), str(part.frames), _share(part.explained), f"{part.rms:.3g}"]
         rows.append(Row([*cells, *(_ratio(naive.get(name)) for name in names)]))  # type: ignore[arg-type]
     return Table(columns, rows)
 
@@ -100,11 +109,12 @@ def _ratio(paired: PairedError | None) -> str | None:
 
 def _dimensions(loop: OpenLoop) -> Table:
     names = [each for each in NAIVE if any(each in dimension.naive for dimension in loop.dimensions)]
-    columns = [Column("Dimension", numeric=False), Column("σ"), Column("Error"), Column("Offset"), Column("Explained"),
-               *(Column(name.capitalize()) for name in names)]  # fmt: skip
+    columns = [Column("Dimension", numeric=False)]
+    columns += [Column(title) for title in ("σ", "Error (σ)", "Offset (σ)", "Explained")]
+    columns += [Column(f"{_words(name).capitalize()} (σ)") for name in names]
     rows = []
     for each in loop.dimensions:
-        explained = None if each.explained is None else f"{each.explained * 100:.0f} %"
+        explained = None if each.explained is None else _share(each.explained)
         naive = [f"{each.naive[name]:.3g}" if name in each.naive else None for name in names]
         cells = [each.name, f"{each.spread:.4g}", f"{each.rms:.3g}", f"{each.offset:+.2g}".replace("-", "−"), explained]
         rows.append(Row([*cells, *naive]))
@@ -116,7 +126,7 @@ def _hypotheses(hypotheses: Sequence[Hypothesis]) -> Table:
                Column("Outcome", numeric=False)]  # fmt: skip
     rows = []
     for each in [each for each in hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]:
-        explained = None if each.explained is None else f"{max(each.explained, -99.99) * 100:.0f} %"
+        explained = None if each.explained is None else _share(max(each.explained, -99.99))
         outcome = f"{each.outcome}: {each.why}" if each.why else each.outcome
         rows.append(Row([each.name, explained, _ratio(each.paired), outcome]))
     return Table(columns, rows)
