@@ -43,7 +43,7 @@ from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
-from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, split_subject
+from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, check_overrides, split_subject
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
         raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+    check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
         raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
     if theirs is not None:
