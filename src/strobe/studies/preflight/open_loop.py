@@ -31,6 +31,7 @@ from strobe.results.open_loop import (
     Strip,
 )
 from strobe.studies.preflight.changes import changes_of
+from strobe.studies.preflight.first_actions import executed_of, predict_first, ranges
 from strobe.studies.preflight.hypotheses import Compared, compared, judge_all
 from strobe.studies.preflight.predictions import MOST_FRAMES, predict
 from strobe.studies.preflight.subject_wiring import subject_wiring
@@ -118,10 +119,15 @@ def judge_subject(
     wiring = subject_wiring(subject)
     recorded = wiring.recorded
     changes = changes_of(wiring)
+    begun = time.monotonic()
+    jump, first = predict_first(subject, recorded, frames.seconds, progress)
+    stopped = "it was stopped before the first frame was looked at"
+    if first.stopped:
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     chosen = in_turn(recorded.episodes, frames.most)
-    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress)
+    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress, begun)
     if not predictions.frames:
-        return OpenLoop(unjudged="it was stopped before the first frame was looked at", stopped=True), []
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     width, made = recorded.actions.shape[1], predictions.wired.shape[2]
     if width != made:
         return OpenLoop(unjudged=f"the policy gives {made} numbers for an action, and the data set has {width}"), []
@@ -132,7 +138,9 @@ def judge_subject(
     data = compared(recorded, predictions)
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
-    result.stopped = predictions.stopped
+    result.stopped, result.first_jump = predictions.stopped, jump
+    result.executed = executed_of(subject, data.chunk)
+    result.ranges = ranges(recorded.names, result.executed, first, predictions)
     return result, judge_all(changes.all, data)
 
 

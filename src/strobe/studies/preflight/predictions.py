@@ -55,17 +55,19 @@ def predict(
     inputs: Sequence[str],
     seconds: float,
     progress: Callable[[Progress], None],
+    begun: float | None = None,
 ) -> Predictions:
     """Predict on ``frames`` in their order until ``seconds`` are over; Ctrl-C ends it, and keeps what is there.
 
     Args:
         observed: changes of the observation.
         inputs: those of which each is taken from another frame, to see whether the policy looks at it.
+        begun: when ``seconds`` began, of `time.monotonic`; None for now.
 
     Raises:
         UserError: the policy cannot predict on the first frame as it is wired.
     """
-    work = _Work(subject, list(observed), list(inputs), seconds)
+    work = _Work(subject, list(observed), list(inputs), seconds, begun)
     done = 0
     try:
         for number, frame in enumerate(frames):
@@ -86,9 +88,16 @@ def predict(
 class _Work:
     """The predictions so far: for each frame name → chunk, with '' for the policy as it is wired."""
 
-    def __init__(self, subject: PolicySubject, observed: list[Observed], inputs: list[str], seconds: float) -> None:
+    def __init__(
+        self,
+        subject: PolicySubject,
+        observed: list[Observed],
+        inputs: list[str],
+        seconds: float,
+        begun: float | None,
+    ) -> None:
         self._subject, self._observed, self._inputs, self._seconds = subject, observed, inputs, seconds
-        self._begun, self._call = time.monotonic(), 0.0
+        self._begun, self._call = time.monotonic() if begun is None else begun, 0.0
         self._frames: list[int] = []
         self._chunks: list[dict[str, Array]] = []
         self._failed: dict[str, str] = {}

@@ -70,8 +70,12 @@ def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
 
 def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
     """Run the policy on recorded frames, and add its errors and the hypotheses on them to ``result``. Imports torch."""
+    from strobe.studies.preflight.first_actions import add_run
     from strobe.studies.preflight.open_loop import open_loop
 
     result.open_loop, result.hypotheses = open_loop(policy, frames, progress)
+    jump, lag = result.open_loop.first_jump, result.wiring.lag
+    if jump is not None and lag is not None and lag.run:
+        add_run(jump, Path(lag.run))
     if result.open_loop.stopped:
         result.status = "interrupted"
