@@ -175,7 +175,7 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
     result.open_loop = None
     sections = {section.key: section for section in document(result).sections}
     for key, what in (("reach", "Predicted actions"), ("first-action", "The first action on recorded frames")):
-        assert f"Not judged. {what}: --read_only leaves it out." in sections[key].text
+        assert f"Not judged. {what}: only files were read (--read_only)." in sections[key].text
     result.wiring.sources = {"policy": "checkpoint", "robot": "so101"}
     text = [note for section in document(result).sections for note in section.text]
     assert "Not judged. Predicted actions: it takes recorded frames: --dataset.root=DATA." in text

@@ -51,7 +51,7 @@ def _not_run(result: PreflightResult) -> str:
         return f"{result.refused} reads files only; strobe preflight with --dataset.root=DATA runs the policy"
     if result.open_loop is None:
         given = "dataset" in result.wiring.sources
-        return "--read_only leaves it out" if given else "it takes recorded frames: --dataset.root=DATA"
+        return "only files were read (--read_only)" if given else "it takes recorded frames: --dataset.root=DATA"
     return result.open_loop.unjudged or "a predicted chunk holds what is no number"
 
 
