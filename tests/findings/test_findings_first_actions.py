@@ -168,7 +168,7 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
         "Predicted",
         "Limits",
     ]
-    assert sections["reach"].table.rows[0].cells == ["lift.pos", "-70 to 70", "-60 to 20", "-80 to 80"]
+    assert sections["reach"].table.rows[0].cells == ["lift.pos", "−70 to 70", "−60 to 20", "−80 to 80"]
     assert "σ)" in (sections["first-action"].table.rows[1].cells[1] or "")
     assert "From where the arm stands to the first action" in page(result)
 

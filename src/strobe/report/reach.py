@@ -118,7 +118,7 @@ def _sent(joint: JointReach) -> str | None:
 
 
 def _span(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"{low:.4g} to {high:.4g}"
+    return None if low is None or high is None else f"{units.number(low)} to {units.number(high)}"
 
 
 def _reach_plot(reach: Reach, predicted: Sequence[ActionRange]) -> charts.Plot:
@@ -151,7 +151,7 @@ def _first(result: PreflightResult) -> tuple[Table | None, list[str]]:
         notes.append(
             f"How far the first action is from the state on the first frames of "
             f"{units.count(jump.episodes, 'episode')}, in the data's unit and in σ, the spread of the recorded "
-            "actions. 'From the state' and 'From action to action are the most that any of its ticks asks of the joint."
+            "actions. 'From the state' and 'From action to action' are the largest of any recorded tick."
         )
     elif jump is None or not jump.unjudged:
         notes.append(f"Not judged. The first action on recorded frames: {_not_run(result)}.")
@@ -196,7 +196,7 @@ def _first_plot(joints: Sequence[JointJump]) -> charts.Plot:
     """Return each joint's distances in σ, as points on its line."""
     shown = {
         "recorded, largest": ([joint.recorded_largest / joint.spread for joint in joints], "line-ns-open"),
-        "most of the recording": ([joint.usual / joint.spread for joint in joints], "diamond-open"),
+        "recorded, any tick": ([joint.usual / joint.spread for joint in joints], "diamond-open"),
         "predicted, median": ([joint.predicted / joint.spread for joint in joints], "circle"),
         "predicted, largest": ([joint.predicted_largest / joint.spread for joint in joints], "circle-open"),
     }
@@ -207,5 +207,5 @@ def _first_plot(joints: Sequence[JointJump]) -> charts.Plot:
     ]
     names = charts.names_axis([joint.joint for joint in joints], **charts.DOWN)
     layout = charts.layout(120 + 34 * len(joints), charts.from_zero("σ"), names, legend=charts.LEGEND_ABOVE)
-    caption = "What lies right of the recording's marks asks more of the joint than any demonstration did."
+    caption = "What lies right of the diamonds asks more of the joint than any tick of the recording."
     return charts.Plot("From where the arm stands to the first action", caption, data, layout)

@@ -34,16 +34,16 @@ def is_far(joint: JointJump) -> bool:
 
 def _far(jump: FirstJump, far: Sequence[JointJump], *, capped: bool) -> Finding:
     first = far[0]
-    others = f" So do {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
+    others = f" As far: {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
     careful = "" if capped else " For the first runs: --robot.max_relative_target=5."
     return Finding(
         rule="first-jump-far",
         level="warning",
         title=f"{first.joint} jumps at the first action",
         seen=f"On the first frames of {jump.episodes} episodes the first action is {first.predicted:.3g} from the "
-        f"recorded state (median; {first.predicted / first.spread:.1f} σ). The recorded first actions are at most "
-        f"{first.recorded_largest:.3g} from it, and no recorded action is ever more than {first.usual:.3g} from its "
-        f"state or from the action before it.{others}",
+        f"recorded state (median; {first.predicted / first.spread:.1f} σ). No recorded first action is more than "
+        f"{first.recorded_largest:.3g} from it, and no recorded action more than {first.usual:.3g} from its state or "
+        f"from the action before it.{others}",
         why="A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.",
         do="Look for what makes the actions wrong: statistics, order and unit, and the hypotheses that explain the "
         f"data better.{careful}",
