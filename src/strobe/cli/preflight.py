@@ -15,7 +15,9 @@ other data than --dataset.root, or inside the weights; weights saved from a comp
 of LeRobot.
 
 With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
-rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file. Where the
+policy was run on frames, the range of what it predicted stands beside them, and how far the first action is from where
+the arm stands at the start of episodes.
 
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
