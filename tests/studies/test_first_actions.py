@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = Path(__file__).parents[1] / "golden"
 
 
-def judged(frames: Frames, **settings: object) -> OpenLoop:
+def judged(frames: Frames, **settings: Any) -> OpenLoop:
     return open_loop.judge_subject(subject(frames, **settings), LOOK, lambda _: None)[0]
 
 
