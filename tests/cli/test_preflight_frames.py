@@ -64,5 +64,5 @@ def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path:
 
 
 def test_an_episode_that_is_not_there_is_said(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
-    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--episodes=[0,99]")
+    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--dataset.episodes=[0,99]")
     assert "no episode 99" in result["open_loop"]["unjudged"]

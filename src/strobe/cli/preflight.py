@@ -25,7 +25,7 @@ input.
 Examples:
   strobe preflight --policy.path=FOLDER
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --seconds=300 --held_out=[40,41,42,43]
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
@@ -56,13 +56,16 @@ class DataFlags:
 
     # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
     root: Path | None = None
+    # Episodes to look at, such as [0,1,2,3]; some of all by default.
+    episodes: list[int] | None = None
 
 
 @dataclass
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
-    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot; of its
+    # episodes those of --dataset.episodes=[0,1,2,3], or some of all.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
@@ -74,8 +77,6 @@ class PreflightConfig(OutputFlags):
     read_only: bool = False
     # Seconds for running the policy on recorded frames; where it takes long, fewer hypotheses are judged.
     seconds: float = field(default=90.0, metadata=above(0))
-    # Episodes to look at, such as [0,1,2,3]; some of all by default.
-    episodes: list[int] | None = None
     # Episodes that the policy was not trained on: they are shown beside the others.
     held_out: list[int] | None = None
 
@@ -94,6 +95,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
         raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
+    if config.dataset.root is None and (config.dataset.episodes or config.held_out):
+        raise UserError("episodes of which data set? Name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
@@ -144,7 +147,7 @@ def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: Prefli
 
     assert config.dataset.root is not None
     frames = Frames(
-        config.dataset.root, config.seconds, config.episodes, config.held_out or (), dict(result.wiring.rename),
+        config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
