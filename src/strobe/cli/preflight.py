@@ -113,15 +113,16 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
+    given = [spelt(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
             from strobe.loops.rollout import rollout_config
             from strobe.wiring.robot import read_robot
 
-        robot = read_robot(rollout_config(theirs))
+        robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")
-    settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
+    settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
     result = preflight(look)

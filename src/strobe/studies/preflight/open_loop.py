@@ -133,6 +133,7 @@ def judge_subject(
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
     result.stopped = predictions.stopped
+    result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
     return result, judge_all(changes.all, data)
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
-from strobe.results.wiring import Wiring
-from strobe.studies.preflight.lag import lags
+from strobe.results.wiring import CallTime, Wiring
+from strobe.studies.preflight.lag import call_in, lags
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
+from strobe.wiring.device import device_here
 from strobe.wiring.mend import mend
 from strobe.wiring.read import read_wiring
 from strobe.wiring.robot import Connected
@@ -31,7 +32,7 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
-        rollout: the folder of a run of this policy, whose lags stand beside the data set's.
+        rollout: the folder of a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
     """
@@ -51,6 +52,8 @@ def preflight(look: Preflight) -> PreflightResult:
     result = answer_of(wiring)
     if look.dataset is not None:
         wiring.lag = lags(wiring, look.dataset, look.rollout)
+    if look.rollout is not None:
+        wiring.timing.call = call_in(look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
@@ -73,5 +76,10 @@ def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progre
     from strobe.studies.preflight.open_loop import open_loop
 
     result.open_loop, result.hypotheses = open_loop(policy, frames, progress)
-    if result.open_loop.stopped:
+    wiring, loop = result.wiring, result.open_loop
+    if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
+        wiring.timing.call = CallTime(ms=loop.call_ms)
+    if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
+        wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
+    if loop.stopped:
         result.status = "interrupted"
