@@ -121,6 +121,9 @@ class CutPrompt(Data):
     task: str
     tokens: int
     cut: str = Field(description="the end of the text that the policy never sees")
+    always: bool = Field(
+        default=True, description="False where it is cut for some states alone, whose numbers are in the text"
+    )
 
 
 class Prompt(Data):

@@ -16,7 +16,6 @@ from strobe.results.wiring import (
     FeatureKind,
     Normalisation,
     Place,
-    Prompt,
     Timing,
     Weights,
     Wire,
@@ -25,6 +24,7 @@ from strobe.results.wiring import (
 from strobe.wiring.checkpoint import CONFIG, Checkpoint, Processor, read_checkpoint
 from strobe.wiring.dataset import Recorded, read_dataset
 from strobe.wiring.device import device_here
+from strobe.wiring.prompt import read_prompt
 from strobe.wiring.reach import Limits, reach
 from strobe.wiring.robot import Connected
 
@@ -92,6 +92,7 @@ def _read(
     if robot is not None and robot.unread:
         unread.append(robot.unread)
     config = checkpoint.config
+    given = task if task is not None else (robot.task if robot is not None else None)
     asked, asked_by = _device(config, settings, robot)
     wiring = Wiring(
         policy=str(config.get("type", "")),
@@ -103,7 +104,7 @@ def _read(
         weights=_weights(checkpoint),
         cameras=_cameras(config, wires),
         timing=_timing(config, recorded, robot),
-        prompt=_prompt(checkpoint, recorded, robot, task),
+        prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
         device=asked,
         device_here=device_here(asked, asked_by, robot.device if robot is not None else "") if asked else None,
@@ -250,16 +251,6 @@ def _device(config: Mapping[str, Any], settings: Mapping[str, Any], robot: Conne
     if robot is not None and robot.device_flag:
         return robot.device_flag, "--device"
     return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
-
-
-def _prompt(
-    checkpoint: Checkpoint, recorded: Recorded | None, robot: Connected | None, task: str | None
-) -> Prompt | None:
-    if checkpoint.preprocessor is None:
-        return None
-    reads = any("tokenizer" in name or "conversation" in name for name, _ in checkpoint.preprocessor.steps)
-    given = task if task is not None else (robot.task if robot is not None else None)
-    return Prompt(reads_words=reads, given=given, tasks=recorded.tasks if recorded is not None else [])
 
 
 def _unknown_fields(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:

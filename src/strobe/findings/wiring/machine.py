@@ -63,8 +63,8 @@ def _in_turn(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, r
         wiring,
         measured,
         title=f"A call takes {ticks:.3g} ticks, and {executed} of its actions are executed",
-        seen=f"A call takes {_long(measured.ms)} = {ticks:.1f} ticks at {rate:g} Hz, {_where(measured)}; n_action_steps "
-        f"is {executed}.",
+        seen=f"A call takes {_long(measured.ms)} = {ticks:.1f} ticks at {rate:g} Hz, {_where(measured)}; "
+        f"n_action_steps is {executed}.",
         why=f"The sync engine calls inside the control loop: the robot stands still for {math.ceil(ticks - 1)} ticks "
         f"in each chunk, and moves for {executed}.",
         ways=[*ways, *_faster(wiring, executed, ticks, measured)],

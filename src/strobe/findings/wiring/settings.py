@@ -1,4 +1,4 @@
-"""Rules on settings: weights, versions, chunk lengths, rates, lags, the prompt, compilation."""
+"""Rules on settings: weights, versions, chunk lengths, rates, lags, compilation."""
 
 from __future__ import annotations
 
@@ -32,21 +32,36 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
 
 
 def unread_weights(wiring: Wiring) -> Iterator[Finding]:
-    """Weights that the policy has and the file has not: a layer stays random."""
+    """Weights that the policy has and the file has not, or has in another shape: a layer stays random."""
     weights = wiring.weights
-    if weights is None or not weights.missing or weights.compiled:
+    if weights is None or weights.compiled:
         return
-    more = weights.unexpected or []
-    yield Finding(
-        rule="weights-missing",
-        level="warning",
-        title=f"{len(weights.missing)} weights of the policy are not in the file",
-        seen=f"The first is {weights.missing[0]}"
-        + (f"; the file has {len(more)} that the policy has not, such as {more[0]}." if more else "."),
-        why="They stay as they were made: random.",
-        do="Check that config.json and model.safetensors belong together.",
-        evidence={"missing": len(weights.missing), "unexpected": len(more)},
-    )
+    missing, reshaped, more = weights.missing or [], weights.reshaped, weights.unexpected or []
+    unused = f"the file has {len(more)} that the policy has not, such as {more[0]}" if more else ""
+    if missing or reshaped:
+        seen = [f"{len(missing)} are not there, such as {missing[0]}"] if missing else []
+        seen += [f"{len(reshaped)} have another shape, such as {reshaped[0]}"] if reshaped else []
+        yield Finding(
+            rule="weights-missing",
+            level="warning",
+            title=f"{len(missing) + len(reshaped)} weights of the policy are not in the file",
+            seen="; ".join([*seen, *([unused] if unused else [])]) + ".",
+            why="What LeRobot does not read stays as it was made: random. It warns, or stops.",
+            do="Check that config.json and model.safetensors belong together, and that no --policy flag changes the "
+            "architecture.",
+            evidence={"missing": len(missing), "reshaped": len(reshaped), "unexpected": len(more)},
+        )
+    elif more:
+        yield Finding(
+            rule="weights-unused",
+            level="info",
+            title=f"{len(more)} weights of the file are in no layer of the policy",
+            seen=f"{unused[:1].upper()}{unused[1:]}.",
+            why="LeRobot leaves them out. The policy was saved with more layers than config.json has, or with parts "
+            "that it no longer needs.",
+            do="Check that config.json and model.safetensors belong together.",
+            evidence={"unexpected": len(more)},
+        )
 
 
 def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
@@ -164,32 +179,6 @@ def _ticks_apart(joint: JointLag) -> float:
     return abs(joint.run - joint.recorded) if joint.run is not None and joint.recorded is not None else 0.0
 
 
-def prompt(wiring: Wiring) -> Iterator[Finding]:
-    """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
-    words = wiring.prompt
-    if words is None or not words.reads_words or words.given is None:
-        return
-    tasks = "; ".join(f"'{task}'" for task in words.tasks[:3]) or "those of its training data"
-    if not words.given.strip():
-        yield Finding(
-            rule="prompt-empty",
-            level="warning",
-            title="The policy reads words and is given none",
-            seen="--task is empty.",
-            why="It was trained with a task in words, and does nothing in particular without.",
-            do=f"--task=… : {tasks}",
-        )
-    elif words.tasks and words.given not in words.tasks:
-        yield Finding(
-            rule="prompt-unknown",
-            level="warning",
-            title="The task is none of the data set's",
-            seen=f"--task='{words.given}'; the data has {tasks}.",
-            why="A policy that was trained on few tasks knows their wording, and little else.",
-            do=f"--task='{words.tasks[0]}'",
-        )
-
-
 def compilation(wiring: Wiring) -> Iterator[Finding]:
     """compile_model, which the bench and lerobot-eval follow and a rollout does not."""
     weights = wiring.weights
@@ -205,4 +194,4 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
     )
 
 
-CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, lags, prompt, compilation)
+CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, lags, compilation)

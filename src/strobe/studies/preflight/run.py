@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
-from strobe.results.wiring import CallTime, Wiring
+from strobe.results.wiring import CallTime, Weights, Wiring
 from strobe.studies.preflight.lag import call_in, lags
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
@@ -20,6 +20,7 @@ from strobe.wiring.robot import Connected
 
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress
+    from strobe.policies.checkpoints import ReadNames
     from strobe.studies.preflight.open_loop import Frames
 
 
@@ -72,14 +73,26 @@ def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
 
 
 def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
-    """Run the policy on recorded frames, and add its errors and the hypotheses on them to ``result``. Imports torch."""
+    """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
+
+    Added are its errors and the hypotheses on them, weights that were not read, and the time of a call.
+    """
     from strobe.studies.preflight.open_loop import open_loop
 
-    result.open_loop, result.hypotheses = open_loop(policy, frames, progress)
-    wiring, loop = result.wiring, result.open_loop
+    wiring = result.wiring
+    loop, result.hypotheses, read = open_loop(policy, frames, progress)
+    result.open_loop = loop
+    if read is not None and wiring.weights is not None:
+        _add_names(wiring.weights, read)
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
         wiring.timing.call = CallTime(ms=loop.call_ms)
     if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
         wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
     if loop.stopped:
         result.status = "interrupted"
+
+
+def _add_names(weights: Weights, read: ReadNames) -> None:
+    """Add the names of weights that were not read. Statistics among them have a finding of their own."""
+    weights.missing, weights.reshaped = list(read.missing), list(read.reshaped)
+    weights.unexpected = [name for name in read.unexpected if name not in weights.statistics]
