@@ -80,6 +80,7 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
                 "state and action should be in degrees, not in radians", "use_degrees"),
     "state in radians": (each(STATE, lambda v: v * RADIANS), "the state should be in degrees, not in radians",
                          "use_degrees"),
+    # lerobot #2753, #1424, #4047: a reversed gripper
     "gripper": (each(ACTION, mirrored(3, 100)), "gripper is reversed", "gripper"),
     "sign": (each(ACTION, mirrored(0, 0)), "pan has the other sign", "pan"),
     "relative": (lambda t: t | {ACTION: t[ACTION] - t[STATE]},
