@@ -51,7 +51,7 @@ def test_a_call_of_36_ticks_is_too_long_for_10_actions(stage: Wired):
         "A call takes 1.2 s = 36.0 ticks at 30 Hz, on recorded frames on this machine; n_action_steps is 10."
     )
     assert "stands still for 35 ticks in each chunk, and moves for 10" in finding.why
-    assert "--policy.n_action_steps=30, of a chunk of 30" in finding.do
+    assert "--policy.n_action_steps=30, of a chunk of 30, which shortens the halts and does not end them" in finding.do
     assert "strobe optimize --policy.path=" in finding.do
     assert "--fps=8" in finding.do
 
@@ -69,7 +69,7 @@ def test_no_call_was_measured_and_nothing_is_claimed(stage: Wired):
 def test_the_longer_chunk_that_is_named_mends_it(stage: Wired):
     finding = late(called(stage, 600.0))
     assert finding is not None
-    assert "--policy.n_action_steps=18, of a chunk of 30" in finding.do
+    assert "--policy.n_action_steps=18, of a chunk of 30. Or" in finding.do
     wiring = read_wiring(stage.policy, stage.dataset, stage.robot, settings={"n_action_steps": 18})
     wiring.timing.call = CallTime(ms=600.0)
     assert late(wiring) is None

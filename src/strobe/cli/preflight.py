@@ -8,14 +8,18 @@ joints in another order move another arm. Nothing is run, and no robot is connec
 With --dataset.root it then runs the policy on recorded frames, and compares its actions with the recorded ones, and
 with holding still, the mean action and the last one. It tries what would explain the data better: cameras swapped,
 channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim
-holds in pairs over episodes, at 5 % for all hypotheses together. --read_only leaves this out.
+holds in pairs over episodes, at 5 % for all hypotheses together. Weights that the policy has and the file has not are
+named, as a layer of them stays random. --read_only leaves this out.
 
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, of
 other data than --dataset.root, or inside the weights; weights saved from a compiled policy; fields of another version
 of LeRobot.
 
 With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
-rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file. The time
+of a call, in that run or on recorded frames here, is held against the actions that the robot has meanwhile.
+
+A prompt is counted in tokens where the tokenizer's file is on this machine: what is cut off is shown.
 
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
@@ -69,7 +73,8 @@ class PreflightConfig(OutputFlags):
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
-    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording.
+    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording, and the
+    # time of its calls against the chunk.
     rollout: Path | None = None
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None

@@ -58,7 +58,8 @@ def _in_turn(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, r
         ways.append("--inference.type=rtc predicts while the arm moves")
     if executed < most:
         longer = min(most, math.ceil(ticks))
-        ways.append(f"--policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}")
+        short = "" if longer >= ticks else ", which shortens the halts and does not end them"
+        ways.append(f"--policy.n_action_steps={longer}, of a chunk of {timing.chunk or most}{short}")
     yield _finding(
         wiring,
         measured,
