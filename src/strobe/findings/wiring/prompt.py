@@ -11,7 +11,7 @@ from strobe.results.wiring import CutPrompt, Wiring
 SHOWN = 60  # characters of a text
 
 
-def given(wiring: Wiring) -> Iterator[Finding]:
+def given_prompt(wiring: Wiring) -> Iterator[Finding]:
     """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
     words = wiring.prompt
     if words is None or not words.reads_words or words.given is None:
@@ -37,7 +37,7 @@ def given(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def cut(wiring: Wiring) -> Iterator[Finding]:
+def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
     """A prompt whose end the tokenizer cuts off, so that the policy never sees it."""
     words = wiring.prompt
     if words is None or not words.cut:
@@ -80,4 +80,4 @@ def _short(text: str) -> str:
     return line if len(line) <= SHOWN else f"{line[: SHOWN // 2]} … {line[-SHOWN // 2 :]}"
 
 
-CHECKS = (given, cut)
+CHECKS = (given_prompt, cut_prompt)
