@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.arm_policy import save_act
@@ -69,7 +70,8 @@ def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wir
 
 def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
     wiring = preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "rollout")).wiring
-    rollout = store.load_answer(GOLDEN / "rollout").rollout
+    answer: Any = store.load_answer(GOLDEN / "rollout")
+    rollout = answer.rollout
     call = wiring.timing.call
     assert call is not None
     assert call.ms == rollout.inference.latency.median

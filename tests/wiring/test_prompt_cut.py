@@ -61,7 +61,7 @@ def test_what_is_cut_is_what_lerobots_own_steps_cut(kind: str, most: int, saved:
     batch = {"observation.state": state, "task": LONG}
     for name, feature in config.image_features.items():
         batch[name] = torch.zeros((1, *feature.shape))
-    step = next(step for step in pre.steps if hasattr(step, "input_tokenizer"))
+    step: Any = next(step for step in pre.steps if hasattr(step, "input_tokenizer"))
     seen = pre(batch)["observation.language.tokens"][0]
     text = step.input_tokenizer.decode(seen, skip_special_tokens=True)
     found = prompt(policy, LONG)
