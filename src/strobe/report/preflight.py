@@ -28,6 +28,7 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
     sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
+    facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
@@ -56,9 +57,38 @@ def _judged(wiring: Wiring) -> list[str]:
     notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
     if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
+    if wiring.weights is not None and wiring.weights.missing is None:
+        notes.append("Not judged, as the policy was not loaded: weights that it has and the file has not.")
+    if wiring.timing.call is None:
+        notes.append(
+            "Not judged, as no call was timed (--rollout=RUN has some): whether a call is over before its chunk is."
+        )
+    here, prompt = wiring.device_here, wiring.prompt
+    if here is not None and here.there is None:
+        notes.append(f"Not judged: whether this machine has a {wiring.device}; {here.why}.")
+    if prompt is not None and prompt.uncounted:
+        notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
     if not wiring.normalises:
         notes.append("Its processors normalise in a way of their own: their statistics were not judged.")
     return notes
+
+
+def _device(wiring: Wiring) -> str:
+    here = wiring.device_here
+    if here is None:
+        return ""
+    words = {True: "is here", False: "is not on this machine", None: "not known whether it is here"}
+    return f"{wiring.device} ({here.asked_by}): {words[here.there]}"
+
+
+def _call(wiring: Wiring) -> str:
+    call = wiring.timing.call
+    if call is None:
+        return ""
+    where = f"in {call.run}" if call.run else "on recorded frames on this machine"
+    rate = wiring.timing.loop_fps or call.fps or wiring.timing.data_fps
+    ticks = f", {call.ms * rate / 1e3:.3g} ticks at {rate:g} Hz" if rate else ""
+    return f"{units.ms(call.ms)} ms (median){ticks}, {where}"
 
 
 def _features(wiring: Wiring) -> Table:

@@ -110,6 +110,9 @@ class OpenLoop(Data):
     chunk: int = Field(default=0, description="actions of a chunk")
     fps: Finite = Field(default=0.0, description="Hz: of the data set")
     seconds: Finite = Field(default=0.0, description="that it took, with the hypotheses")
+    call_ms: Finite | None = Field(
+        default=None, description="of a call, from an observation to its actions: median of those after the first"
+    )
     names: list[str] = Field(default_factory=list, description="of the action's dimensions, of strips the first ones")
     parts: list[PartErrors] = Field(default_factory=list, description="all episodes first")
     dimensions: list[DimensionError] = Field(default_factory=list)

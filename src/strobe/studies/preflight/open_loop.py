@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from strobe.errors import UserError
 from strobe.measure.open_loop import FEWEST_EPISODES, explained, mean_square, paired_error, rms
 from strobe.measure.sampling import Progress
+from strobe.policies.checkpoints import ReadNames, UnreadWeightsError
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
@@ -69,18 +70,22 @@ class Frames:
 
 def open_loop(
     policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None
-) -> tuple[OpenLoop, list[Hypothesis]]:
+) -> tuple[OpenLoop, list[Hypothesis], ReadNames | None]:
     """Load the policy, predict on recorded frames, and judge every hypothesis.
 
-    Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses.
+    Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses. The third is what was read of
+    its weights; None where it did not come so far.
     """
-    began = time.monotonic()
+    began, read = time.monotonic(), None
     try:
-        result, hypotheses = judge_subject(_loaded(policy, frames), frames, progress)
+        subject = _loaded(policy, frames)
+        read = subject.loaded.read
+        result, hypotheses = judge_subject(subject, frames, progress)
     except UserError as error:
+        read = error.names if isinstance(error, UnreadWeightsError) else read
         result, hypotheses = OpenLoop(unjudged=str(error)), []
     result.seconds = time.monotonic() - began
-    return result, hypotheses
+    return result, hypotheses, read
 
 
 def _loaded(policy: Path, frames: Frames) -> PolicySubject:
@@ -141,6 +146,7 @@ def judge_subject(
     result.stopped, result.first_jump = predictions.stopped, jump
     result.executed = executed_of(subject, data.chunk)
     result.ranges = ranges(recorded.names, result.executed, first, predictions)
+    result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
     return result, judge_all(changes.all, data)
 
 
