@@ -85,6 +85,8 @@ class _Reader:
             events.ChunkMerged: self.chunk_merged,
             events.ObservationUploaded: course.uploads.append,
             events.ChunkReceived: course.trips.append,
+            events.EmptyAnswer: course.empty.append,
+            events.RequestFailed: course.failures.append,
             events.ThreadRole: self.thread_role,
             events.ObservationReceived: course.received.append,
             events.ChunkServed: course.served.append,
