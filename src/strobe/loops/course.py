@@ -56,7 +56,7 @@ class CameraReads:
             self.longest_ns, self.longest_from_ns = now - self.came_ns, self.came_ns
 
 
-@dataclass
+@dataclass(slots=True)
 class LoopTurn:
     """One turn of the control loop as it was recorded, in nanoseconds of `host_ns`; None where nothing tells a moment.
 
