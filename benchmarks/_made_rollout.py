@@ -1,12 +1,15 @@
-"""The events of a made-up rollout of any length, for `scale.py`: Real-Time Chunking at 30 Hz, two cameras, six joints.
+"""Write the events of a made-up rollout, for `scale.py`: Real-Time Chunking at 30 Hz, two cameras, six joints.
 
 No robot and no policy run: the times are drawn. They are written as the probes of a watched loop write them.
+
+    python benchmarks/_made_rollout.py FILE SECONDS
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,3 +100,7 @@ def _looks(now: int, tick: int, camera_ns: float, late_ms: float) -> Iterator[tu
     yield "s", "observation", now, at, MAIN
     yield "at", [30 * math.sin((tick - 2) / 15 + joint) for joint in range(len(JOINTS))]
     yield "seen", at, tick
+
+
+if __name__ == "__main__":
+    print(f"{write(Path(sys.argv[1]), float(sys.argv[2])):,} events")
