@@ -20,8 +20,8 @@ from strobe.policies.families.registry import predict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, PolicyCallError, Sameness, affordable
-from strobe.sameness.visits import Visit, plan
+from strobe.sameness.check import PolicyCallError, Sameness, affordable
+from strobe.sameness.visits import FEWEST, Visit, plan
 from strobe.treatments import recipe as recipes
 from strobe.treatments.treated import Treated
 from strobe.treatments.treatment import Variant

@@ -136,6 +136,8 @@ class Guard:
         """
         if agreement.not_finite:  # errors are taken over what is finite, and would vouch for the rest
             return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
+        if agreement.short and self.on_actions:  # figures of so few calls may be far from those of all
+            return Judgement("not judged", agreement.unjudged)
         verdicts = [_exactness(agreement, reordered)] if self.exact else []
         verdicts += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
         if agreement.unjudged and self.on_actions:

@@ -99,6 +99,7 @@ class Collected:
     warmup_rounds: int
     interrupted: bool
     stopped_because: str
+    seconds: float = 0.0  # from the start to the end of the last round
 
 
 def collect(
@@ -274,7 +275,7 @@ def _collected(rounds: list[Round], ends: list[float], reason: str) -> Collected
             longest_state_s=longest_state,
             notes=[*few, *describe(steady)],
         )
-    return Collected(samples, len(rounds), warmup, reason == _INTERRUPTED, reason)
+    return Collected(samples, len(rounds), warmup, reason == _INTERRUPTED, reason, ends[-1] if ends else 0.0)
 
 
 class Pacer:

@@ -71,6 +71,7 @@ class Agreement(Data):
     distinct: int | None = Field(default=None, description="different observations among them; None where not known")
     note: str = ""
     unjudged: str = Field(default="", description="what could not be looked at, in words; '' where all was")
+    short: bool = Field(default=False, description="whether fewer calls were made than a judgement needs")
     on_purpose: bool = Field(default=False, description="whether the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")

@@ -11,18 +11,18 @@ from torch import Tensor
 
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import add_note, agree, in_common
+from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
-from strobe.sameness.visits import Visit, describe
+from strobe.sameness.visits import FEWEST, Visit, describe, needed
 from strobe.treatments.flow.rtc import RealTimeChunking, supports
 from strobe.treatments.treatment import Treatment, Variant
 
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
 HORIZON, DELAY = 10, 4
 OTHER_NOISE = 1_000_003  # added to a seed
-FEWEST = 4  # observations, however long a chunk takes
 CALLS_EACH = 7  # of the policy for each observation, roughly: its reference, its visits, its yardsticks
 
 YARDSTICKS: tuple[YardstickName, ...] = (
@@ -42,11 +42,17 @@ class PolicyCallError(UserError):
     """A call of a check failed. Its message is one line that names the call."""
 
 
+class NotSeenError(UserError):
+    """The time limit was spent before the first call of a check. Its message says so."""
+
+
 @contextmanager
 def _naming_the_failure(what: str) -> Iterator[None]:
     """Raises PolicyCallError, a line that begins with ``what``, for whatever fails inside."""
     try:
         yield
+    except TimeUpError:
+        raise
     except Exception as error:
         raise PolicyCallError(f"{what}: {in_a_line(error, 200)}") from error
 
@@ -71,13 +77,21 @@ class Sameness:
     Args:
         base: treatments of the untouched policy itself (Real-Time Chunking), on in every call.
         count: observations, at most.
+        limit: once it is over, only the calls that a judgement needs are made (`visits.needed`); once it is spent,
+            none. It may be put in place later.
 
     Raises:
         UserError: a treatment of ``base`` does not apply.
     """
 
-    def __init__(self, subject: PolicySubject, base: Sequence[Treatment] = (), count: int = COUNT) -> None:
-        self.subject = subject
+    def __init__(
+        self,
+        subject: PolicySubject,
+        base: Sequence[Treatment] = (),
+        count: int = COUNT,
+        limit: TimeLimit | None = None,
+    ) -> None:
+        self.subject, self.limit = subject, limit or TimeLimit()
         self.untouched = Variant("untouched", tuple(base))
         self.checks = subject.checks(count)
         self.rtc = supports(subject) and not any(treatment.key == "rtc" for treatment in base)
@@ -120,12 +134,17 @@ class Sameness:
 
         Raises:
             PolicyCallError: it fails on every observation.
+            NotSeenError: the time limit was spent before the first chunk.
         """
         wanted = dict.fromkeys((visit.observation, visit.rtc) for visit in visits)
+        places = needed(visits)
+        required = {(visit.observation, visit.rtc) for place, visit in enumerate(visits) if place in places}
         missing = [key for key in wanted if key not in self._chunks and key not in self._failed]
-        if missing:
+        if missing and not self.limit.spent:
             with self._on(self.untouched):
                 for done, (observation, rtc) in enumerate(missing, 1):
+                    if not self._in_time(required=(observation, rtc) in required):
+                        continue
                     try:
                         self._chunks[observation, rtc] = self._chunk(Visit(observation, rtc=rtc))
                     except Exception as error:
@@ -133,9 +152,15 @@ class Sameness:
                     if progress is not None:
                         progress(done, len(missing))
         if not any(not rtc for _, rtc in self._chunks):
+            if not self._failed:
+                raise NotSeenError("the time was over before the untouched policy's first chunk")
             raise PolicyCallError(
                 f"the untouched policy fails on every observation: {next(iter(self._failed.values()))}"
             )
+
+    def _in_time(self, *, required: bool) -> bool:
+        """Whether there is time for a call."""
+        return not (self.limit.spent if required else self.limit.over)
 
     def _plain(self, count: int) -> list[int]:
         """The first ``count`` observations that the untouched policy takes."""
@@ -156,62 +181,62 @@ class Sameness:
         Args:
             on_already: whether the treatments are on, and stay on; the untouched chunks were prepared before then.
 
+        Returns:
+            Their agreement. Where time was too short for the calls that a judgement needs, it is `short`.
+
         Raises:
             UserError: a treatment does not apply.
             PolicyCallError: a call fails that does not fail without the treatments, or gives a chunk of another shape.
+            NotSeenError: the time limit was spent before the first call.
+            LookInterrupted: Ctrl-C, after the first call.
         """
         self.prepare(visits)
         scale = self.scale
-        visited = [visit for visit in visits if (visit.observation, visit.rtc) in self._chunks]
-        before: list[Tensor] = []
-        after: list[Tensor] = []
-
-        def run(visit: Visit) -> None:
-            with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
-                chunk = self._chunk(visit)
-            expected = self._chunks[visit.observation, visit.rtc]
-            if variant.changes_execution:
-                (expected,), (chunk,) = in_common([expected], [chunk])
-            if chunk.shape != expected.shape:
-                plain = tuple(expected.shape)
-                raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
-            before.append(expected)
-            after.append(chunk)
-            if progress is not None:
-                progress(len(after), len(visited))
-
-        staying = [visit for visit in visited if not visit.isolated]
+        places = needed(visits)
+        planned = [
+            (visit, place in places)
+            for place, visit in enumerate(visits)
+            if (visit.observation, visit.rtc) not in self._failed
+        ]
+        planned.sort(key=lambda one: one[0].isolated)  # the treatments are put on for these one by one, at the end
         put_on = Variant(variant.name) if on_already else variant
-        with self._on(put_on):
-            for visit in staying:
-                run(visit)
-        isolated = [visit for visit in visited if visit.isolated]
-        for visit in isolated:
+        calls = _Calls(self, variant, scale, len(planned), progress)
+        try:
             with self._on(put_on):
-                run(visit)
-        ordered = [*staying, *isolated]
-        calls = [visit.words for visit in ordered]
-        agreement = agree(before, after, scale, executed=self.subject.executed, calls=calls)
-        agreement.how = describe(ordered)
-        agreement.distinct = len({visit.observation for visit in ordered})
-        planned = len({visit.observation for visit in visits})
-        if 2 * agreement.distinct < planned:
-            taken = f"the untouched policy takes {agreement.distinct} of {planned} observations alone"
-            agreement.unjudged = f"{taken}: give observations of its own (--dataset.root or --env.type)"
-        if variant.changes_execution:
-            add_note(agreement, EXECUTION)
-        return agreement
+                for visit, required in planned:
+                    if not visit.isolated and calls.possible(visit, required=required):
+                        calls.run(visit)
+            for visit, required in planned:
+                if visit.isolated and calls.possible(visit, required=required):
+                    with self._on(put_on):
+                        calls.run(visit)
+        except KeyboardInterrupt:
+            if not calls.after:
+                raise
+            found = calls.agreement(visits)
+            found.short = True
+            found.unjudged = found.unjudged or f"stopped after {len(calls.after)} of {len(planned)} calls"
+            raise LookInterrupted(found) from None
+        if not calls.after:
+            raise NotSeenError(f"the time was over before the first of {len(planned)} calls")
+        return calls.agreement(visits)
 
     def yardstick(self, name: YardstickName, count: int, progress: Progress | None = None) -> Yardstick | None:
         """Measure how far the untouched policy's own actions move, on ``count`` observations that it takes.
 
         Returns:
-            None for another noise draw of a policy that draws none, and where the policy fails: `notes` say so.
+            None for another noise draw of a policy that draws none; and where the policy fails or time is over, which
+            `notes` say.
 
         Raises:
             PolicyCallError: it fails on every observation.
+            NotSeenError: the time limit was spent before the first chunk.
+            LookInterrupted: Ctrl-C, after the first observation.
         """
         self.prepare([Visit(index) for index in range(self.count)], progress)
+        if self.limit.spent or (self.limit.over and name != "reordered sums"):
+            self._unmeasured.append(f"not measured, since the time was over: {name}")
+            return None
         try:
             return self._yardstick(name, count, progress)
         except PolicyCallError as error:
@@ -219,28 +244,46 @@ class Sameness:
             return None
 
     def _yardstick(self, name: YardstickName, count: int, progress: Progress | None) -> Yardstick | None:
-        usable = self._plain(self.count)
-        chosen = usable[:count]
-        observations, neighbours = self.checks.observations, self.checks.neighbours
+        chosen = self._plain(self.count)[:count]
         moved: list[Tensor] = []
         same = ""  # sums that were not reordered
-        with self._on(self.untouched), _naming_the_failure(f"the untouched policy fails, {name}"):
-            for done, index in enumerate(chosen, 1):
-                observation, seed = observations[index], self.subject.seed + index
-                if name == "reordered sums":
-                    with reordered(seed) as met:
-                        moved.append(self._act(observation, seed))
-                    same = str(met)
-                elif name == "another noise draw":
-                    moved.append(self._act(observation, seed + OTHER_NOISE))
-                elif name == "neighbouring frame":
-                    moved.append(self._act(neighbours[index], seed))
-                else:
-                    moved.append(self._act(observations[usable[done % len(usable)]], seed))
-                if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
-                    return None  # it draws none
-                if progress is not None:
-                    progress(done, len(chosen))
+        try:
+            with self._on(self.untouched), _naming_the_failure(f"the untouched policy fails, {name}"):
+                for done, index in enumerate(chosen, 1):
+                    if moved and self.limit.over:
+                        break
+                    chunk, same = self._moved(name, index)
+                    moved.append(chunk)
+                    if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
+                        return None  # it draws none
+                    if progress is not None:
+                        progress(done, len(chosen))
+        except TimeUpError:
+            if not moved:
+                self._unmeasured.append(f"not measured, since a call takes longer than there was time for: {name}")
+                return None
+        except KeyboardInterrupt:
+            if not moved:
+                raise
+            raise LookInterrupted(self._yardstick_of(name, chosen[: len(moved)], moved, same)) from None
+        return self._yardstick_of(name, chosen[: len(moved)], moved, same)
+
+    def _moved(self, name: YardstickName, index: int) -> tuple[Tensor, str]:
+        """Return the untouched policy's chunk after what ``name`` says, and the sums that were not reordered."""
+        observations, seed = self.checks.observations, self.subject.seed + index
+        if name == "reordered sums":
+            with reordered(seed, self.limit) as met:
+                return self._act(observations[index], seed), str(met)
+        if name == "another noise draw":
+            return self._act(observations[index], seed + OTHER_NOISE), ""
+        if name == "neighbouring frame":
+            return self._act(self.checks.neighbours[index], seed), ""
+        usable = self._plain(self.count)
+        return self._act(observations[usable[(usable.index(index) + 1) % len(usable)]], seed), ""
+
+    def _yardstick_of(
+        self, name: YardstickName, chosen: Sequence[int], moved: Sequence[Tensor], same: str
+    ) -> Yardstick:
         before = [self._chunks[index, False] for index in chosen]
         agreement = agree(before, moved, self.scale)
         assert agreement.rms is not None  # there is a scale
@@ -283,3 +326,62 @@ class Sameness:
 
     def _act(self, observation: dict[str, Any], seed: int) -> Tensor:
         return self.subject.act(dict(observation), seed).detach().float().cpu().clone()
+
+
+class _Calls:
+    """The calls of one check, as far as they were made."""
+
+    def __init__(
+        self, same: Sameness, variant: Variant, scale: ActionScale, planned: int, progress: Progress | None
+    ) -> None:
+        self._same, self._variant, self._scale = same, variant, scale
+        self._planned, self._progress = planned, progress
+        self._visited: list[Visit] = []
+        self._lacking = 0  # calls that a judgement needs, and that there was no time for
+        self.before: list[Tensor] = []
+        self.after: list[Tensor] = []
+
+    def possible(self, visit: Visit, *, required: bool) -> bool:
+        """Return whether there is time for the call, and a chunk of the untouched policy to hold it against."""
+        same = self._same
+        possible = (visit.observation, visit.rtc) in same._chunks and same._in_time(required=required)
+        self._lacking += required and not possible
+        return possible
+
+    def run(self, visit: Visit) -> None:
+        """Make the call. Raises PolicyCallError."""
+        same = self._same
+        expected = same._chunks[visit.observation, visit.rtc]
+        with _naming_the_failure(f"the call fails ({visit.words or 'plain'})"):
+            chunk = same._chunk(visit)
+        if self._variant.changes_execution:
+            (expected,), (chunk,) = in_common([expected], [chunk])
+        if chunk.shape != expected.shape:
+            plain = tuple(expected.shape)
+            raise PolicyCallError(f"a chunk of {tuple(chunk.shape)}, and {plain} without the treatments")
+        self.before.append(expected)
+        self.after.append(chunk)
+        self._visited.append(visit)
+        if self._progress is not None:
+            self._progress(len(self.after), self._planned)
+
+    def agreement(self, visits: Sequence[Visit]) -> Agreement:
+        """Return how far the chunks are apart; of ``visits``, those that were not made are named."""
+        same, words = self._same, [visit.words for visit in self._visited]
+        agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed, calls=words)
+        agreement.how = describe(self._visited)
+        agreement.distinct = len({visit.observation for visit in self._visited})
+        observations = {visit.observation for visit in visits}
+        taken = [index for index in observations if (index, False) not in same._failed]
+        if 2 * len(taken) < len(observations):
+            alone = f"the untouched policy takes {len(taken)} of {len(observations)} observations alone"
+            agreement.unjudged = f"{alone}: give observations of its own (--dataset.root or --env.type)"
+        if len(self.after) < self._planned:
+            seen = f"{len(self.after)} of {self._planned} calls were made in time"
+            agreement.how = f"{agreement.how}; {seen}"
+            if self._lacking:
+                agreement.short = True
+                agreement.unjudged = f"{seen}, which are too few to judge by: give more --seconds"
+        if self._variant.changes_execution:
+            add_note(agreement, EXECUTION)
+        return agreement

@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree_features
 from strobe.measure.flop import SUMS, Operators, name_of, products
+from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Yardstick
 from strobe.treatments.treatment import Variant
@@ -37,9 +38,13 @@ class Reordered:
 
 
 @contextlib.contextmanager
-def reordered(seed: int = 0) -> Iterator[Reordered]:
-    """Inside, sums on this thread are taken in an order drawn with ``seed``. It takes about twice the time."""
-    mode = _Reordered(seed)
+def reordered(seed: int = 0, limit: TimeLimit | None = None) -> Iterator[Reordered]:
+    """Inside, sums on this thread are taken in an order drawn with ``seed``. It takes about twice the time.
+
+    Raises:
+        TimeUpError: ``limit`` was spent before the work inside ended.
+    """
+    mode = _Reordered(seed, limit)
     with mode:
         yield mode.met
 
@@ -50,12 +55,15 @@ Order = Callable[[int], Tensor]  # of so many summands: where each one goes
 
 
 class _Reordered(Operators):
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, limit: TimeLimit | None) -> None:
         super().__init__()
         self.met = Reordered()
+        self._limit = limit
         self._generator = torch.Generator().manual_seed(seed)
 
     def ran(self, operator: Any, args: Args, kwargs: dict[str, Any]) -> Any:
+        if self._limit is not None and self._limit.spent:
+            raise TimeUpError
         name = name_of(operator)
         way = _WAYS.get(name, _sums if name in SUMS else None)
         if way is not None:
@@ -250,33 +258,58 @@ FEATURES_SEED = 0
 
 
 def features_reordered(
-    subject: Subject, untouched: Variant, count: int, progress: Callable[[int, int], None] | None = None
+    subject: Subject,
+    untouched: Variant,
+    count: int,
+    progress: Callable[[int, int], None] | None = None,
+    limit: TimeLimit | None = None,
 ) -> Yardstick | None:
     """Measure how far the features of ``untouched`` move on ``count`` clips when its sums are taken in another order.
 
+    Fewer clips are taken once ``limit`` is over, one at least.
+
     Returns:
-        None where the features have too few tokens to have a spread.
+        None where the features have too few tokens to have a spread, and where ``limit`` was spent before the first
+        clip was done.
 
     Raises:
         UserError: a call fails.
+        LookInterrupted: Ctrl-C, after the first clip.
     """
     call = subject.call("inference", 1)
-    before, after = [], []
+    before: list[Tensor] = []
+    after: list[Tensor] = []
     undo = untouched.apply(subject)
     try:
         for index in range(count):
-            before.append(call(index).detach().float().cpu().clone())
-            with reordered(FEATURES_SEED + index):
+            if limit is not None and limit.over and after:
+                break
+            plain = call(index).detach().float().cpu().clone()
+            with reordered(FEATURES_SEED + index, limit):
                 after.append(call(index).detach().float().cpu().clone())
+            before.append(plain)
             if progress is not None:
                 progress(index + 1, count)
     except UserError:
         raise
+    except TimeUpError:
+        pass
+    except KeyboardInterrupt:
+        if (moved := _moved(before, after)) is None:
+            raise
+        raise LookInterrupted(moved) from None
     except Exception as error:
         raise UserError(f"the untouched backbone fails with its sums reordered: {in_a_line(error, 200)}") from error
     finally:
         undo()
-    agreement = agree_features(before, after)
+    return _moved(before, after)
+
+
+def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> Yardstick | None:
+    """The yardstick of features before and after their sums were reordered; None where there is none."""
+    if not before:
+        return None
+    agreement = agree_features(before, after[: len(before)])
     if agreement.rms is None or agreement.worst is None:
         return None
     return Yardstick(
@@ -285,6 +318,6 @@ def features_reordered(
         rms=agreement.rms,
         worst=agreement.worst,
         token=agreement.token,
-        observations=count,
+        observations=len(before),
         dimensions=agreement.dimensions,
     )

@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+FEWEST = 4  # observations that a judgement needs, however long a chunk takes
 SPECIAL = (
     4  # one call with Real-Time Chunking, and one that the treatments are put on for alone, for so many observations
 )
@@ -52,6 +53,28 @@ def plan(count: int, *, rtc: bool, passes: int = 1) -> list[Visit]:
             visits.append(Visit((call + 1) % count, "without RTC after a call with it"))
     visits += [Visit((3 * call) % count, "put on for this call alone", isolated=True) for call in range(special)]
     return visits
+
+
+def needed(visits: Sequence[Visit]) -> set[int]:
+    """Return the places among ``visits`` of the calls that a judgement needs, where time is short.
+
+    These are the first call on each of `FEWEST` observations, the first return to one, and the first call of each
+    special kind.
+    """
+    places: set[int] = set()
+    observations: set[int] = set()
+    kinds: set[tuple[bool, ...]] = set()
+    for place, visit in enumerate(visits):
+        returns = visit.observation in observations
+        after_guidance = place > 0 and visits[place - 1].rtc
+        kind = (visit.rtc, visit.isolated, visit.reset, after_guidance)
+        if not returns and len(observations) < FEWEST:
+            observations.add(visit.observation)
+            places.add(place)
+        elif returns and kind not in kinds:
+            kinds.add(kind)
+            places.add(place)
+    return places
 
 
 def describe(visits: Sequence[Visit]) -> str:

@@ -8,19 +8,21 @@ from collections.abc import Sequence
 
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import SamplingBudget
+from strobe.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Check, Yardstick, yardstick
+from strobe.results.agreement import Agreement, Check, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
-from strobe.sameness.check import FEWEST, YARDSTICKS, PolicyCallError, Progress, Sameness
-from strobe.sameness.visits import Visit
+from strobe.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
+from strobe.sameness.visits import FEWEST, Visit
 from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, Reporter, Silent
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 
+YARDSTICKS_SHARE = 0.5  # of the time, for the untouched policy's own chunks and the yardsticks
 PASSES = 2  # over the observations, each in another order
 ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 
@@ -45,7 +47,8 @@ def verify(
         name: the recipe's file, for messages.
         count: observations; ``passes``: how many times they are gone through.
         seconds: for all of it, roughly. Where a chunk takes long, fewer observations are looked at, `FEWEST` at least,
-            and the answer says so.
+            and the answer says so. Where it becomes slower on the way, only the calls that a judgement needs are made;
+            after three times the seconds none, and what was not seen is not judged.
 
     Raises:
         UserError: a treatment does not apply.
@@ -63,6 +66,7 @@ def verify(
         progress = CheckProgress(reporter, planned)
         if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
             each = chunk_s * planned / same.count
+            limit = TimeLimit(max(seconds, each * FEWEST))
             fewer = min(same.count, max(FEWEST, int(seconds / each)))
             if fewer < same.count:
                 within = f"to end in about {max(seconds, each * fewer):.0f} s (--seconds={seconds:g})"
@@ -70,18 +74,56 @@ def verify(
                 result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
                 same = Sameness(subject, count=fewer)
                 progress = CheckProgress(reporter, _planned(same, name, groups, passes))
+            same.limit = limit
         result.subject.inputs = same.checks.description
+        same.limit.begin(YARDSTICKS_SHARE)
         same.prepare(visits_of(same, Variant(name, treatments)), progress)
         for moved in yardsticks(same, same.count, reporter, progress=progress):
             result.yardsticks.append(moved)
         result.notes += same.notes
-        reordered = yardstick(result.yardsticks, "reordered sums")
-        for label, chosen in groups:
-            reporter.stage(f"{label} against the untouched policy")
-            result.checks.append(_check(same, label, chosen, guards, reordered, passes, progress))
+        _check_groups(result, same, groups, guards, reporter, passes, progress)
+    except NotSeenError as error:
+        result.notes.append(f"not looked at: {error}")
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result
+
+
+def _check_groups(
+    result: VerifyResult,
+    same: Sameness,
+    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
+    guards: Guards,
+    reporter: Reporter,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Add a check of each group to ``result``. Raises KeyboardInterrupt, after adding what was seen by then."""
+    reordered = yardstick(result.yardsticks, "reordered sums")
+    for number, (label, chosen) in enumerate(groups):
+        reporter.stage(f"{label} against the untouched policy")
+        same.limit.begin(1 / (len(groups) - number))
+        effect = strongest([treatment.effect for treatment in chosen])
+        guard = guards.of([effect])
+        written = [treatment.written for treatment in chosen]
+        check = Check(name=label, treatments=written, effect=effect, guard=str(guard))
+        variant = Variant(label, chosen)
+        stopped = False
+        try:
+            check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
+        except PolicyCallError as error:
+            check.broken = str(error)
+        except NotSeenError as error:
+            check.unjudged = f"{error}: give more --seconds"
+        except LookInterrupted as interrupted:
+            stopped = True
+            check.agreement = interrupted.found if isinstance(interrupted.found, Agreement) else None
+        if check.agreement is not None:
+            judged = guard.judge(check.agreement, reordered)
+            check.broken, check.unjudged = judged.broken, judged.unjudged
+        result.checks.append(check)
+        if stopped:
+            raise KeyboardInterrupt
 
 
 def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int) -> int:
@@ -111,28 +153,3 @@ def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[Reci
     exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
     exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
     return [*exact_only, (ALL, tuple(treatments))]
-
-
-def _check(
-    same: Sameness,
-    label: str,
-    treatments: tuple[RecipeTreatment, ...],
-    guards: Guards,
-    reordered: Yardstick | None,
-    passes: int,
-    progress: Progress,
-) -> Check:
-    effect = strongest([treatment.effect for treatment in treatments])
-    guard = guards.of([effect])
-    check = Check(
-        name=label, treatments=[treatment.written for treatment in treatments], effect=effect, guard=str(guard)
-    )
-    variant = Variant(label, treatments)
-    try:
-        check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
-    except PolicyCallError as error:
-        check.broken = str(error)
-        return check
-    judged = guard.judge(check.agreement, reordered)
-    check.broken, check.unjudged = judged.broken, judged.unjudged
-    return check

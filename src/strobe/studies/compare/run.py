@@ -13,7 +13,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import CompareResult
 from strobe.results.measurement import Measurement
-from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features
+from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, limit_of
 from strobe.studies.shared.gradients import gradients
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Measured, Options, Reporter, Session, Silent
@@ -55,15 +55,18 @@ def compare(
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     check = ActionCheck()
+    rounds_s = min(options.budget.seconds, MOST_S)
 
     def check_outputs(collected: Collected) -> None:
         nonlocal check
+        most_s = max(collected.seconds, rounds_s)
         if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
             chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
-            check = check_actions(subject, variants, chunk_s, SHARE * min(options.budget.seconds, MOST_S), reporter)
+            limit = limit_of(most_s, chunk_s)
+            check = check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
         elif phase == "inference" and options.checked:
             call_s = min(samples.summary.median for samples in collected.samples.values()) / 1e3
-            check = check_features(subject, variants, call_s, reporter)
+            check = check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s))
 
     ceiling = result.machine.ceiling
     measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=check_outputs).measure()
@@ -110,6 +113,8 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         if comparison.agreement is not None and not comparison.broken:
             judged = guard.judge(comparison.agreement, check.reordered)
             comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+        if not comparison.broken:  # what was not looked at is not held, whatever the rounds say
+            comparison.unjudged = check.unseen.get(comparison.candidate, comparison.unjudged)
 
 
 def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from strobe.errors import UserError
 from strobe.measure.guard import strongest
 from strobe.measure.sampling import Progress
+from strobe.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
-from strobe.sameness.check import YARDSTICKS, PolicyCallError, Sameness, affordable
+from strobe.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
 from strobe.sameness.reordered import features_reordered
-from strobe.sameness.visits import Visit, plan
+from strobe.sameness.visits import FEWEST, Visit, plan
 from strobe.studies.shared.measuring import Reporter
 from strobe.treatments.treatment import Variant
 
@@ -28,6 +29,7 @@ class ActionCheck:
     """The agreement of each variant with the first one, by name, and what it is measured by."""
 
     agreements: dict[str, Agreement] = field(default_factory=dict)
+    unseen: dict[str, str] = field(default_factory=dict)  # variant → why it was not checked, in words
     failed: dict[str, str] = field(default_factory=dict)  # variant → the call that failed, in words
     yardsticks: list[Yardstick] = field(default_factory=list)
     interrupted: bool = False
@@ -39,42 +41,87 @@ class ActionCheck:
         return yardstick(self.yardsticks, "reordered sums")
 
 
+def limit_of(seconds: float, chunk_s: float) -> TimeLimit:
+    """Return the time limit of looks at the actions, which come after rounds that ``seconds`` were for.
+
+    The looks may take as long as the rounds, and at least as long as the fewest observations need, where a chunk takes
+    ``chunk_s`` seconds.
+    """
+    return TimeLimit(max(seconds, CALLS_EACH * FEWEST * chunk_s))
+
+
 def check_actions(
-    subject: PolicySubject, variants: Sequence[Variant], chunk_s: float, seconds: float, reporter: Reporter
+    subject: PolicySubject,
+    variants: Sequence[Variant],
+    chunk_s: float,
+    seconds: float,
+    reporter: Reporter,
+    limit: TimeLimit | None = None,
 ) -> ActionCheck:
     """Check all ``variants`` but the first against it, and measure the yardsticks. Ctrl-C and a failure keep the rest.
 
     Args:
         chunk_s: seconds that a chunk takes.
         seconds: for one variant, roughly: it decides on how many observations.
+        limit: for all of it; None for none.
     """
     first, *others = variants
+    others = [variant for variant in others if variant.guided == first.guided]
+    limit = limit or TimeLimit()
     check = ActionCheck()
     try:
-        same = Sameness(subject, first.treatments, affordable(seconds, chunk_s))
+        same = Sameness(subject, first.treatments, affordable(seconds, chunk_s), limit)
+        limit.begin(1 / 2)
         for moved in yardsticks(same, yardstick_observations(chunk_s), reporter):
             check.yardsticks.append(moved)
-        for variant in others:
-            if variant.guided != first.guided:
-                continue
+        for number, variant in enumerate(others):
             reporter.stage(f"the same actions? {variant.name}")
-            try:
-                check.agreements[variant.name] = same.check(variant, visits_of(same, variant), CheckProgress(reporter))
-            except PolicyCallError as error:
-                check.failed[variant.name] = str(error)
+            limit.begin(1 / (len(others) - number))
+            _look(check, same, variant, CheckProgress(reporter))
         check.notes += same.notes
+    except NotSeenError as error:
+        check.notes.append(f"the actions were not looked at closely: {error}")
     except UserError as error:  # of the untouched policy: what was timed must not be lost for it
         check.notes.append(f"the actions were not looked at closely: {error}")
+        return check
     except KeyboardInterrupt:
         check.interrupted = True
+    looked_at = {*check.agreements, *check.failed, *check.unseen}
+    why = "stopped" if check.interrupted else "the time was over"
+    check.unseen |= {
+        variant.name: f"{why} before its actions were looked at closely"
+        for variant in others
+        if variant.name not in looked_at
+    }
     return check
 
 
-def check_features(subject: Subject, variants: Sequence[Variant], call_s: float, reporter: Reporter) -> ActionCheck:
+def _look(check: ActionCheck, same: Sameness, variant: Variant, progress: CheckProgress) -> None:
+    """Add the agreement of ``variant``, or why there is none. Raises KeyboardInterrupt, after adding what was seen."""
+    try:
+        check.agreements[variant.name] = same.check(variant, visits_of(same, variant), progress)
+    except PolicyCallError as error:
+        check.failed[variant.name] = str(error)
+    except NotSeenError as error:
+        check.unseen[variant.name] = f"{error}: give more --seconds"
+    except LookInterrupted as stopped:
+        if isinstance(stopped.found, Agreement):
+            check.agreements[variant.name] = stopped.found
+        raise KeyboardInterrupt from None
+
+
+def check_features(
+    subject: Subject,
+    variants: Sequence[Variant],
+    call_s: float,
+    reporter: Reporter,
+    limit: TimeLimit | None = None,
+) -> ActionCheck:
     """Measure what exact variants of a backbone are judged by; nothing where none claims to be exact.
 
     Args:
         call_s: seconds that a call takes.
+        limit: for all of it; None for none.
     """
     first, *others = variants
     check = ActionCheck()
@@ -82,10 +129,16 @@ def check_features(subject: Subject, variants: Sequence[Variant], call_s: float,
         return check
     reporter.stage("how far the features of the first variant move by reordered sums")
     try:
-        moved = features_reordered(subject, first, yardstick_observations(call_s), CheckProgress(reporter))
+        count, progress = yardstick_observations(call_s), CheckProgress(reporter)
+        moved = features_reordered(subject, first, count, progress, limit)
         check.yardsticks = [moved] if moved is not None else []
+        if moved is None and limit is not None and limit.spent:
+            check.notes.append("the features were not looked at closely: the time was over before the first call")
     except UserError as error:
         check.notes.append(f"the features were not looked at closely: {error}")
+    except LookInterrupted as stopped:
+        check.yardsticks = [stopped.found] if isinstance(stopped.found, Yardstick) else []
+        check.interrupted = True
     except KeyboardInterrupt:
         check.interrupted = True
     return check
@@ -105,11 +158,19 @@ def yardsticks(
 ) -> Iterator[Yardstick]:
     """Measure yardsticks on ``count`` observations each; the one of another noise draw is left out where there is none.
 
-    One after the other, so that Ctrl-C keeps those that were measured.
+    One after the other, so that Ctrl-C keeps those that were measured; also the one that it ended.
+
+    Raises:
+        UserError: as `Sameness.yardstick` does.
     """
     for name in names:
         reporter.stage(f"how far the untouched policy's actions move by {name}")
-        moved = same.yardstick(name, count, progress or CheckProgress(reporter))
+        try:
+            moved = same.yardstick(name, count, progress or CheckProgress(reporter))
+        except LookInterrupted as stopped:
+            if isinstance(stopped.found, Yardstick):
+                yield stopped.found
+            raise KeyboardInterrupt from None
         if moved is not None:
             yield moved
 
