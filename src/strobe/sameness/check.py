@@ -254,10 +254,10 @@ class Sameness:
                         break
                     chunk, same = self._moved(name, index)
                     moved.append(chunk)
-                    if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
-                        return None  # it draws none
                     if progress is not None:
                         progress(done, len(chosen))
+                    if name == "another noise draw" and torch.equal(moved[0], self._chunks[chosen[0], False]):
+                        return None  # it draws none
         except TimeUpError:
             if not moved:
                 self._unmeasured.append(f"not measured, since a call takes longer than there was time for: {name}")

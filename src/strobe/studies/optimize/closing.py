@@ -14,11 +14,12 @@ from strobe.measure.episodes import MARGIN
 from strobe.measure.guard import DROP, Guards
 from strobe.measure.in_time import best_rung
 from strobe.measure.planning import fewest_pairs
+from strobe.measure.time_limit import LookInterrupted
 from strobe.policies.subject import Subject
-from strobe.results.agreement import YardstickName
+from strobe.results.agreement import Agreement, YardstickName
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
-from strobe.sameness.check import PolicyCallError
+from strobe.sameness.check import NotSeenError, PolicyCallError
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, with_as_it_is
 from strobe.studies.optimize.climb import AS_IT_IS, Climb
@@ -26,7 +27,7 @@ from strobe.studies.optimize.episodes import CandidateError, Episodes
 from strobe.studies.optimize.runner import verdict_of
 from strobe.studies.optimize.settings import Climbing
 from strobe.studies.optimize.trial import moved, outcome_of, run_rungs
-from strobe.studies.shared.action_check import CheckProgress, visits_of, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, limit_of, visits_of, yardstick_observations, yardsticks
 from strobe.studies.shared.measuring import Measured
 from strobe.treatments.treatment import Treatment, Variant, policy_of
 
@@ -87,20 +88,31 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
     if guard.same is None:
         return
     variants = {step.name: step.variant for step in climb.steps}
+    chunk_s = climb.steps[0].ms / 1e3
+    guard.same.limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     try:
         if choosing.chosen != AS_IT_IS:
-            count = yardstick_observations(climb.steps[0].ms / 1e3)
+            guard.same.limit.begin(1 / 2)
+            count = yardstick_observations(chunk_s)
             for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
                 result.yardsticks.append(moved_by)
         while (name := choosing.chosen) != AS_IT_IS:
             reporter.stage(f"the same actions? {name}")
             comparison = with_as_it_is(result, name)
             assert comparison is not None
+            guard.same.limit.begin(1)
             try:
                 visits = visits_of(guard.same, variants[name])
                 comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
             except PolicyCallError as error:
                 comparison.broken = str(error)
+            except NotSeenError as error:
+                comparison.unjudged = str(error)
+            except LookInterrupted as stopped:
+                if isinstance(stopped.found, Agreement):
+                    comparison.agreement = stopped.found
+                    comparison.broken, comparison.unjudged = "", stopped.found.unjudged
+                raise
             else:
                 judgement = guard.judge(variants[name], comparison.agreement)
                 comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged

@@ -25,7 +25,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.ladder import Try
-from strobe.sameness.check import PolicyCallError
+from strobe.sameness.check import NotSeenError, PolicyCallError
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
 from strobe.studies.optimize.candidates import Bounds, Candidate
@@ -153,7 +153,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     guard = ActionGuard(runs, guards, measured.outputs.first(AS_IT_IS))
     try:
         guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
-    except PolicyCallError as error:  # the ladder is judged on the observations that are timed
+    except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
         reporter.say(f"the actions are not looked at closely: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
     climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)

@@ -15,6 +15,7 @@ from strobe.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.measure.in_time import InTimeLooks, fewest_chunks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.sequential import Glance, Looks
+from strobe.measure.time_limit import TimeLimit
 from strobe.measure.verdicts import paired_verdict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
@@ -28,7 +29,7 @@ from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.settings import Aim, Climbing
-from strobe.studies.shared.action_check import CheckProgress, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, limit_of, yardstick_observations, yardsticks
 from strobe.studies.shared.cadence import ticks_between_calls
 from strobe.studies.shared.counting import Counted
 from strobe.studies.shared.measuring import Measured, Options, Reporter, Session
@@ -215,13 +216,17 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
     subject, reporter = runs.subject, runs.reporter
     if not runs.options.checked:
         return None, []
+    limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
         reporter.stage("how far the untouched features move by reordered sums")
         untouched = Variant("untouched", runs.base)
-        moved = features_reordered(subject, untouched, yardstick_observations(chunk_s), CheckProgress(reporter))
+        count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
+        moved = features_reordered(subject, untouched, count, progress, limit)
         return None, [moved] if moved is not None else []
-    same = Sameness(subject, runs.base, affordable(settings.CLOSE_LOOK_S, chunk_s))
-    return same, list(yardsticks(same, yardstick_observations(chunk_s), reporter, ("reordered sums",)))
+    same = Sameness(subject, runs.base, affordable(settings.CLOSE_LOOK_S, chunk_s), limit)
+    moved_by = list(yardsticks(same, yardstick_observations(chunk_s), reporter, ("reordered sums",)))
+    same.limit = TimeLimit()  # tries look at few observations, and the close look gets a limit of its own
+    return same, moved_by
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,230 @@
+"""Looks at actions end within their time, by a clock of the test's own; what they saw by then is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from support.sleeper import Clock
+from torch import Tensor
+
+from strobe.measure.guard import Guards
+from strobe.measure.sampling import PATIENCE, Progress
+from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.results.recipe import Recipe
+from strobe.sameness.check import NotSeenError, Sameness
+from strobe.sameness.reordered import reordered
+from strobe.sameness.visits import FEWEST, needed, plan
+from strobe.studies.shared.action_check import check_actions, limit_of
+from strobe.studies.verify import verify
+from strobe.treatments.recipe import guards_of
+from strobe.treatments.treatment import Variant
+
+CHUNK_S = 1.0
+ROUNDING = Guards().of(["rounding"])
+
+
+@cache
+def tiny() -> PolicySubject:
+    return load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+
+
+class Slow:
+    """Makes each chunk of a check take its seconds by a clock; ``stop_at``: the call that Ctrl-C comes in."""
+
+    def __init__(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.clock, self.calls = clock, 0
+        self.seconds: Callable[[int], float] = lambda _: CHUNK_S
+        self.stop_at: int | None = None
+        act = Sameness._act
+
+        def call(same: Sameness, observation: dict[str, Any], seed: int) -> Tensor:
+            self.calls += 1
+            if self.calls == self.stop_at:
+                raise KeyboardInterrupt
+            clock.sleep(self.seconds(self.calls))
+            return act(same, observation, seed)
+
+        monkeypatch.setattr(Sameness, "_act", call)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    clock = Clock().wind(monkeypatch)
+    return Slow(clock, monkeypatch)
+
+
+class Kept:
+    """A reporter that keeps, of each stage, its progress."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, list[Progress]] = {}
+
+    def stage(self, what: str) -> None:
+        self.stages[what] = self.latest = []
+
+    def progress(self, progress: Progress) -> None:
+        self.latest.append(progress)
+
+
+def test_a_limit_is_shared_out_and_what_is_needed_has_more_time(slow: Slow) -> None:
+    limit = TimeLimit(10.0)
+    limit.begin(1 / 2)
+    slow.clock.sleep(4.0)
+    assert not limit.over
+    slow.clock.sleep(2.0)
+    assert limit.over
+    limit.begin(1)
+    assert not limit.over, "the next work has what is left"
+    slow.clock.sleep(5.0)
+    assert limit.over
+    assert not limit.spent
+    slow.clock.sleep(10.0 * PATIENCE)
+    assert limit.spent
+    assert not TimeLimit().over, "without seconds it never ends"
+
+
+def test_a_judgement_needs_few_observations_and_each_kind_of_call() -> None:
+    visits = plan(16, rtc=True, passes=2)
+    chosen = [visits[place] for place in sorted(needed(visits))]
+    assert {visit.observation for visit in chosen if not visit.reset} == set(range(FEWEST))
+    assert sum(visit.rtc for visit in chosen) == 1
+    assert sum(visit.isolated for visit in chosen) == 1
+    assert sum(visit.reset for visit in chosen) == 1
+    assert any("again" in visit.words for visit in chosen)
+    assert any("after a call with it" in visit.words for visit in chosen)
+    assert len(chosen) <= FEWEST + 5
+
+
+def test_looks_end_within_their_time_and_say_how_many_calls_they_made(slow: Slow) -> None:
+    """Planned for chunks of 0.2 s, which then take 1 s: 16 observations, some 100 calls, do not fit."""
+    began = slow.clock.now
+    limit = limit_of(20.0, 0.2)
+    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.2, 30.0, Kept(), limit)
+    assert slow.clock.now - began < 20.0 + 10 * CHUNK_S
+    agreement = check.agreements["same"]
+    assert FEWEST <= (agreement.distinct or 0) < 16
+    assert "calls were made in time" in agreement.how
+    assert not agreement.short
+    assert ROUNDING.judge(agreement, check.reordered).outcome == "held"
+    assert check.reordered is not None
+
+
+def test_too_few_calls_are_not_judged_whatever_they_show(slow: Slow) -> None:
+    """From the eighth call on, each takes as long as all the looks may: the check of the variant has one call."""
+    slow.seconds = lambda calls: 1.0 if calls < 8 else 100.0
+    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 1.0, Kept(), limit_of(30.0, 0.1))
+    agreement = check.agreements.get("same")
+    if agreement is not None:
+        assert agreement.short
+        judged = ROUNDING.judge(agreement, check.reordered)
+        assert judged.outcome == "not judged"
+        assert "too few to judge by" in judged.words
+    else:
+        assert "the time was over" in check.unseen["same"]
+    far = agreement.model_copy(update={"rms": 9.0, "worst": 9.0}) if agreement is not None else None
+    assert far is None or ROUNDING.judge(far).outcome == "not judged", "a mean of few calls shows nothing"
+
+
+def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
+    slow.seconds = lambda _: 200.0
+    check = check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 1.0, Kept(), limit_of(30.0, 0.1))
+    assert not check.agreements
+    assert "the time was over" in check.unseen["same"]
+    assert slow.calls == 1, "nothing is begun once the time is spent"
+
+
+def test_a_call_that_takes_too_long_is_given_up_where_its_operators_are_seen(slow: Slow) -> None:
+    limit = TimeLimit(1.0)
+    with pytest.raises(TimeUpError), reordered(0, limit):  # noqa: PT012  # the time passes inside
+        torch.ones(3, 3) @ torch.ones(3, 3)
+        slow.clock.sleep(4.0)
+        torch.ones(3, 3) @ torch.ones(3, 3)
+
+
+def test_ctrl_c_in_a_yardstick_keeps_the_observations_that_it_had(slow: Slow) -> None:
+    same = Sameness(tiny(), count=4)
+    same.prepare(plan(4, rtc=False))
+    slow.stop_at = slow.calls + 3
+    with pytest.raises(LookInterrupted) as stopped:
+        same.yardstick("reordered sums", 4)
+    assert stopped.value.found.observations == 2
+
+
+def test_ctrl_c_in_a_check_keeps_its_calls_and_they_are_not_judged(slow: Slow) -> None:
+    variants = [Variant("as it is"), Variant("one"), Variant("two")]
+    kept = Kept()
+    whole = check_actions(tiny(), variants, 0.1, 3.0, kept)
+    assert not whole.interrupted
+    begun = slow.calls
+    slow.calls, slow.stop_at = 0, begun - 2
+    check = check_actions(tiny(), variants, 0.1, 3.0, Kept())
+    assert check.interrupted
+    assert ROUNDING.judge(check.agreements["one"], check.reordered).outcome == "held"
+    assert check.agreements["two"].short
+    judged = ROUNDING.judge(check.agreements["two"], check.reordered)
+    assert judged.outcome == "not judged"
+    assert "stopped after" in judged.words
+    assert [one.name for one in check.yardsticks] == [one.name for one in whole.yardsticks]
+    slow.calls, slow.stop_at = 0, begun // 3
+    early = check_actions(tiny(), variants, 0.1, 3.0, Kept())
+    assert early.interrupted
+    assert set(early.unseen) == {"one", "two"}
+    assert "stopped before" in early.unseen["one"]
+
+
+def test_every_look_tells_how_far_it_is_and_the_time_left(slow: Slow) -> None:
+    kept = Kept()
+    check_actions(tiny(), [Variant("as it is"), Variant("same")], 0.1, 3.0, kept)
+    assert len(kept.stages) == 5
+    for what, told in kept.stages.items():
+        assert told, what
+        assert all(one.expected is not None and one.seconds_left is not None for one in told)
+        assert told[-1].seconds_left == 0 or "noise draw" in what
+
+
+def test_verify_ends_within_its_seconds_and_a_machine_that_became_slow_is_said(slow: Slow) -> None:
+    recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
+    slow.seconds = lambda calls: 0.1 if calls <= 2 else 1.0
+    began = slow.clock.now
+    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=16, passes=2, seconds=20.0)
+    assert slow.clock.now - began < 20.0 + 12 * CHUNK_S
+    (check,) = result.checks
+    assert check.outcome == "held"
+    assert "calls were made in time" in check.agreement.how
+    assert check.agreement.distinct >= FEWEST
+
+
+def test_verify_without_time_for_its_check_is_not_judged(slow: Slow) -> None:
+    recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
+    slow.seconds = lambda calls: 0.1 if calls <= 18 else 50.0
+    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1, seconds=1.0)
+    assert result.outcome == "not judged"
+    assert not result.passed
+
+
+def test_ctrl_c_in_a_check_of_verify_keeps_its_calls(slow: Slow) -> None:
+    recipe = Recipe(policy="act", size="tiny", treatments=[{"precision": "bf16"}])
+    verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1)
+    slow.calls, slow.stop_at = 0, slow.calls - 2
+    result = verify(tiny(), recipe, "fast.yaml", guards_of(recipe), count=4, passes=1)
+    assert result.status == "interrupted"
+    (check,) = result.checks
+    assert check.agreement.short
+    assert check.outcome == "not judged"
+
+
+def test_no_time_at_all_raises_before_the_first_call(slow: Slow) -> None:
+    limit = TimeLimit(1.0)
+    time_up = Sameness(tiny(), count=4, limit=limit)
+    slow.clock.sleep(10.0)
+    with pytest.raises(NotSeenError, match="the time was over"):
+        time_up.check(Variant("same"), plan(4, rtc=False))
+    assert time.perf_counter() == slow.clock.now
