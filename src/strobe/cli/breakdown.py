@@ -83,4 +83,4 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
-run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model")
+run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed")

@@ -155,4 +155,6 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
     )
 
 
-run = Command("compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model")
+run = Command(
+    "compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model", heavy="timed"
+)

@@ -163,4 +163,4 @@ def _numbers(name: str, text: str | None, least: int) -> list[int] | None:
     return [int(part) for part in parts]
 
 
-run = Command("dataloader", __doc__, DataloaderConfig, read, study)
+run = Command("dataloader", __doc__, DataloaderConfig, read, study, heavy="timed")

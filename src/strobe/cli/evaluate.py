@@ -161,4 +161,4 @@ def judge_help() -> str:
     return help_text("Runs of lerobot-eval, judged as they are:", JudgeConfig, skipped)
 
 
-run = Command("evaluate", __doc__, EvaluateConfig, read, study, subject="policy", more_help=judge_help)
+run = Command("evaluate", __doc__, EvaluateConfig, read, study, subject="policy", more_help=judge_help, heavy="timed")

@@ -312,4 +312,6 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-run = Command("optimize", lambda: with_treatments(__doc__), OptimizeConfig, read, study, subject="policy or model")
+run = Command(
+    "optimize", lambda: with_treatments(__doc__), OptimizeConfig, read, study, subject="policy or model", heavy="timed"
+)

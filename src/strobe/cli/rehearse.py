@@ -172,4 +172,4 @@ def help_words() -> str:
     return (__doc__ or "").format(faults=listed())
 
 
-run = Command("rehearse", help_words, RehearseConfig, read, study, bar=False)
+run = Command("rehearse", help_words, RehearseConfig, read, study, bar=False, heavy="timed")

@@ -129,4 +129,4 @@ def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studie
     return studied_rollout("rollout", config, watched, theirs, events, look=look)
 
 
-run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False)
+run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False, heavy="timed")

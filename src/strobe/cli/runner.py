@@ -92,6 +92,8 @@ class Command:
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
         more_help: makes text that stands after the flags.
+        heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
+            it measures times, 'untimed' where it takes long and measures none; '' where it does not matter.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Command:
     bar: bool = True
     bare: bool = False
     more_help: Callable[[], str] | None = None
+    heavy: Literal["", "timed", "untimed"] = ""
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
@@ -112,10 +115,13 @@ class Command:
         options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
         started = time.monotonic()
         live = Live()
+        beside = _other_work(live, timed=self.heavy == "timed") if self.heavy else ""
         with live if self.bar else contextlib.nullcontext():
             answer = self.study(*options, live)
         if isinstance(answer, int):
             return answer
+        if beside:
+            answer.result.notes.append(f"when it began, {beside}")
         if answer.shown:
             with answer.held:
                 _keep(answer, finish(answer, [self.name, *argv], started))
@@ -132,6 +138,16 @@ class Command:
         if self.subject == "policy or model":
             parts.append(model_help())
         return "\n\n".join(parts)
+
+
+def _other_work(live: Live, *, timed: bool) -> str:
+    """Say on stderr what else keeps this machine busy. Return it in a line; '' on a machine at rest."""
+    from strobe.measure import other_work
+
+    words = other_work.look().words(timed=timed)
+    if words:
+        live.say(f"… {words}")
+    return words
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:

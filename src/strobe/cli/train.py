@@ -131,4 +131,4 @@ class _Profiler:
         return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
 
 
-run = Command("train", __doc__, TrainConfig, read, study, bar=False)
+run = Command("train", __doc__, TrainConfig, read, study, bar=False, heavy="timed")

@@ -106,4 +106,4 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model")
+run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed")

@@ -1,0 +1,97 @@
+"""Whether other programs keep this machine busy: what is measured beside them is slower and less steady."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+LOOK_S = 0.2
+# Share of the cores from which other work is worth a line: a desktop at rest uses a few per cent.
+NOTABLE = 0.25
+_STAT = Path("/proc/stat")
+
+
+@dataclass(frozen=True)
+class OtherWork:
+    """What other programs took of this machine while this one slept.
+
+    Args:
+        cores: that this process may run on.
+        busy: cores' worth of time that others took, 0 to ``cores``.
+        waiting: programs that ran or waited for a core, on average; ``busy`` where the system does not say.
+    """
+
+    cores: int
+    busy: float
+    waiting: float
+
+    @property
+    def times_as_long(self) -> float:
+        """Return how many times as long work on all cores takes beside the others, where each gets an equal share."""
+        return 1 + max(self.busy, self.waiting) / self.cores
+
+    def words(self, *, timed: bool = True) -> str:
+        """Describe the other work in a line; '' on a machine at rest.
+
+        Args:
+            timed: whether times are measured beside it.
+        """
+        if self.busy < NOTABLE * self.cores:
+            return ""
+        taken = max(1, round(self.busy))
+        busy = f"{taken} of {self.cores} cores {'is' if taken == 1 else 'are'} busy with other work"
+        wide = "figures will be wide, and " if timed else ""
+        return f"{busy}: {wide}work on the CPU takes about {self.times_as_long:.2g} times as long"
+
+
+def look(seconds: float = LOOK_S) -> OtherWork:
+    """Sleep ``seconds``, and return what others took of the cores meanwhile; nothing where it cannot be read."""
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    try:
+        before = _taken(usable)
+        waiting = _sleep(seconds)
+        after = _taken(usable)
+    except (OSError, IndexError, RuntimeError, psutil.Error):
+        return OtherWork(len(usable), 0.0, 0.0)
+    whole, taken, all_taken = (now - then for now, then in zip(after, before, strict=True))
+    if whole <= 0:
+        return OtherWork(len(usable), 0.0, 0.0)
+    busy = len(usable) * min(max(taken / whole, 0.0), 1.0)
+    # Programs that give way, and those on cores that this one may not run on, are among those that wait.
+    yielding = taken / all_taken if all_taken > 0 else 0.0
+    return OtherWork(len(usable), busy, waiting * yielding if waiting is not None else busy)
+
+
+def _taken(usable: list[int]) -> tuple[float, float, float]:
+    """Return seconds of the ``usable`` cores: all; those that were taken from this process; those that were taken.
+
+    Work of a lower priority (`nice`) takes nothing from a process of the usual one.
+    """
+    each = psutil.cpu_times(percpu=True)
+    gives_way = psutil.Process().nice() <= 0 if os.name == "posix" else False
+    whole = taken = all_taken = 0.0
+    for index, times in enumerate(each):
+        fields = {name: getattr(times, name) for name in times._fields if not name.startswith("guest")}
+        used = sum(fields.values()) - fields["idle"] - fields.get("iowait", 0.0)
+        all_taken += used
+        if index in usable:
+            whole += sum(fields.values())
+            taken += used - (fields.get("nice", 0.0) if gives_way else 0.0)
+    return whole, taken, all_taken
+
+
+def _sleep(seconds: float) -> float | None:
+    """Sleep, and return how many other programs ran or waited for a core, on average; None where it is not known."""
+    seen: list[int] = []
+    end = time.monotonic() + seconds
+    while (remaining := end - time.monotonic()) > 0:
+        time.sleep(min(remaining, seconds / 8))
+        with contextlib.suppress(OSError, ValueError, IndexError, StopIteration):
+            line = next(line for line in _STAT.read_text().splitlines() if line.startswith("procs_running"))
+            seen.append(max(int(line.split()[1]) - 1, 0))  # the reader runs
+    return sum(seen) / len(seen) if seen else None
