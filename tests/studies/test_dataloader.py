@@ -31,7 +31,7 @@ from strobe.studies.dataloader.preparation import StepNeeds, facts_of
 from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.dataloader.run import changes, what_ifs
 from strobe.studies.dataloader.settings import SearchOptions, candidates, started_by_fork
-from strobe.studies.shared.measuring import Silent
+from strobe.studies.shared.progress import Silent
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)

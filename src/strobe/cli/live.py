@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 
 # Where stderr is no terminal: seconds from a stage's beginning to its first line, and from line to line.
 FIRST_S, EVERY_S = 1.0, 30.0
+# Seconds of a stage without a line, after which one says that it still goes on; and how often that is looked at.
+QUIET_S, LOOK_S = 10.0, 0.5
 
 
 @contextlib.contextmanager
@@ -74,14 +78,45 @@ class Live(_Bar):
         self._task: TaskID | None = None
         self._what = ""
         self._due = 0.0  # of `time.monotonic`: when a line says how far the stage is
+        self._began = 0.0
+        self._quiet_until = math.inf
+        self._latest: Sampled | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
             self._start()
+        else:  # one call may take minutes, and reports nothing before it ends
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
         return self
 
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        super().__exit__(*error)
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Print that the stage still goes on, where it has printed nothing for long."""
+        now, latest = time.monotonic(), self._latest
+        if now < self._quiet_until:
+            return
+        self._quiet_until = self._due = now + EVERY_S
+        since, far = now - self._began, f" ({latest.done} {latest.unit} done)" if latest is not None else ""
+        self.say(f"… {self._what}: {since:.0f} s so far{far}")
+
+    def _begin(self, what: str) -> None:
+        self._what, self._began, self._latest = what, time.monotonic(), None
+        self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
+
     def stage(self, what: str) -> None:
-        self._what, self._due = what, time.monotonic() + FIRST_S
+        self._begin(what)
         if self._bar is None:
             self.console.print(f"… {what}", markup=False, highlight=False)
             return
@@ -93,6 +128,9 @@ class Live(_Bar):
         """Begin a stage that is shown on a terminal only: its outcome is printed anyway."""
         if self._bar is not None:
             self.stage(what)
+            return
+        self._begin(what)
+        self._due = self._quiet_until
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
@@ -104,7 +142,7 @@ class Live(_Bar):
         if self._bar is not None:
             self.stage(what)
         else:
-            self._what, self._due = what, began + FIRST_S
+            self._begin(what)
         for done, item in enumerate(items):
             yield item
             now = time.monotonic()
@@ -119,8 +157,9 @@ class Live(_Bar):
     def progress(self, progress: Sampled) -> None:
         time_left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
         if self._bar is None:
+            self._latest = progress
             if time.monotonic() >= self._due:
-                self._due = time.monotonic() + EVERY_S
+                self._due = self._quiet_until = time.monotonic() + EVERY_S
                 many = f"{progress.done} of {progress.expected}" if progress.expected else progress.done
                 self.say(f"… {self._what}: {many} {progress.unit}{time_left}")
             return

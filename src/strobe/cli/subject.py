@@ -155,7 +155,7 @@ class Profilers:
         watched: Any = None
         if operators or config.python_profile:
             live.stage("recording operators")
-            watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options)
+            watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options, live)
         if operators:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events

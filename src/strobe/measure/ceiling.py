@@ -20,6 +20,7 @@ from strobe.measure.memory import available_bytes
 from strobe.results.subject import Ceiling
 from strobe.timeline.clock import synchronise
 
+Progress = Callable[[int, int], None]  # done, of
 EVERYWHERE = ("float32", "bfloat16", "int8")  # rungs that a ladder may come to, whatever the policy's own dtype
 _SECONDS = 0.25  # for each figure
 _PASSES = 2  # over the dtypes: what holds the machine up for a moment must not lower the ceiling of one of them
@@ -31,29 +32,37 @@ _ON_DEVICE = 3 * 2**30
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def measure(device: torch.device, dtypes: Iterable[str]) -> Ceiling:
+def measure(device: torch.device, dtypes: Iterable[str], progress: Progress = lambda _, __: None) -> Ceiling:
     """GFLOP/s of a square matrix product per dtype, GFLOP/s of elementwise arithmetic, and GB/s of a stream.
 
     Each is the best of several runs.
 
     Args:
         dtypes: torch's names, such as 'float32'; one that this device cannot multiply is left out.
+        progress: called with the figures that are measured, and how many there are.
     """
     gflops: dict[str, float] = {}
-    names = list(dict.fromkeys(dtypes))
-    for name in names * _PASSES:
+    names = list(dict.fromkeys(dtypes)) * _PASSES
+    whole = len(names) + 2
+    for done, name in enumerate(names, 1):
         rate = _product(device, getattr(torch, name))
         if rate is not None:
             gflops[name] = max(rate, gflops.get(name, 0.0))
-    return Ceiling(gflops=gflops, vector_gflops=_vector(device), memory_gbps=_stream(device))
+        progress(done, whole)
+    vector = _vector(device)
+    progress(whole - 1, whole)
+    stream = _stream(device)
+    progress(whole, whole)
+    return Ceiling(gflops=gflops, vector_gflops=vector, memory_gbps=stream)
 
 
-def raise_to_now(known: Ceiling, device: torch.device) -> None:
+def raise_to_now(known: Ceiling, device: torch.device, progress: Progress = lambda _, __: None) -> None:
     """Measure ``known`` once more, and raise its figures to what this machine reaches now where that is more.
 
     For a part that ran above its ceiling: the machine may have had less to give while the ceiling was measured.
+    ``progress`` is that of `measure`.
     """
-    now = measure(device, known.gflops)
+    now = measure(device, known.gflops, progress)
     known.gflops = {dtype: max(rate, now.gflops.get(dtype, 0.0)) for dtype, rate in known.gflops.items()}
     known.vector_gflops = max(filter(None, (known.vector_gflops, now.vector_gflops)), default=None)
     known.memory_gbps = max(filter(None, (known.memory_gbps, now.memory_gbps)), default=None)

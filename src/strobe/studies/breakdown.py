@@ -10,7 +10,8 @@ from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import BreakdownResult
 from strobe.results.comparison import Comparison
 from strobe.studies.shared.machine_state import begin_result
-from strobe.studies.shared.measuring import Measured, Options, Reporter, Silent, measure
+from strobe.studies.shared.measuring import Measured, Options, measure
+from strobe.studies.shared.progress import Reporter, Silent
 from strobe.treatments.treatment import Treatment, Variant
 
 PACED = "paced inference"  # the measurement of calls at the robot's pace

@@ -18,7 +18,8 @@ from strobe.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Pro
 from strobe.sameness.visits import FEWEST, Visit
 from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
 from strobe.studies.shared.machine_state import begin_result
-from strobe.studies.shared.measuring import Options, Reporter, Silent
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.progress import Reporter, Silent
 from strobe.treatments.recipe import RecipeTreatment, treatments_of
 from strobe.treatments.treatment import Variant
 

@@ -16,8 +16,9 @@ from strobe.results.measurement import Measurement
 from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, limit_of
 from strobe.studies.shared.gradients import gradients
 from strobe.studies.shared.machine_state import begin_result
-from strobe.studies.shared.measuring import Measured, Options, Reporter, Session, Silent
+from strobe.studies.shared.measuring import Measured, Options, Session
 from strobe.studies.shared.paired_comparison import SEVERAL_COPIES, judge
+from strobe.studies.shared.progress import Reporter, Silent
 from strobe.treatments.treatment import Variant
 
 MOST_S = 60.0  # of sampling, of which the check of a variant takes its share

@@ -16,7 +16,7 @@ from strobe.measure.sampling import SamplingBudget, collect
 from strobe.policies.dataset_frames import locate_dataset
 from strobe.results.dataloader import DatasetFacts, LoaderSettings, StepNeed
 from strobe.studies.dataloader.process import LoaderError, LoaderProcess
-from strobe.studies.shared.measuring import Reporter
+from strobe.studies.shared.progress import Reporter
 
 BUDGET = SamplingBudget(seconds=20.0, min_iterations=5, precision=0.03)
 

@@ -16,7 +16,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.processes import isolate
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
 from strobe.studies.doctor import clock, machine, steadiness, tools, treatments, versions
-from strobe.studies.shared.measuring import Reporter, Silent
+from strobe.studies.shared.progress import Reporter, Silent
 
 # In this order. The clock and the pace are looked at first, and again at the end.
 AREAS: tuple[Area, ...] = (

@@ -23,7 +23,8 @@ from strobe.studies.evaluate.answer import rows
 from strobe.studies.evaluate.play import Crew, EpisodeReporter, Plan, Player, counted, play
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
-from strobe.studies.shared.measuring import Options, Reporter, measure
+from strobe.studies.shared.measuring import Options, measure
+from strobe.studies.shared.progress import Reporter
 
 SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
 

@@ -32,7 +32,8 @@ from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.studies.shared.action_check import CheckProgress, limit_of, yardstick_observations, yardsticks
 from strobe.studies.shared.cadence import ticks_between_calls
 from strobe.studies.shared.counting import Counted
-from strobe.studies.shared.measuring import Measured, Options, Reporter, Session
+from strobe.studies.shared.measuring import Measured, Options, Session
+from strobe.studies.shared.progress import Reporter
 from strobe.studies.shared.rounds import Outputs
 from strobe.treatments import catalogue
 from strobe.treatments.room import noted

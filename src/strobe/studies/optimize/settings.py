@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from strobe.measure.guard import Guards
 from strobe.measure.in_time import REQUIRED
 from strobe.studies.optimize.candidates import Choice
-from strobe.studies.shared.measuring import Reporter, Silent
+from strobe.studies.shared.progress import Reporter, Silent
 from strobe.treatments.treatment import Spec
 
 # A try

@@ -20,7 +20,7 @@ from strobe.measure.sampling import SamplingBudget, collect
 from strobe.results.rollout import Place
 from strobe.studies.rollout.run import WatchedRollout
 from strobe.studies.shared.cadence import SETTLE_S, Spacing
-from strobe.studies.shared.measuring import Reporter, Silent
+from strobe.studies.shared.progress import Reporter, Silent
 from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0

@@ -16,7 +16,7 @@ from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardst
 from strobe.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
 from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import FEWEST, Visit, plan
-from strobe.studies.shared.measuring import Reporter
+from strobe.studies.shared.progress import Reporter
 from strobe.treatments.treatment import Variant
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from strobe.measure.memory import available_bytes
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.comparison import GradientAgreement
-from strobe.studies.shared.measuring import Reporter, Silent
+from strobe.studies.shared.progress import Reporter, Silent, Steps
 from strobe.treatments.treatment import Variant
 
 OTHER_SEED = 1
@@ -44,11 +44,14 @@ def gradients(
     agreements = {}
     try:
         reporter.stage(f"comparing the gradients of {', '.join(variant.name for variant in variants)}")
+        steps = Steps(reporter, "passes")
         of_baseline = _loss_and_gradient(subject, baseline, raw, copied=True)
         reference = of_baseline.gradient
+        steps(1, 1 + len(variants))
         _loss_and_gradient(subject, baseline, raw, OTHER_SEED)
+        steps(2, 1 + len(variants))
         seeds = _difference(reference, _gradient(subject.policy))
-        for variant in candidates:
+        for number, variant in enumerate(candidates, 3):
             passed = _loss_and_gradient(subject, variant, raw)
             difference = _difference(reference, _gradient(subject.policy))
             agreement = _agreement(of_baseline.loss, passed.loss, difference, seeds)
@@ -61,6 +64,7 @@ def gradients(
                 _loss_and_gradient(subject, variant, raw, scale=1.0)
                 agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
             agreements[variant.name] = agreement
+            steps(number, 1 + len(variants))
     finally:
         subject.policy.zero_grad()
     return agreements, ""

@@ -13,7 +13,8 @@ from strobe.measure import machine
 from strobe.policies.subject import Subject
 from strobe.results.answer import Result
 from strobe.results.subject import Ceiling, Machine
-from strobe.studies.shared.measuring import Options, Reporter
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.progress import Reporter, Steps
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
 
@@ -23,7 +24,8 @@ def measure_machine(device: torch.device, dtypes: Iterable[str], reporter: Repor
     reporter.stage("measuring what this machine can do")
     described = machine.describe(device)
     wanted = dict.fromkeys((*dtypes, *ceilings.EVERYWHERE))
-    described.ceiling = ceilings.measure(device, [dtype for dtype in wanted if dtype in MULTIPLIED])
+    multiplied = [dtype for dtype in wanted if dtype in MULTIPLIED]
+    described.ceiling = ceilings.measure(device, multiplied, Steps(reporter, "figures"))
     return described
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -19,7 +19,8 @@ from strobe.measure.ceiling import raise_to_now
 from strobe.measure.components import iterations
 from strobe.measure.memory import kernel_use
 from strobe.measure.roofline import limits
-from strobe.measure.sampling import Collected, Progress, SamplingBudget, collect
+from strobe.measure.sampling import Collected, SamplingBudget, collect
+from strobe.measure.time_limit import TimeLimit
 from strobe.measure.verdicts import WITHIN
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Phase, Subject
@@ -30,6 +31,7 @@ from strobe.results.subject import Ceiling
 from strobe.results.traits import Traits
 from strobe.studies.shared.cadence import Spacing, ticks_between_calls
 from strobe.studies.shared.counting import Counted, count, lacking
+from strobe.studies.shared.progress import Reporter, Silent, Steps
 from strobe.studies.shared.rounds import (
     Outputs,
     Round,
@@ -47,6 +49,11 @@ from strobe.treatments.process_settings import convolutions_in_tf32
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Variant
 
+COUNTING_S = 20.0  # that counting may take, however short the rounds were
+LATE = (
+    "FLOP and memory were not counted: counting the variants before took as long as the rounds. --skip_counting leaves "
+    "all counting out"
+)
 ABOVE_CEILING = (
     "a part above 100 % of the ceiling: convolutions whose algorithm (Winograd's) saves part of the arithmetic that is "
     "counted, or a machine that was slower while its ceiling was measured than while the policy ran"
@@ -55,26 +62,6 @@ ABOVE_WITH_TF32 = (
     "a part above 100 % of the ceiling is convolutions of float32, which cuDNN computes in TF32 unless told otherwise "
     "(torch.backends.cudnn.allow_tf32); the ceiling is that of products without TF32"
 )
-
-
-class Reporter(Protocol):
-    """Shows what a study is doing."""
-
-    def stage(self, what: str) -> None:
-        """Show that a new piece of work begins."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show how far the sampling in this stage has come."""
-
-
-class Silent:
-    """A reporter that shows nothing."""
-
-    def stage(self, what: str) -> None:
-        """Show nothing."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show nothing."""
 
 
 @dataclass
@@ -176,6 +163,7 @@ class Session:
         pace_hz = options.pace_hz if self.phase == "inference" else None
         self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
         self._interrupted = False
+        self._late: set[str] = set()  # variants that there was no time to count
 
     def measure(self) -> Measured:
         """Sample until the budget is spent, then count, hold against the machine's limits, and note.
@@ -193,12 +181,14 @@ class Session:
         complete, lost = complete_rounds([each[: collected.rounds] for each in rounds], collected.warmup_rounds)
         if not complete:
             raise RuntimeError(f"no round of {', '.join(self._seen)} was recorded as one '{ITERATION}' of each")
-        counts = self._count()
+        counts = self._count(collected.seconds)
         measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if measurement.name in counts and counts[measurement.name].uncounted:
                 measurement.notes.append(lacking(counts[measurement.name].uncounted))
+            if measurement.name in self._late:
+                measurement.notes.append(LATE)
         self._add_limits(measurements)
         outputs, policy = self._outputs, self.subject if isinstance(self.subject, PolicySubject) else None
         acting = policy if self.phase == "inference" and outputs.whole else None
@@ -266,20 +256,30 @@ class Session:
 
         return run
 
-    def _count(self) -> dict[str, Counted]:
-        """Return the FLOP and memory of each variant: as they are known, else counted, until Ctrl-C."""
+    def _count(self, rounds_s: float) -> dict[str, Counted]:
+        """Return the FLOP and memory of each variant: as they are known, else counted, until Ctrl-C.
+
+        Counting may take as long as the rounds, which took ``rounds_s``; the first variant is counted in any case.
+        """
         if not self.options.counted:
             return {}
-        counts: dict[str, Counted] = {}
-        for name, seen in self._seen.items():
-            if name in self.known:
-                counts[name] = self.known[name]
-            elif not self._interrupted:
-                self.reporter.stage(f"{self.phase}: counting FLOP and memory of {name}")
-                try:
-                    counts[name] = count(self.subject, seen.variant, self._call, self._hooks)
-                except KeyboardInterrupt:
-                    self._interrupted = True
+        counts = {name: self.known[name] for name in self._seen if name in self.known}
+        unknown = [name for name in self._seen if name not in counts]
+        limit = TimeLimit(max(rounds_s, COUNTING_S))
+        steps = Steps(self.reporter, "variants")
+        for done, name in enumerate(unknown, 1):
+            if self._interrupted:
+                break
+            if done > 1 and limit.over:
+                self._late.add(name)
+                continue
+            self.reporter.stage(f"{self.phase}: counting FLOP and memory of {name}")
+            try:
+                counts[name] = count(self.subject, self._seen[name].variant, self._call, self._hooks)
+            except KeyboardInterrupt:
+                self._interrupted = True
+            else:
+                steps(done, len(unknown))
         return counts
 
     def _within_ceiling(self, rounds: Sequence[int], warmup: int, counts: Mapping[str, Counted]) -> list[Measurement]:
@@ -296,7 +296,7 @@ class Session:
             return measurements
         self.reporter.stage("a part ran above the ceiling: measuring once more what this machine can do")
         try:
-            raise_to_now(self.ceiling, self.subject.device)
+            raise_to_now(self.ceiling, self.subject.device, Steps(self.reporter, "figures"))
         except KeyboardInterrupt:
             self._interrupted = True
         return described()

@@ -18,6 +18,7 @@ from strobe.measure.operators import MARK, operator_profile
 from strobe.policies.subject import Phase, Subject
 from strobe.results.profiles import OperatorProfile
 from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.progress import Reporter, Silent, Steps
 from strobe.timeline import Section, Timeline
 from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.trace import exported, mark_clocks
@@ -37,7 +38,14 @@ class Recorded:
     document: bytes  # the same, as torch.profiler writes it
 
 
-def operators_of(subject: Subject, phase: Phase, variant: Variant, measurement: str, options: Options) -> Recorded:
+def operators_of(
+    subject: Subject,
+    phase: Phase,
+    variant: Variant,
+    measurement: str,
+    options: Options,
+    reporter: Reporter | None = None,
+) -> Recorded:
     """Run ``variant`` once more, warm, under torch.profiler with our probes on.
 
     Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
@@ -51,7 +59,12 @@ def operators_of(subject: Subject, phase: Phase, variant: Variant, measurement: 
         start = time.perf_counter()
         call(0)
         tries = max(1, min(TRIES, int(TRY_S / (time.perf_counter() - start))))
-        profiler, timeline, _ = min((_watch(subject, call, hooks) for _ in range(tries)), key=itemgetter(2))
+        steps, watched = Steps(reporter or Silent(), "calls"), []
+        steps(1, 1 + tries)
+        for number in range(tries):
+            watched.append(_watch(subject, call, hooks))
+            steps(2 + number, 1 + tries)
+        profiler, timeline, _ = min(watched, key=itemgetter(2))
     finally:
         undo()
     document = exported(profiler)
