@@ -123,7 +123,8 @@ class SamplingFlags:
 
     # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
     iterations: int | None = field(default=None, metadata=at_least(1))
-    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit).
+    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Looks at the actions
+    # come after it, and may take as long again.
     seconds: float | None = field(default=None, metadata=above(0))
     # Stop once the 95 % interval's half-width is below this fraction of the median.
     interval: float = field(default=0.01, metadata=above(0))

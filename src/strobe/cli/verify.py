@@ -54,6 +54,7 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     # How many times to go through them, each time in another order.
     passes: int = field(default=2, metadata=at_least(1))
     # Seconds that all of it may take, roughly: where a chunk takes long, fewer observations are looked at, 4 at least.
+    # A machine that becomes slower on the way gets three times as long for those 4; then nothing is judged.
     seconds: float | None = field(default=600.0, metadata=above(0))
 
 
