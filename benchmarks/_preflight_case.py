@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from _preflight_data import Ticks, World, write
+from _preflight_data import Ticks, World, with_vectors, write
 
 from strobe.kinds import advise
 from strobe.results.finding import Finding
@@ -94,8 +94,13 @@ class Stage:
         return folder
 
     def written(self, episodes: Sequence[Ticks], name: str, fps: int | None = None) -> Path:
-        """Write episodes as a data set."""
-        return write(self.world, self.work / name, episodes, fps=fps, again=True)
+        """Write the first episodes, changed, as a data set."""
+        own = self.episodes[: len(episodes)]
+        root, images = self.work / name, self.world.cameras
+        if all(mine[key] is ticks[key] for mine, ticks in zip(own, episodes, strict=True) for key in images):
+            source = write(self.world, self.data.parent / f"{self.world.name}-first-{len(own)}", own)
+            return with_vectors(root, source, episodes)
+        return write(self.world, root, episodes, fps=fps, again=True)
 
     def robot(self, **changed: Any) -> Connected:
         """Return a robot that fits: with the joints and the cameras of the data."""

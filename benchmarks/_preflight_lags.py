@@ -26,7 +26,7 @@ JOINTS = tuple(
 CAMERA = "observation.images.front"
 COUNTS = 4096 / 360  # of a servo, in a degree
 FPS, LAG_S = 30, 0.12  # of the recording
-EPISODES, TICKS = 12, 90
+EPISODES, TICKS = 8, 64
 RUN_TICKS = 300
 
 
@@ -99,7 +99,7 @@ IN_LAGS: Sequence[Plant] = (
              lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-loop", fps=10)),
              lambda case, stage: replace(case, rollout=run(stage.work / "run-mended", fps=FPS))),
     _lagging("servos that accelerate slowly in the run", "acceleration",
-             lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-servos", lag_s=0.25)),
+             lambda stage: replace(stage.sound, rollout=run(stage.work / "run-slow-servos", lag_s=0.3)),
              lambda case, stage: replace(case, rollout=run(stage.work / "run-mended"))),
     _lagging("states recorded three ticks late", "delays", _recorded_late,
              lambda case, stage: replace(case, data=stage.data)),

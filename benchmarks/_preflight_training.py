@@ -107,7 +107,7 @@ class _Known(torch.nn.Module):
 
 
 def _resnets(kind: str, policy: Any) -> list[tuple[Any, str, Any]]:
-    """Return for each camera the module that has its ResNet, its name there, and the ResNet; an ACT has a single one."""
+    """Return for each camera the module that has its ResNet, the name there, and the ResNet: of an ACT a single one."""
     if kind == DIFFUSION:
         return [(encoder, "backbone", encoder.backbone) for encoder in policy.diffusion.rgb_encoder]
     return [(policy.model, "backbone", policy.model.backbone)] * len(policy.config.image_features)
@@ -117,6 +117,7 @@ def _resnets(kind: str, policy: Any) -> list[tuple[Any, str, Any]]:
 def _features(resnet: Any, images: torch.Tensor) -> torch.Tensor:
     """Fit the batch norms to the images, unless they were fitted; return the features of all images."""
     resnet.eval().requires_grad_(False)
+    images = images.reshape(-1, *images.shape[-3:])  # a Diffusion has an axis of observations, of which it looks at one
     norms = [each for each in resnet.modules() if hasattr(each, "running_var")]
     if bool((norms[0].running_var == 1).all()):
 
