@@ -47,12 +47,11 @@ def flags(kind: str, world: World) -> list[str]:
 
 
 def train(
-    kind: str, world: World, root: Path, folder: Path, seconds: float, *, batch: int = 32, seed: int = 0
+    kind: str, world: World, root: Path, folder: Path, steps: int, *, batch: int = 32, seed: int = 0
 ) -> dict[str, Any]:
-    """Train a policy on the data set at ``root`` and save it in ``folder``, unless it is there. Return what came of it.
+    """Train a policy on the data set at ``root``, save it in ``folder``, and return what came of it.
 
-    Args:
-        seconds: of a core.
+    A policy that is there is not trained again.
     """
     if (folder / TRAINED).exists():
         return json.loads((folder / TRAINED).read_text())
@@ -68,9 +67,9 @@ def train(
     optimizer = torch.optim.AdamW(trained, lr=LR, weight_decay=1e-4)
     generator = torch.Generator().manual_seed(seed)
     began, losses = time.process_time(), []
-    while (spent := time.process_time() - began) < seconds:
+    for step in range(steps):
         for group in optimizer.param_groups:  # a warm-up, then down to nothing
-            group["lr"] = LR * min(1.0, (len(losses) + 1) / 50) * max(0.02, 1 - spent / seconds)
+            group["lr"] = LR * min(1.0, (step + 1) / 50) * max(0.02, 1 - step / steps)
         picks = torch.randint(len(data[ACTION]), (batch,), generator=generator)
         loss, _ = policy.forward({key: values[picks] for key, values in data.items()})
         loss.backward()
@@ -79,6 +78,7 @@ def train(
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
         if len(losses) % 250 == 0:
+            spent = time.process_time() - began
             print(f"  {kind}: {len(losses)} steps, loss {sum(losses[-250:]) / 250:.3f}, {spent:.0f} s", flush=True)
     for owner, attribute, resnet in resnets:
         setattr(owner, attribute, resnet)

@@ -60,7 +60,7 @@ Stages = dict[tuple[str, str], Stage]
 
 
 def stages(
-    work: Path, scratch: Path, trained: Sequence[tuple[str, World]], seconds: float
+    work: Path, scratch: Path, trained: Sequence[tuple[str, World]], steps: int
 ) -> tuple[Stages, dict[str, Any]]:
     """Return the trained policies with their data, and what came of each training.
 
@@ -73,7 +73,7 @@ def stages(
     for kind, world in trained:
         episodes = record(world, work, *RECORDED[world])
         data, folder = write(world, work / f"{world.name}-sound", episodes), work / f"{kind}-{world.name}"
-        trainings[f"{kind} of {world.name}"] = train(kind, world, data, folder, seconds)
+        trainings[f"{kind} of {world.name}"] = train(kind, world, data, folder, steps)
         print(f"trained {kind} of {world.name}: {trainings[f'{kind} of {world.name}']}", flush=True)
         made[kind, world.name] = Stage(world, folder, data, episodes, scratch)
     return made, trainings
@@ -219,16 +219,16 @@ PARTS = ("read", "lag", "hypotheses", "sound", "random")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, help="folder of data and trained policies, kept; default: a temporary one")
-    parser.add_argument("--seconds", type=float, default=90.0, help="of a core, to train a policy")
+    parser.add_argument("--steps", type=int, default=1000, help="of each training")
     parser.add_argument("--looks", type=int, default=40, help="sound ones")
     parser.add_argument("--parts", default=",".join(PARTS), help="of the whole, such as read,lag; they share --work")
-    parser.add_argument("--quick", action="store_true", help="ACTs alone, a training of 60 s, 8 sound looks")
+    parser.add_argument("--quick", action="store_true", help="ACTs alone, trainings of 700 steps, 8 sound looks")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--parts: they are {', '.join(PARTS)}")
     if arguments.quick:
-        arguments.looks, arguments.seconds = min(arguments.looks, 8), min(arguments.seconds, 60.0)
+        arguments.looks, arguments.steps = min(arguments.looks, 8), min(arguments.steps, 700)
     logging.disable(logging.WARNING)
     began, cpu, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as temporary:
@@ -245,7 +245,7 @@ def looks(
     arguments: argparse.Namespace, parts: Sequence[str], work: Path, scratch: Path
 ) -> tuple[dict[str, Any], bool]:
     """Return the figures of the parts, and whether they hold."""
-    made, trainings = stages(work, scratch, QUICK if arguments.quick else TRAINED, arguments.seconds)
+    made, trainings = stages(work, scratch, QUICK if arguments.quick else TRAINED, arguments.steps)
     figures: dict[str, Any] = {"parts": list(parts), "trainings": trainings}
     lagging = arm(work, scratch)
     every = [each for each in (*IN_FILES, *IN_LAGS, *IN_DATA) if each.kind in parts]
