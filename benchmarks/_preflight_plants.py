@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from _preflight_case import Case, Plant, Stage, renamed
 from _preflight_data import ACTION, METAWORLD, PUSHT, STATE, TABLE, Ticks, World
-from _preflight_training import ACT, DIFFUSION, IMAGES
+from _preflight_training import ACT, DIFFUSION
 
 from strobe.results.finding import Finding
 
@@ -153,7 +153,7 @@ PUSHER: tuple[str, World] = (ACT, PUSHT)
 IN_DATA: Sequence[Plant] = (
     # An ACT takes its cameras in any order (its features have no sign of their camera): nothing is wrong there.
     _swapped_cameras((DIFFUSION, METAWORLD)),
-    _bgr((IMAGES, PUSHT)),
+    _bgr(ARM),
     _bgr((DIFFUSION, METAWORLD)),
     _data("state order", PUSHER, "wired-otherwise-state-order", "observation.state", _pair(0, 1, STATE),
           _in_order(STATE)),

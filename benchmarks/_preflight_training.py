@@ -15,13 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from _preflight_data import ACTION, SIZE, World
+from _preflight_data import ACTION, World
 
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 
-ACT, IMAGES, DIFFUSION = "act", "act-of-images", "diffusion"
+ACT, DIFFUSION = "act", "diffusion"
 TRAINED = "trained.json"  # in a policy's folder: what came of its training
 LR = 1e-3
 _ACT = [
@@ -37,13 +37,9 @@ _DIFFUSION = [
 ]  # fmt: skip
 
 
-def flags(kind: str, world: World) -> list[str]:
+def flags(kind: str) -> list[str]:
     """Return the flags of a policy's config."""
-    if kind != IMAGES:
-        return _ACT if kind == ACT else _DIFFUSION
-    # As ACT, without the state: nearly all that PushT's pusher does follows from its place.
-    cameras = {name: {"type": "VISUAL", "shape": [3, SIZE, SIZE]} for name in world.cameras}
-    return [*_ACT, f"--input_features={json.dumps(cameras)}"]
+    return _ACT if kind == ACT else _DIFFUSION
 
 
 def train(
@@ -55,7 +51,7 @@ def train(
     """
     if (folder / TRAINED).exists():
         return json.loads((folder / TRAINED).read_text())
-    subject = _built(kind, world, root, seed)
+    subject = _built(kind, root, seed)
     policy: Any = subject.policy
     data = _preprocessed(subject)
     resnets = _resnets(kind, policy)
@@ -89,9 +85,9 @@ def train(
     return came
 
 
-def save_random(kind: str, world: World, root: Path, folder: Path, seed: int) -> Path:
+def save_random(kind: str, root: Path, folder: Path, seed: int) -> Path:
     """Save a policy with random weights, as it would be before its training; return its folder."""
-    _save(_built(kind, world, root, seed), folder)
+    _save(_built(kind, root, seed), folder)
     return folder
 
 
@@ -133,9 +129,9 @@ def _features(resnet: Any, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([each["feature_map"] if isinstance(each, dict) else each for each in made])
 
 
-def _built(kind: str, world: World, root: Path, seed: int) -> PolicySubject:
+def _built(kind: str, root: Path, seed: int) -> PolicySubject:
     data = SimpleNamespace(root=root, repo_id=f"local/{root.name}", episodes=None, video_backend=None)
-    options = PolicyOptions(type=kind.partition("-")[0], overrides=["--device=cpu", *flags(kind, world)])
+    options = PolicyOptions(type=kind, overrides=["--device=cpu", *flags(kind)])
     return load_subject(options, InputOptions(dataset=data), seed=seed)
 
 

@@ -1,7 +1,7 @@
 """Does `strobe preflight` name what is wired wrongly and say what mends it, and claim nothing where all is wired well?
 
 Trains small policies on scripted PushT and on MetaWorld's pick-and-place, with two cameras of 48 × 48 each: an ACT and
-a Diffusion on each, and an ACT of images alone on PushT. --work keeps them and the data. It then looks at
+a Diffusion on each. --work keeps them and the data. It then looks at
 
 - miswired files of a checkpoint, a robot and a loop that do not fit (what is read): statistics under another name, NaN,
   names of a compiled policy, joints in another order, another rate, and so on;
@@ -45,14 +45,14 @@ from _preflight_data import METAWORLD, PUSHT, Ticks, World, record, write
 from _preflight_files import IN_FILES
 from _preflight_lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
 from _preflight_plants import IN_DATA
-from _preflight_training import ACT, DIFFUSION, IMAGES, save_random, train
+from _preflight_training import ACT, DIFFUSION, save_random, train
 from _shared import finish
 
 from strobe.results.preflight import PreflightResult
 
 RECORDED = {PUSHT: (40, 30), METAWORLD: (40, 32)}  # episodes and ticks to train on
 UNSEEN = 16  # episodes
-TRAINED = ((ACT, PUSHT), (ACT, METAWORLD), (IMAGES, PUSHT), (DIFFUSION, METAWORLD), (DIFFUSION, PUSHT))
+TRAINED = ((ACT, PUSHT), (ACT, METAWORLD), (DIFFUSION, METAWORLD), (DIFFUSION, PUSHT))
 QUICK = TRAINED[:2]
 SOUND_EPISODES, SOUND_FRAMES = 8, 24  # of a sound look
 OTHERWISE = "wired-otherwise-"
@@ -85,7 +85,7 @@ def arm(work: Path, scratch: Path) -> Stage:
     data = write(EMULATED, work / "emulated-arm-sound", episodes)
     folder = work / "act-emulated-arm"
     if not (folder / "config.json").exists():
-        save_random(ACT, EMULATED, data, folder, 0)
+        save_random(ACT, data, folder, 0)
     return Stage(EMULATED, folder, data, episodes, scratch)
 
 
@@ -207,7 +207,7 @@ def claims_of_random_weights(made: Stages, seeds: int) -> list[str]:
     claims = []
     for (kind, name), stage in made.items():
         for seed in range(seeds if kind == ACT else 1):
-            folder = save_random(kind, stage.world, stage.data, stage.work / f"random-{kind}-{name}-{seed}", seed)
+            folder = save_random(kind, stage.data, stage.work / f"random-{kind}-{name}-{seed}", seed)
             result, _ = look(Case(folder, stage.data, frames=SOUND_FRAMES, seed=seed))
             claims += [f"{kind} of {name}: {each.name}" for each in result.hypotheses if each.outcome == "claimed"]
     return claims
