@@ -126,11 +126,16 @@ def unknown_rollout_flag(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
 
 
+def episodes_of_no_data_set(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--dataset.episodes=[0]"]
+
+
 def misspelt_setting(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--policy.chunk_sise=5"]
 
 
 WRONG = {
+    episodes_of_no_data_set: "Name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
     no_config: "there is no config.json in it",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from lerobot.configs.default import DatasetConfig
+from safetensors.numpy import load_file, save_file
 from support.turning_arm import TOP, WRIST, recording, saved, written
 
 from strobe.cli.main import main
+from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
 
 
 @pytest.fixture(scope="module")
@@ -64,5 +71,45 @@ def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path:
 
 
 def test_an_episode_that_is_not_there_is_said(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
-    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--episodes=[0,99]")
+    _, result = run(tmp_path, f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--dataset.episodes=[0,99]")
     assert "no episode 99" in result["open_loop"]["unjudged"]
+
+
+def weights_of(policy: Path, folder: Path, change: Callable[[dict[str, np.ndarray]], object]) -> Path:
+    """Return a copy of a checkpoint with changed weights."""
+    shutil.copytree(policy, folder)
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def act_of(dataset: Path, folder: Path) -> Path:
+    """Save an ACT of random weights for a data set in ``folder``."""
+    source = InputOptions(dataset=DatasetConfig(repo_id="local/data", root=str(dataset)))
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), source)
+    for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
+        part.save_pretrained(folder)
+    return folder
+
+
+def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> None:
+    policy = act_of(swapped, tmp_path / "policy")
+    flags = [f"--dataset.root={swapped}", "--seconds=1"]
+
+    def names(kind: str, change: Callable[[dict[str, np.ndarray]], object]) -> dict[str, dict]:
+        changed = weights_of(policy, tmp_path / kind, change)
+        _, result = run(tmp_path / f"{kind}-runs", f"--policy.path={changed}", *flags)
+        assert result["wiring"]["weights"]["missing"] is not None
+        return {each["rule"]: each for each in result["findings"] if each["rule"].startswith("weights")}
+
+    head = "model.action_head.weight"
+    assert names("sound", lambda weights: None) == {}
+    missing = names("missing", lambda weights: weights.pop(head))
+    assert missing["weights-missing"]["level"] == "warning"
+    assert f"1 are not there, such as {head}" in missing["weights-missing"]["seen"]
+    reshaped = names("reshaped", lambda weights: weights.update({head: np.zeros((2, 2), np.float32)}))
+    assert f"1 have another shape, such as {head}" in reshaped["weights-missing"]["seen"]
+    more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))
+    assert more["weights-unused"]["level"] == "info"
+    assert "model.of_nobody" in more["weights-unused"]["seen"]

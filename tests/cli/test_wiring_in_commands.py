@@ -10,9 +10,11 @@ from support.arm_policy import save_act
 from support.checkpoints import pusht_checkpoint
 
 from strobe.cli.main import main
-from strobe.results.answer import BreakdownResult
+from strobe.results.answer import BreakdownResult, VerifyResult
 from strobe.results.evaluate import EvaluateResult
+from strobe.results.recipe import Recipe
 from strobe.runs import store
+from strobe.runs.recipe_file import dump
 
 
 def plant_inert_normaliser(policy: Path) -> Path:
@@ -72,3 +74,24 @@ def test_an_evaluation_shows_them_too(tmp_path: Path):
     result = answer(tmp_path / "runs")
     assert isinstance(result, EvaluateResult)
     assert "statistics-absent" in {finding.rule for finding in result.findings}
+
+
+def test_a_verification_shows_them_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """The recipe passes: the policy is as wrong with it as without. The finding says that both are (lerobot #4446)."""
+    policy = tmp_path / "policy"
+    save_act(policy, 64, 64)
+    recipe = tmp_path / "recipe.yaml"
+    dump(Recipe(policy="act", treatments=[{"precision": "bf16"}], guard="rms<=9"), recipe)
+    flags = [f"--policy.path={policy}", f"--recipe={recipe}", "--policy.device=cpu", "--observations=2", "--passes=1"]
+    assert main(["verify", *flags, f"--output_dir={tmp_path / 'sound'}"]) == 0
+    assert answer(tmp_path / "sound").wiring is not None
+    assert "statistics-absent" not in {finding.rule for finding in answer(tmp_path / "sound").findings}
+    plant_inert_normaliser(policy)
+    capsys.readouterr()
+    assert main(["verify", *flags, f"--output_dir={tmp_path / 'runs'}"]) == 0
+    result = answer(tmp_path / "runs")
+    assert isinstance(result, VerifyResult)
+    found = {finding.rule: finding for finding in result.findings}
+    assert found["statistics-absent"].level == "warning"
+    assert "acts-long-unseen" not in found
+    assert "! Nothing normalises observation.state" in capsys.readouterr().out

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, record
 from strobe.policies.recorded_actions import in_turn
 from strobe.results.hypothesis import Hypothesis
 from strobe.results.open_loop import OpenLoop
-from strobe.studies.preflight import open_loop
+from strobe.studies.preflight import open_loop, predictions
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=32)
 RADIANS = np.array([np.pi / 180] * 3 + [1])
@@ -78,6 +80,7 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
                 "state and action should be in degrees, not in radians", "use_degrees"),
     "state in radians": (each(STATE, lambda v: v * RADIANS), "the state should be in degrees, not in radians",
                          "use_degrees"),
+    # lerobot #2753, #1424, #4047: a reversed gripper
     "gripper": (each(ACTION, mirrored(3, 100)), "gripper is reversed", "gripper"),
     "sign": (each(ACTION, mirrored(0, 0)), "pan has the other sign", "pan"),
     "relative": (lambda t: t | {ACTION: t[ACTION] - t[STATE]},
@@ -231,3 +234,19 @@ def test_an_answer_survives_json() -> None:
     result, hypotheses = judged(recording())
     assert OpenLoop.model_validate_json(result.model_dump_json()) == result
     assert [Hypothesis.model_validate_json(each.model_dump_json()) for each in hypotheses] == hypotheses
+
+
+def test_the_time_of_a_call_is_that_of_calls_as_the_policy_is_wired(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of the test's own: the call that warms up takes long, and reading a frame takes none of it."""
+    now = [0.0]
+    real = predictions._Work._predicted
+    durations = itertools.chain([60.0], itertools.repeat(0.25))
+
+    def predicted(self: predictions._Work, seen: dict, frame: int) -> np.ndarray:
+        now[0] += next(durations)
+        return real(self, seen, frame)
+
+    monkeypatch.setattr(predictions._Work, "_predicted", predicted)
+    monkeypatch.setattr(predictions, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    result, _ = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=1000.0, most=6))
+    assert result.call_ms == pytest.approx(250.0)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.arm_policy import save_act
 from support.wired import JOINTS, LATE, Wired, wired
 
 from strobe.errors import UserError
+from strobe.findings.wiring import findings_of
 from strobe.kinds import advise
+from strobe.runs import store
 from strobe.runs.rollout_files import EVENTS
+from strobe.studies.preflight.lag import call_in
 from strobe.studies.preflight.run import Preflight, preflight
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -64,7 +68,29 @@ def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wir
     assert found.title == "shoulder_pan.pos follows its actions 5.0 ticks late, and 2.0 in the data"
 
 
+def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
+    wiring = preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "rollout")).wiring
+    answer: Any = store.load_answer(GOLDEN / "rollout")
+    rollout = answer.rollout
+    call = wiring.timing.call
+    assert call is not None
+    assert call.ms == rollout.inference.latency.median
+    assert (call.fps, call.engine, call.run) == (rollout.fps, rollout.engine, str(GOLDEN / "rollout"))
+    wiring.timing.chunk = rollout.inference.chunk
+    assert "call-longer-than-chunk" not in {finding.rule for finding in findings_of(wiring)}
+    wiring.timing.chunk = 30
+    (found,) = [finding for finding in findings_of(wiring) if finding.rule == "call-longer-than-chunk"]
+    assert found.level == "warning"
+    assert f"in {GOLDEN / 'rollout'}" in found.seen
+
+
+def test_calls_of_a_server_are_not_judged():
+    assert call_in(GOLDEN / "rollout-remote") is None
+
+
 def test_another_answer_is_no_run(stage: Wired):
     with pytest.raises(UserError, match="is no run of `strobe rollout`"):
         preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "verify"))
+    with pytest.raises(UserError, match="is no run of `strobe rollout`"):
+        call_in(GOLDEN / "verify")
     assert not (GOLDEN / "verify" / EVENTS).exists()

@@ -96,12 +96,18 @@ def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
     assert result.command[:2] == ["strobe", "rehearse"]
 
 
-def test_anyway_rehearses_and_shows_the_finding_beside_its_own(inert: Path, tmp_path: Path):
+def test_anyway_rehearses_and_shows_the_finding_before_it_starts_and_beside_its_own(
+    inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     assert main(["rehearse", "--anyway", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
     result = answer(tmp_path)
     assert isinstance(result, RolloutResult)
     assert result.rollout.rehearsal is not None
     assert result.rollout.rehearsal.goals > 0
+    assert "! Nothing normalises observation.state" in capsys.readouterr().err
+    first = result.rollout.first_action
+    assert [action.joint for action in first] == JOINTS
+    assert first[0].at == pytest.approx(0, abs=1), "an emulated arm stands in the middle of its range"
     assert "statistics-absent" in {finding.rule for finding in result.findings}
     assert "acts-long-unseen" not in {finding.rule for finding in result.findings}, "only what is serious"
     assert result.wiring is not None

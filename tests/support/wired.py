@@ -71,6 +71,11 @@ class Wired:
 
         change_json(self.dataset / recording.INFO, changed)
 
+    def set_tasks(self, tasks: list[str]) -> None:
+        """Set the data set's tasks, in words."""
+        table = pd.DataFrame({"task_index": range(len(tasks))}, index=pd.Index(tasks))
+        table.to_parquet(self.dataset / recording.TASKS)
+
     def limit(self, joint: str, low: float, high: float, *, capped: bool = False) -> None:
         """Set the limits of a joint, and whether ``max_relative_target`` is set."""
         limits = self.robot.limits

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.arm_policy import save_act
-from support.wired import JOINTS, Wired, wired
+from support.wired import JOINTS, Wired, change_json, wired
 
 from strobe.emulator import calibration as cal
 from strobe.findings.wiring import findings_of
+from strobe.kinds import document
+from strobe.studies.preflight.run import answer_of
 from strobe.wiring.read import read_wiring
 
 
@@ -30,6 +33,66 @@ def test_ranges_are_of_the_statistics_the_calibration_and_the_data(stage: Wired)
     assert (first.low, first.high, reach.basis) == (-5.0, 5.0, "mean ± σ")
     assert (first.limit_low, first.limit_high, reach.unit) == (-60.0, 60.0, "degrees")
     assert (first.data_low, first.data_high) == (-40.0, 40.0)
+
+
+def made_relative(stage: Wired, extremes: bool = True, **step: Any) -> None:
+    """Make the policy's actions relative to the state, from −2 to 3 in its statistics."""
+
+    def add(processor: dict[str, Any]) -> dict[str, Any]:
+        config = {"enabled": True, "exclude_joints": [], "action_names": JOINTS} | step
+        processor["steps"].insert(0, {"registry_name": "relative_actions_processor", "config": config})
+        return processor
+
+    change_json(stage.policy / "policy_preprocessor.json", add)
+    if extremes:
+        ends = {"action.min": np.full(6, -2, np.float32), "action.max": np.full(6, 3, np.float32)}
+        stage.change_statistics("post", lambda tensors: tensors | ends)
+
+
+def test_relative_actions_reach_from_the_datas_states_which_is_an_outer_bound(stage: Wired):
+    made_relative(stage, exclude_joints=["gripper"])
+    reach = stage.read().reach
+    assert reach is not None
+    (first, *_, gripper) = reach.joints
+    assert (first.low, first.high, first.outer) == (-42.0, 43.0, True)
+    assert (gripper.low, gripper.high, gripper.outer) == (-2.0, 3.0, False)
+    assert first.data_high is None
+    assert any("In the data" in reason for reason in reach.unjudged)
+    stage.limit("shoulder_pan", -10.0, 10.0)
+    assert stage.findings() == [], "an outer bound need not be reached"
+
+
+def test_a_step_that_is_switched_off_makes_nothing_relative(stage: Wired):
+    made_relative(stage, enabled=False)
+    reach = stage.read().reach
+    assert reach is not None
+    assert (reach.joints[0].low, reach.joints[0].high, reach.joints[0].outer) == (-2.0, 3.0, False)
+    assert reach.unjudged == []
+
+
+def test_relative_actions_without_data_or_without_their_ends_are_not_judged(stage: Wired):
+    made_relative(stage, extremes=False)
+    reach = stage.read().reach
+    assert reach is not None
+    assert {joint.low for joint in reach.joints} == {None}
+    assert any("statistics have no min and max" in reason for reason in reach.unjudged)
+    made_relative(stage)
+    alone = read_wiring(stage.policy, None, stage.robot).reach
+    assert alone is not None
+    assert {joint.low for joint in alone.joints} == {None}
+    assert any("name the data with --dataset.root" in reason for reason in alone.unjudged)
+    assert alone.joints[0].limit_high == 60.0
+
+
+def test_without_statistics_the_joints_stand_there_with_the_reason(stage: Wired):
+    stage.change_statistics("post", lambda tensors: {"other": np.zeros(1, np.float32)})
+    reach = stage.read().reach
+    assert reach is not None
+    assert [joint.joint for joint in reach.joints] == JOINTS
+    assert reach.basis is None
+    assert "has no statistics of the action" in reach.unjudged[0]
+    text = [note for section in document(answer_of(stage.read())).sections for note in section.text]
+    assert any(note.startswith("Not judged. What will be sent: ") for note in text)
 
 
 def test_data_in_another_order_keeps_its_joints(stage: Wired):

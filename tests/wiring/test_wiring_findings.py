@@ -171,28 +171,28 @@ def narrow_limits(stage: Wired) -> None:
 
 # What is planted → the rules that find it.
 PLANTED: dict[Callable[[Wired], None], set[str]] = {
-    statistics_under_another_name: {"statistics-absent"},
-    statistics_missing: {"statistics-absent"},
-    statistics_in_the_weights: {"statistics-in-weights"},
+    statistics_under_another_name: {"statistics-absent"},  # lerobot #4446, #4415
+    statistics_missing: {"statistics-absent"},  # lerobot #2753, #1424, #4047: moves a centimetre
+    statistics_in_the_weights: {"statistics-in-weights"},  # lerobot #4655, #4649; strands-labs/robots #1096
     statistics_not_numbers: {"statistics-not-numbers"},
     a_joint_that_never_moved: {"statistics-flat", "statistics-of-other-data"},
-    statistics_of_other_data: {"statistics-of-other-data"},
-    action_order: {"action-order"},
+    statistics_of_other_data: {"statistics-of-other-data"},  # FlashRT #70
+    action_order: {"action-order"},  # lerobot #4122
     state_order: {"state-order"},
     other_joints: {"joints-differ"},
     another_number_of_joints: {"joints-differ"},
     radians: {"units-differ"},
-    camera_missing: {"camera-missing"},
+    camera_missing: {"camera-missing"},  # lerobot #3181, #2318
     camera_unused: {"camera-unused"},
-    rename_unknown: {"rename-unknown"},
+    rename_unknown: {"rename-unknown"},  # lerobot #1620
     cameras_swapped: {"cameras-swapped"},
-    camera_cropped: {"camera-cropped", "fields-unknown"},  # of an ACT
-    camera_stretched: {"camera-shape"},
-    compiled: {"weights-compiled"},
-    another_version: {"fields-unknown"},
-    too_few_actions: {"chunk-short", "acts-long-unseen"},
+    camera_cropped: {"camera-cropped", "fields-unknown"},  # of an ACT; lerobot #2918
+    camera_stretched: {"camera-shape"},  # lerobot #2334
+    compiled: {"weights-compiled"},  # lerobot #4114
+    another_version: {"fields-unknown"},  # lerobot #3355, #3479
+    too_few_actions: {"chunk-short", "acts-long-unseen"},  # lerobot #2277
     horizon_too_long: {"horizon-long"},
-    acts_long: {"acts-long-unseen"},
+    acts_long: {"acts-long-unseen"},  # lerobot #1316, #4614
     another_rate: {"rates-differ"},
     a_slow_camera: {"camera-slow"},
     narrow_limits: {"reach-beyond-limits"},
@@ -222,8 +222,42 @@ def test_weights_that_are_missing_are_named(stage: Wired):
     assert [finding.rule for finding in findings_of(wiring)] == ["weights-missing"]
 
 
+@pytest.mark.parametrize(
+    ("observed", "executed", "there"), [(1, 33, 32), (1, 32, None), (2, 32, 31), (2, 31, None), (1, 8, None)]
+)
+def test_a_horizon_has_as_many_actions_as_its_observations_leave(
+    observed: int, executed: int, there: int | None, saved, stage: Wired
+):
+    """As in lerobot #2277: 33 actions of a Diffusion Policy's 32."""
+    settings = {"n_obs_steps": observed, "n_action_steps": executed, "horizon": 32}
+    wiring = read_wiring(saved["diffusion"][0], settings=settings)
+    found = [finding for finding in findings_of(wiring) if finding.rule == "chunk-short"]
+    assert [finding.evidence["there"] for finding in found] == ([there] if there else [])
+    assert all(f"--policy.n_action_steps={there} or fewer" in finding.do for finding in found)
+
+
+@pytest.mark.parametrize(("executed", "found"), [(50, True), (10, False)])
+def test_fifty_executed_actions_are_many_and_ten_are_not(executed: int, found: bool, saved, stage: Wired):
+    """As in lerobot #1316, #4614."""
+    wiring = read_wiring(saved["smolvla"][0], stage.dataset, settings={"n_action_steps": executed, "chunk_size": 50})
+    assert ("acts-long-unseen" in {finding.rule for finding in findings_of(wiring)}) is found
+
+
+def test_names_of_cameras_that_differ_are_matched_by_the_flag_that_is_named(stage: Wired):
+    """As in lerobot #3181, #2318, #1620: a policy of front and wrist, a robot whose front camera is called top."""
+    features = dict(stage.robot.features)
+    top = features.pop(CAMERAS[0]).model_copy(update={"name": "observation.images.top"})
+    stage.robot = replace(stage.robot, features=features | {"observation.images.top": top})
+    (found,) = stage.findings()
+    assert found.rule == "camera-missing"
+    assert found.do.startswith('--rename_map=\'{"observation.images.top": "observation.images.front"}\'')
+    stage.rename = {"observation.images.top": CAMERAS[0]}
+    assert stage.findings() == []
+
+
 @pytest.mark.parametrize(("task", "rule"), [("", "prompt-empty"), ("dance", "prompt-unknown"), ("push the cube", "")])
 def test_the_prompt_is_one_of_the_data(task: str, rule: str, saved, stage: Wired):
+    """As in lerobot #2753."""
     kept = {name: stage.robot.features[name] for name in ("action", "observation.state")}
     stage.robot = replace(stage.robot, task=task, features=kept)
     stage.policy = saved["smolvla"][0]

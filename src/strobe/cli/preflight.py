@@ -8,14 +8,20 @@ joints in another order move another arm. Nothing is run, and no robot is connec
 With --dataset.root it then runs the policy on recorded frames, and compares its actions with the recorded ones, and
 with holding still, the mean action and the last one. It tries what would explain the data better: cameras swapped,
 channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim
-holds in pairs over episodes, at 5 % for all hypotheses together. --read_only leaves this out.
+holds in pairs over episodes, at 5 % for all hypotheses together. Weights that the policy has and the file has not are
+named, as a layer of them stays random. --read_only leaves this out.
 
 --mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, of
 other data than --dataset.root, or inside the weights; weights saved from a compiled policy; fields of another version
 of LeRobot.
 
 With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
-rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file.
+rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file. Where the
+policy was run on frames, the range of what it predicted stands beside them, and how far the first action is from where
+the arm stands at the start of episodes. The time of a call, in that run or on recorded frames here, is held against
+the actions that the robot has meanwhile.
+
+A prompt is counted in tokens where the tokenizer's file is on this machine: what is cut off is shown.
 
 The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
 
@@ -25,7 +31,7 @@ input.
 Examples:
   strobe preflight --policy.path=FOLDER
   strobe preflight --policy.path=FOLDER --dataset.root=DATA
-  strobe preflight --policy.path=FOLDER --dataset.root=DATA --seconds=300 --held_out=[40,41,42,43]
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
@@ -56,17 +62,21 @@ class DataFlags:
 
     # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
     root: Path | None = None
+    # Episodes to look at, such as [0,1,2,3]; some of all by default.
+    episodes: list[int] | None = None
 
 
 @dataclass
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
-    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot; of its
+    # episodes those of --dataset.episodes=[0,1,2,3], or some of all.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
-    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording.
+    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording, and the
+    # time of its calls against the chunk.
     rollout: Path | None = None
     # Write a copy of the checkpoint there, with its files mended.
     mend: Path | None = None
@@ -74,8 +84,6 @@ class PreflightConfig(OutputFlags):
     read_only: bool = False
     # Seconds for running the policy on recorded frames; where it takes long, fewer hypotheses are judged.
     seconds: float = field(default=90.0, metadata=above(0))
-    # Episodes to look at, such as [0,1,2,3]; some of all by default.
-    episodes: list[int] | None = None
     # Episodes that the policy was not trained on: they are shown beside the others.
     held_out: list[int] | None = None
 
@@ -94,6 +102,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
         raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
+    if config.dataset.root is None and (config.dataset.episodes or config.held_out):
+        raise UserError("episodes of which data set? Name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 
@@ -110,15 +120,16 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     from strobe.wiring.of_run import policy_flags, settings_of
 
     robot = None
+    given = [spelt(*pair) for pair in pairs(theirs or [])]
     if theirs is not None:
         live.stage("reading lerobot-rollout's arguments")
         with importing():
             from strobe.loops.rollout import rollout_config
             from strobe.wiring.robot import read_robot
 
-        robot = read_robot(rollout_config(theirs))
+        robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")
-    settings = settings_of([*flags.overrides, *policy_flags(spelt(*pair) for pair in pairs(theirs or []))])
+    settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
     result = preflight(look)
@@ -144,7 +155,7 @@ def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: Prefli
 
     assert config.dataset.root is not None
     frames = Frames(
-        config.dataset.root, config.seconds, config.episodes, config.held_out or (), dict(result.wiring.rename),
+        config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")

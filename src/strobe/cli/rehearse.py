@@ -54,6 +54,7 @@ from strobe.cli.rollouts import (
     look_at_wiring,
     measure_on_bench,
     refused,
+    say_serious,
     studied_rollout,
 )
 from strobe.cli.runner import Command, Studied
@@ -137,6 +138,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None
     if look is not None and look.dangerous and not config.anyway:
         return refused(look, "rehearse", config, staging.theirs)
+    say_serious(look, live)
     events = events_file(config.output_dir)
     watched = rehearse(
         arguments,

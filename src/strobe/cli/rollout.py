@@ -57,6 +57,7 @@ from strobe.cli.rollouts import (
     look_at_wiring,
     measure_on_bench,
     refused,
+    say_serious,
     studied_rollout,
 )
 from strobe.cli.runner import Command, Studied
@@ -119,6 +120,7 @@ def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studie
     look = look_at_wiring(command, arguments)
     if look.dangerous and not config.anyway:
         return refused(look, "rollout", config, theirs)
+    say_serious(look, live)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
     watched = watch(arguments, events, config.depth, config.record_s, observations, command)

@@ -52,6 +52,18 @@ def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[s
     return Studied(result, options, config.output_dir, config.thresholds, code=1)
 
 
+def say_serious(look: WiringLook | None, live: Live) -> None:
+    """Print what is serious in the wiring of a run that starts all the same, before a servo has torque."""
+    if look is None or look.wiring is None:
+        return
+    from strobe.findings.wiring import findings_of
+    from strobe.report.units import plain
+
+    for finding in findings_of(look.wiring):
+        if finding.level == "warning":
+            live.say(plain(f"! {finding.title}. {finding.seen}"))
+
+
 def look_at_wiring(command: str, arguments: Sequence[str]) -> WiringLook:
     """Read the wiring of a checkpoint that lerobot-rollout is to run; no port is opened.
 

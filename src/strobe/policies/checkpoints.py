@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,6 +19,29 @@ from strobe.errors import UserError
 from strobe.lerobot.refusals import of_the_hub
 from strobe.policies.options import check_checkpoint
 from strobe.policies.standins import hub_reachable
+
+
+@dataclass
+class ReadNames:
+    """Names of weights, as a policy was read from its file.
+
+    Args:
+        missing: that the policy has and the file has not; those that are tied to one that was read are not among them.
+        unexpected: that the file has and the policy has not.
+        reshaped: that the file has in another shape.
+    """
+
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    reshaped: list[str] = field(default_factory=list)
+
+
+class UnreadWeightsError(UserError):
+    """Weights of a policy that its checkpoint does not hold, or holds in another shape."""
+
+    def __init__(self, message: str, names: ReadNames) -> None:
+        super().__init__(message)
+        self.names = names
 
 
 def locate(path: str | Path, revision: str | None = None, *, what: str = "policy") -> Path:
@@ -64,10 +88,15 @@ def source(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
-    """Watch a ``kind`` being loaded from ``folder``. Raises UserError unless every weight was read from it."""
+def watched(kind: type[nn.Module], folder: Path) -> Iterator[ReadNames]:
+    """Watch a ``kind`` being loaded from ``folder``. Yields the names of its weights, which loading fills in.
+
+    Raises:
+        UserError: a weight was not read from it; `UnreadWeightsError` where it is known which.
+    """
     plain = nn.Module.load_state_dict
     outcome: list[str] = ["its weights were never read"]
+    names = ReadNames()
 
     def load_state_dict(self: nn.Module, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         try:
@@ -75,21 +104,34 @@ def watched(kind: type[nn.Module], folder: Path) -> Iterator[None]:
             keys = plain(self, state_dict, strict=False, assign=assign)
         except RuntimeError as error:
             outcome[0] = next((ln.strip() for ln in str(error).splitlines() if "size mismatch" in ln), str(error))
+            names.reshaped = _reshaped(self, state_dict)
+            names.missing = _really_missing(self, sorted(set(self.state_dict()) - set(state_dict)))
             raise
-        missing = _really_missing(self, keys.missing_keys)
-        outcome[0] = f"it lacks {len(missing)} weights, the first is {missing[0]}" if missing else ""
+        names.missing, names.unexpected = _really_missing(self, keys.missing_keys), list(keys.unexpected_keys)
+        lacking = names.missing
+        outcome[0] = f"it lacks {len(lacking)} weights, the first is {lacking[0]}" if lacking else ""
         return keys
 
     with mock.patch.object(kind, "load_state_dict", load_state_dict):
         try:
-            yield
+            yield names
         except (RuntimeError, KeyError, OSError, SafetensorError) as error:
             if not outcome[0] or of_the_hub(error):
                 raise
             reason = outcome[0] if "never" not in outcome[0] else str(error).splitlines()[0]
-            raise UserError(_mismatch(folder, kind, reason)) from error
+            raise _unread(folder, kind, reason, names) from error
     if outcome[0]:
-        raise UserError(_mismatch(folder, kind, outcome[0]))
+        raise _unread(folder, kind, outcome[0], names)
+
+
+def _unread(folder: Path, kind: type, reason: str, names: ReadNames) -> UserError:
+    message = _mismatch(folder, kind, reason)
+    return UnreadWeightsError(message, names) if names.missing or names.reshaped else UserError(message)
+
+
+def _reshaped(module: nn.Module, read: Any) -> list[str]:
+    shapes = {name: tuple(weight.shape) for name, weight in module.state_dict().items()}
+    return [name for name, weight in read.items() if name in shapes and tuple(weight.shape) != shapes[name]]
 
 
 def _mismatch(folder: Path, kind: type, reason: str) -> str:

@@ -54,13 +54,18 @@ def asked_for() -> bool:
 
 @dataclass
 class Loaded:
-    """A policy in eval mode on its device, with its preprocessor and postprocessor."""
+    """A policy in eval mode on its device, with its preprocessor and postprocessor.
+
+    Args:
+        read: names of its weights as they were read from a checkpoint; None for random ones.
+    """
 
     policy: PreTrainedPolicy
     preprocessor: Any
     postprocessor: Any
     info: SubjectInfo
     notes: list[str] = field(default_factory=list)
+    read: checkpoints.ReadNames | None = None
 
 
 def config_from_path(path: str | Path, overrides: Sequence[str] = (), revision: str | None = None) -> PreTrainedConfig:
@@ -145,7 +150,7 @@ def load(
         in_a_line(kind),
         building(config, tiny) if random or tiny else contextlib.nullcontext() as made_up,
     ):
-        policy = _construct(config, inputs, seed, notes)
+        policy, read = _construct(config, inputs, seed, notes)
         preprocessor, postprocessor = _processors(config, inputs)
         if family is not None and family.settle is not None:
             family.settle(policy, preprocessor)
@@ -165,7 +170,7 @@ def load(
         **facts_of_type(config),
         **count(policy, *unregistered),
     )
-    return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes])
+    return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes], read)
 
 
 def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
@@ -189,10 +194,14 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
     return Loaded(policy, preprocessor, postprocessor, info, list(warned))
 
 
-def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[str]) -> PreTrainedPolicy:
+def _construct(
+    config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[str]
+) -> tuple[PreTrainedPolicy, checkpoints.ReadNames | None]:
+    """Return the policy, and the names of its weights in its checkpoint; None for random weights."""
     choice: Any = get_policy_class(config.type)
     folder, family = config.pretrained_path, registered(config.type)
     make: Callable[[], Any]
+    read: list[checkpoints.ReadNames | None] = [None]
     if folder is None:
         arguments = _accepted(choice, {"dataset_stats": inputs.stats, "dataset_meta": inputs.meta})
 
@@ -207,19 +216,19 @@ def _construct(config: PreTrainedConfig, inputs: Inputs, seed: int, notes: list[
     else:
 
         def make() -> Any:
-            with by_strobe(), checkpoints.watched(choice, Path(folder)):
+            with by_strobe(), checkpoints.watched(choice, Path(folder)) as read[0]:
                 return choice.from_pretrained(folder, config=config)
 
     try:
         built: Any = build_fast(
             make, config.device or "cpu", seed, outside=unregistered_modules, known=family is not None
         )
-        return built
+        return built, read[0]
     except FastBuildError as error:
         notes.append(f"built the usual, slower way: {error}")
         with generators_restored(torch.device(config.device or "cpu")):
             torch.manual_seed(seed)
-            return make().to(config.device)
+            return make().to(config.device), read[0]
 
 
 def _accepted(choice: type, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, frame, open_loop, units
+from strobe.report import frame, open_loop, reach, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.lag import JointLag, Lag
 from strobe.results.preflight import PreflightResult
-from strobe.results.reach import Reach
 from strobe.results.wiring import Feature, Place, Wiring
 
 PLACES: dict[Place, str] = {
@@ -17,7 +16,6 @@ PLACES: dict[Place, str] = {
     "dataset": "Data set",
     "robot": "Robot",
 }
-SHOWN_JOINTS = 8
 
 
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
@@ -25,21 +23,18 @@ def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
-    if result.wiring.reach is not None:
-        sections.append(Section("reach", "Range of the actions", *_reach(result.wiring.reach)))
+    sections += reach.sections(result)
     if result.wiring.lag is not None:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
     sections += open_loop.sections(result)
     facts = [(PLACES[place], source) for place, source in result.wiring.sources.items()]
+    facts += [("Device", _device(result.wiring)), ("Call", _call(result.wiring))]
     return frame.document(result, _answers(result), sections, facts=[*facts, ("Strobe", result.strobe_version)])
 
 
 def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
     """Return the plots of a preflight, by section."""
-    made: Plots = {}
-    if result.wiring.reach is not None and result.wiring.reach.joints:
-        made["reach"] = [_reach_plot(result.wiring.reach)]
-    return made | open_loop.figures(result)
+    return reach.figures(result) | open_loop.figures(result)
 
 
 def _answers(result: PreflightResult) -> list[str]:
@@ -62,9 +57,38 @@ def _judged(wiring: Wiring) -> list[str]:
     notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
     if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
+    if wiring.weights is not None and wiring.weights.missing is None:
+        notes.append("Not judged, as the policy was not loaded: weights that it has and the file has not.")
+    if wiring.timing.call is None:
+        notes.append(
+            "Not judged, as no call was timed (--rollout=RUN has some): whether a call is over before its chunk is."
+        )
+    here, prompt = wiring.device_here, wiring.prompt
+    if here is not None and here.there is None:
+        notes.append(f"Not judged: whether this machine has a {wiring.device}; {here.why}.")
+    if prompt is not None and prompt.uncounted:
+        notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
     if not wiring.normalises:
         notes.append("Its processors normalise in a way of their own: their statistics were not judged.")
     return notes
+
+
+def _device(wiring: Wiring) -> str:
+    here = wiring.device_here
+    if here is None:
+        return ""
+    words = {True: "is here", False: "is not on this machine", None: "not known whether it is here"}
+    return f"{wiring.device} ({here.asked_by}): {words[here.there]}"
+
+
+def _call(wiring: Wiring) -> str:
+    call = wiring.timing.call
+    if call is None:
+        return ""
+    where = f"in {call.run}" if call.run else "on recorded frames on this machine"
+    rate = wiring.timing.loop_fps or call.fps or wiring.timing.data_fps
+    ticks = f", {call.ms * rate / 1e3:.3g} ticks at {rate:g} Hz" if rate else ""
+    return f"{units.ms(call.ms)} ms (median){ticks}, {where}"
 
 
 def _features(wiring: Wiring) -> Table:
@@ -105,51 +129,6 @@ def _orders(wiring: Wiring) -> Table | None:
         for index in range(longest)
     ]
     return Table([Column("Number", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)
-
-
-def _reach(reach: Reach) -> tuple[Table, list[str]]:
-    """Return the table of joints with their ranges, and the notes below it."""
-    limited = any(joint.limit_low is not None for joint in reach.joints)
-    recorded = any(joint.data_low is not None for joint in reach.joints)
-    columns = [Column("Joint", numeric=False), Column("Will be sent")]
-    columns += [Column("Limits")] * limited + [Column("In the data")] * recorded
-    rows = []
-    for joint in reach.joints:
-        cells = [joint.joint, _span(joint.low, joint.high)]
-        cells += [_span(joint.limit_low, joint.limit_high)] * limited
-        cells += [_span(joint.data_low, joint.data_high)] * recorded
-        rows.append(Row(cells))
-    notes = [f"What will be sent is {reach.basis} of the actions in the postprocessor's statistics, by joint."]
-    notes[0] += f" In {reach.unit}." if reach.unit and "100" not in reach.unit else ""
-    if limited:
-        notes.append(f"Limits are those of the calibration {reach.calibration}.")
-    elif reach.unit:
-        notes.append("Limits were not judged: there is no calibration file for --robot.id.")
-    return Table(columns, rows), notes
-
-
-def _reach_plot(reach: Reach) -> charts.Plot:
-    """Return each joint's ranges as lines, one above the other."""
-    ranges = {
-        "limits": [(joint.limit_low, joint.limit_high) for joint in reach.joints],
-        "in the data": [(joint.data_low, joint.data_high) for joint in reach.joints],
-        "will be sent": [(joint.low, joint.high) for joint in reach.joints],
-    }
-    data = []
-    for number, (name, ends) in enumerate(ranges.items()):
-        x = [end for low, high in ends for end in (low, high, None)]
-        y = [place + (number - 1) * 0.2 for place in range(len(ends)) for _ in range(3)]
-        if any(end is not None for end in x):
-            data.append(charts.line(name, x, y, charts.colour(number), style={"width": 6}))  # type: ignore[arg-type]
-    names = charts.names_axis([joint.joint for joint in reach.joints], **charts.DOWN)
-    layout = charts.layout(
-        120 + 40 * len(reach.joints), charts.axis(reach.unit or None), names, legend=charts.LEGEND_ABOVE
-    )
-    return charts.Plot("Range of each joint's action", "What leaves the limits, a servo stops.", data, layout)
-
-
-def _span(low: float | None, high: float | None) -> str | None:
-    return None if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:

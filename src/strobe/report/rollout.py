@@ -83,6 +83,8 @@ def sections(rollout: Rollout) -> list[Section]:
         shown += rollout_calls.remote_sections(rollout.remote)
     if rollout.engine not in ("none", "server"):
         shown.append(Section("queue", "Actions", _queue(rollout.queue, rollout.age)))
+    if rollout.first_action is not None and rollout.queue.first_action_ms is not None:
+        shown.append(Section("first-action", "First action", *_first_action(rollout)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
         shown.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
@@ -168,6 +170,24 @@ def _queue(queue: Queue, age: Quantiles | None) -> Table:
     if age is not None:
         rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
     return Table([Column("Actions", numeric=False), Column("", numeric=True)], rows)
+
+
+def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
+    """Return where each joint stood, what it was sent first, and its usual steps after that."""
+    if not rollout.first_action:
+        return None, ["Not judged: the robot tells no positions of its joints, or not all of them."]
+    steps = {seam.joint: seam.step for seam in rollout.seams}
+    columns = [Column("Joint", numeric=False), Column("Stood at"), Column("Was sent"), Column("Jump")]
+    columns += [Column("Step (95 %)")] if steps else []
+    rows = []
+    for action in rollout.first_action:
+        cells = [action.joint, *(units.number(size, 4) for size in (action.at, action.sent, action.jump))]
+        step = steps.get(action.joint)
+        rows.append(Row([*cells, None if step is None else units.number(step.p95, 3)] if steps else cells))
+    about = ["From where the arm stood to the first action that it was sent, in the robot's unit."]
+    if rollout.rehearsal is not None:
+        about.append("An emulated arm stands in the middle of its range at first: a real one stands elsewhere.")
+    return Table(columns, rows), about
 
 
 def _seams(seams: Sequence[JointSeam]) -> Table:

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.first_jump import FirstJump
 
 NaiveName = Literal["hold still", "the mean action", "the last action"]
 PartName = Literal["all", "training", "held out"]
@@ -93,6 +94,14 @@ class Strip(Data):
     chunks: list[PredictedChunk]
 
 
+class ActionRange(Data):
+    """The range of one action dimension in what a policy predicted on recorded frames, in the action's own units."""
+
+    name: str
+    low: Finite
+    high: Finite
+
+
 class OpenLoop(Data):
     """A policy's actions on recorded frames, none of which was executed."""
 
@@ -101,6 +110,9 @@ class OpenLoop(Data):
     chunk: int = Field(default=0, description="actions of a chunk")
     fps: Finite = Field(default=0.0, description="Hz: of the data set")
     seconds: Finite = Field(default=0.0, description="that it took, with the hypotheses")
+    call_ms: Finite | None = Field(
+        default=None, description="of a call, from an observation to its actions: median of those after the first"
+    )
     names: list[str] = Field(default_factory=list, description="of the action's dimensions, of strips the first ones")
     parts: list[PartErrors] = Field(default_factory=list, description="all episodes first")
     dimensions: list[DimensionError] = Field(default_factory=list)
@@ -110,6 +122,11 @@ class OpenLoop(Data):
     )
     by_episode: list[EpisodeErrors] = Field(default_factory=list)
     strips: list[Strip] = Field(default_factory=list)
+    executed: int = Field(default=0, description="actions of each chunk that a robot would execute")
+    ranges: list[ActionRange] = Field(
+        default_factory=list, description="of these actions, by the policy's numbers; empty where none was predicted"
+    )
+    first_jump: FirstJump | None = Field(default=None, description="None where it was not looked at")
     stopped: bool = Field(default=False, description="whether Ctrl-C ended it before all frames were looked at")
     unjudged: str = Field(default="", description="why it was not judged, in words; '' where it was")
 

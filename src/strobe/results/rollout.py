@@ -10,6 +10,7 @@ from pydantic import Field
 from strobe.results.answer import Result
 from strobe.results.comparison import Verdict
 from strobe.results.data import Data, Finite, Quantiles
+from strobe.results.first_jump import FirstAction
 from strobe.results.measurement import Measurement
 from strobe.results.remote import Remote
 
@@ -258,6 +259,10 @@ class Rollout(Data):
     bench: Bench | None = Field(default=None, description="calls here beside calls on the bench; None for too few")
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")
+    first_action: list[FirstAction] | None = Field(
+        default=None,
+        description="of each joint; empty where none was sent, or the robot tells no positions; None in runs of before",
+    )
     seams: list[JointSeam] = Field(default_factory=list)
     tracking: list[JointTracking] = Field(default_factory=list, description="empty where the robot tells no positions")
     cameras: list[Camera] = Field(default_factory=list)

@@ -69,7 +69,10 @@ class Weights(Data):
     missing: list[str] | None = Field(
         default=None, description="weights that the policy has and the file has not; None where it was not looked at"
     )
-    unexpected: list[str] | None = None
+    unexpected: list[str] | None = Field(
+        default=None, description="weights that the file has and the policy has not, without the statistics"
+    )
+    reshaped: list[str] = Field(default_factory=list, description="weights that the file has in another shape")
 
 
 class Camera(Data):
@@ -82,6 +85,15 @@ class Camera(Data):
     resized: tuple[int, int] | None = Field(default=None, description="(height, width) before it is cropped")
     cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
     seen_share: Finite = Field(description="of the image's area that the policy sees, 0 to 1")
+
+
+class CallTime(Data):
+    """The time of a call of the policy, from an observation to its chunk of actions."""
+
+    ms: Finite = Field(description="median of the calls after the first")
+    run: str = Field(default="", description="the folder of the run; '' for calls on recorded frames on this machine")
+    fps: Finite | None = Field(default=None, description="Hz: of that run's loop")
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of that run")
 
 
 class Timing(Data):
@@ -97,6 +109,21 @@ class Timing(Data):
     data_fps: Finite | None = None
     loop_fps: Finite | None = None
     camera_fps: dict[str, Finite] = Field(default_factory=dict, description="the robot's cameras")
+    steps: int | None = Field(default=None, description="denoising steps of a chunk; None where the config has none")
+    steps_field: str = Field(default="", description="the config's field for them")
+    call: CallTime | None = Field(default=None, description="None where no call was measured")
+
+
+class CutPrompt(Data):
+    """A prompt that is longer than the tokenizer lets through."""
+
+    text: str = Field(description="as the tokenizer gets it: with what earlier steps put around the task")
+    task: str
+    tokens: int
+    cut: str = Field(description="the end of the text that the policy never sees")
+    always: bool = Field(
+        default=True, description="False where it is cut for some states alone, whose numbers are in the text"
+    )
 
 
 class Prompt(Data):
@@ -105,6 +132,18 @@ class Prompt(Data):
     reads_words: bool
     given: str | None = Field(default=None, description="None where no loop was named")
     tasks: list[str] = Field(default_factory=list, description="of the data set")
+    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None where there is none")
+    cut: list[CutPrompt] | None = Field(default=None, description="None where the tokens were not counted")
+    uncounted: str = Field(default="", description="why they were not counted, in words")
+
+
+class DeviceHere(Data):
+    """Whether the machine has the device that the policy is asked to run on."""
+
+    asked_by: str = Field(description="the flag or the file that names the device")
+    there: bool | None = Field(default=None, description="None where it is not known")
+    why: str = Field(default="", description="how that is known, or why it is not, in words")
+    instead: str = Field(default="", description="the device that LeRobot takes in a rollout; '' where that is unknown")
 
 
 class Wiring(Data):
@@ -127,7 +166,9 @@ class Wiring(Data):
     unknown_fields: list[str] = Field(
         default_factory=list, description="of the policy's config, which the installed LeRobot does not know"
     )
-    device: str = Field(default="", description="that the config asks for")
+    device: str = Field(default="", description="that is asked for, by the config or a flag")
+    device_here: DeviceHere | None = Field(default=None, description="None where no device is asked for")
+    guidable: bool = Field(default=False, description="whether Real-Time Chunking may guide this type of policy")
     compiled: bool = Field(default=False, description="whether the config compiles the policy")
     rollout_compiles: bool | None = Field(default=None, description="None without a rollout")
     orphans: dict[Place, list[str]] = Field(

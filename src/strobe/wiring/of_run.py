@@ -69,8 +69,9 @@ def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
     path = getattr(config.policy, "pretrained_path", None)
     if path is None or not Path(path).is_dir():
         return WiringLook()
-    settings = settings_of(policy_flags(arguments))
-    return _attempted(lambda: read_wiring(Path(path), None, read_robot(config), settings=settings))
+    given = list(arguments)
+    settings = settings_of(policy_flags(given))
+    return _attempted(lambda: read_wiring(Path(path), None, read_robot(config, given), settings=settings))
 
 
 def _attempted(read: Callable[[], Wiring]) -> WiringLook:

@@ -16,14 +16,15 @@ from strobe.results.wiring import (
     FeatureKind,
     Normalisation,
     Place,
-    Prompt,
     Timing,
     Weights,
     Wire,
     Wiring,
 )
-from strobe.wiring.checkpoint import Checkpoint, Processor, read_checkpoint
+from strobe.wiring.checkpoint import CONFIG, Checkpoint, Processor, read_checkpoint
 from strobe.wiring.dataset import Recorded, read_dataset
+from strobe.wiring.device import device_here
+from strobe.wiring.prompt import read_prompt
 from strobe.wiring.reach import Limits, reach
 from strobe.wiring.robot import Connected
 
@@ -32,6 +33,11 @@ _LENGTHS = ("chunk_size", "horizon", "action_chunk_size", "action_horizon")
 # What configs call the size to which an image is brought, then the size that is cut out of it; (height, width).
 _RESIZED = ("resize_shape", "image_resize_shape", "resize_imgs_with_padding", "image_resolution", "resize_images_to")
 _CROPPED = ("crop_shape", "image_crop_shape")
+# What configs call their denoising steps.
+_STEPS = (
+    "num_inference_steps", "num_steps", "num_denoise_steps", "num_denoising_steps", "num_inference_timesteps",
+    "action_num_inference_steps",
+)  # fmt: skip
 _ADDED = ("pretrained_path", "pretrained_revision", "type")  # in configs, and in no class or not in every one
 
 
@@ -86,6 +92,8 @@ def _read(
     if robot is not None and robot.unread:
         unread.append(robot.unread)
     config = checkpoint.config
+    given = task if task is not None else (robot.task if robot is not None else None)
+    asked, asked_by = _device(config, settings, robot)
     wiring = Wiring(
         policy=str(config.get("type", "")),
         sources=sources,
@@ -96,9 +104,11 @@ def _read(
         weights=_weights(checkpoint),
         cameras=_cameras(config, wires),
         timing=_timing(config, recorded, robot),
-        prompt=_prompt(checkpoint, recorded, robot, task),
+        prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
-        device=str(config.get("device") or ""),
+        device=asked,
+        device_here=device_here(asked, asked_by, robot.device if robot is not None else "") if asked else None,
+        guidable=_guidable(config),
         compiled=bool(config.get("compile_model")),
         rollout_compiles=robot.compiles if robot is not None else None,
         orphans=_orphans(checkpoint),
@@ -214,6 +224,7 @@ def _size(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, int] 
 def _timing(config: Mapping[str, Any], recorded: Recorded | None, robot: Connected | None) -> Timing:
     chunk = next((int(config[name]) for name in _LENGTHS if config.get(name)), None)
     observed = int(config.get("n_obs_steps") or 1)
+    steps_field = next((name for name in _STEPS if isinstance(config.get(name), int)), "")
     # A policy with a horizon predicts actions from its first observation on (LeRobot's diffusion and its kin).
     reach = int(config["horizon"]) - observed + 1 if config.get("horizon") and config.get("type") != "tdmpc" else chunk
     return Timing(
@@ -225,17 +236,21 @@ def _timing(config: Mapping[str, Any], recorded: Recorded | None, robot: Connect
         data_fps=recorded.fps if recorded is not None else None,
         loop_fps=robot.fps if robot is not None else None,
         camera_fps=robot.camera_fps if robot is not None else {},
+        steps=config.get(steps_field) if steps_field else None,
+        steps_field=steps_field,
     )
 
 
-def _prompt(
-    checkpoint: Checkpoint, recorded: Recorded | None, robot: Connected | None, task: str | None
-) -> Prompt | None:
-    if checkpoint.preprocessor is None:
-        return None
-    reads = any("tokenizer" in name or "conversation" in name for name, _ in checkpoint.preprocessor.steps)
-    given = task if task is not None else (robot.task if robot is not None else None)
-    return Prompt(reads_words=reads, given=given, tasks=recorded.tasks if recorded is not None else [])
+def _guidable(config: Mapping[str, Any]) -> bool:
+    """Whether its type has Real-Time Chunking: pi0_fast has the settings, and refuses them."""
+    return "rtc_config" in config and config.get("type") != "pi0_fast"
+
+
+def _device(config: Mapping[str, Any], settings: Mapping[str, Any], robot: Connected | None) -> tuple[str, str]:
+    """Return the device that is asked for, and by what: a rollout's own flag goes before the policy's."""
+    if robot is not None and robot.device_flag:
+        return robot.device_flag, "--device"
+    return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
 
 
 def _unknown_fields(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:

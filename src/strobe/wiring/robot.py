@@ -6,6 +6,7 @@ The robot is made from its config, as LeRobot makes it, and never connected: no 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ class Connected:
         camera_fps: camera → its rate in Hz.
         compiles: whether the rollout compiles the policy.
         limits: of its joints, as its calibration has them.
+        device: on which the policy runs, as LeRobot has resolved it.
+        device_flag: ``--device`` as it was given; '' where it was not.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -41,11 +44,17 @@ class Connected:
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
     limits: Limits = field(default_factory=Limits)
+    device: str = ""
+    device_flag: str = ""
     unread: str = ""
 
 
-def read_robot(config: Any) -> Connected:
-    """Return what ``config``, LeRobot's ``RolloutConfig``, would connect."""
+def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
+    """Return what ``config``, LeRobot's ``RolloutConfig``, would connect.
+
+    Args:
+        arguments: those that it was made of, ``--name=value`` each.
+    """
     from lerobot.robots import make_robot_from_config
 
     rtc = getattr(config.inference, "rtc", None)
@@ -70,6 +79,8 @@ def read_robot(config: Any) -> Connected:
         camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
         compiles=bool(config.use_torch_compile),
         limits=limits,
+        device=str(getattr(config, "device", None) or ""),
+        device_flag=next((text.partition("=")[2] for text in arguments if text.startswith("--device=")), ""),
         unread=unread,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from strobe.findings.preflight import first_actions
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.hypothesis import Hypothesis, HypothesisKind
@@ -128,4 +129,4 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-RULES = (claimed, explains_little, held_out_worse, explains_well)
+RULES = (claimed, *first_actions.RULES, explains_little, held_out_worse, explains_well)

@@ -136,7 +136,7 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
     if reach is None:
         return
     for joint in sorted(reach.joints, key=lambda each: -each.beyond):
-        if joint.beyond <= BEYOND or joint.limit_low is None or joint.limit_high is None:
+        if joint.beyond <= BEYOND:
             continue
         unit = f" {reach.unit}" if reach.unit else ""
         part = joint.joint.rpartition(".")[0] or joint.joint

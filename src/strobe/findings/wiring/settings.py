@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from strobe.results.finding import Finding
 from strobe.results.lag import JointLag
-from strobe.results.wiring import Wiring
+from strobe.results.wiring import CutPrompt, Wiring
 
 SAME_RATE = 0.02  # by which two rates may differ
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
+SHOWN = 60  # characters of a text
 LONG_BLIND = 1.0  # s for which a robot acts on one observation
 
 
@@ -32,21 +34,36 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
 
 
 def unread_weights(wiring: Wiring) -> Iterator[Finding]:
-    """Weights that the policy has and the file has not: a layer stays random."""
+    """Weights that the policy has and the file has not, or has in another shape: a layer stays random."""
     weights = wiring.weights
-    if weights is None or not weights.missing or weights.compiled:
+    if weights is None or weights.compiled:
         return
-    more = weights.unexpected or []
-    yield Finding(
-        rule="weights-missing",
-        level="warning",
-        title=f"{len(weights.missing)} weights of the policy are not in the file",
-        seen=f"The first is {weights.missing[0]}"
-        + (f"; the file has {len(more)} that the policy has not, such as {more[0]}." if more else "."),
-        why="They stay as they were made: random.",
-        do="Check that config.json and model.safetensors belong together.",
-        evidence={"missing": len(weights.missing), "unexpected": len(more)},
-    )
+    missing, reshaped, more = weights.missing or [], weights.reshaped, weights.unexpected or []
+    unused = f"the file has {len(more)} that the policy has not, such as {more[0]}" if more else ""
+    if missing or reshaped:
+        seen = [f"{len(missing)} are not there, such as {missing[0]}"] if missing else []
+        seen += [f"{len(reshaped)} have another shape, such as {reshaped[0]}"] if reshaped else []
+        yield Finding(
+            rule="weights-missing",
+            level="warning",
+            title=f"{len(missing) + len(reshaped)} weights of the policy are not in the file",
+            seen="; ".join([*seen, *([unused] if unused else [])]) + ".",
+            why="What LeRobot does not read stays as it was made: random. It warns, or stops.",
+            do="Check that config.json and model.safetensors belong together, and that no --policy flag changes the "
+            "architecture.",
+            evidence={"missing": len(missing), "reshaped": len(reshaped), "unexpected": len(more)},
+        )
+    elif more:
+        yield Finding(
+            rule="weights-unused",
+            level="info",
+            title=f"{len(more)} weights of the file are in no layer of the policy",
+            seen=f"{unused[:1].upper()}{unused[1:]}.",
+            why="LeRobot leaves them out. The policy was saved with more layers than config.json has, or with parts "
+            "that it no longer needs.",
+            do="Check that config.json and model.safetensors belong together.",
+            evidence={"unexpected": len(more)},
+        )
 
 
 def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
@@ -164,7 +181,7 @@ def _ticks_apart(joint: JointLag) -> float:
     return abs(joint.run - joint.recorded) if joint.run is not None and joint.recorded is not None else 0.0
 
 
-def prompt(wiring: Wiring) -> Iterator[Finding]:
+def given_prompt(wiring: Wiring) -> Iterator[Finding]:
     """A prompt that is empty, or none of the data set's tasks (lerobot #2753)."""
     words = wiring.prompt
     if words is None or not words.reads_words or words.given is None:
@@ -190,6 +207,49 @@ def prompt(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
+def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
+    """A prompt whose end the tokenizer cuts off, so that the policy never sees it."""
+    words = wiring.prompt
+    if words is None or not words.cut:
+        return
+    alike = Counter(_seen(each) for each in words.cut if each.task in words.tasks)
+    same = next((each for each in words.cut if alike[_seen(each)] > 1), None)
+    asked = next((each for each in words.cut if each.task == words.given), None)
+    first = same or asked or words.cut[0]
+    of_data = sum(each.task in words.tasks for each in words.cut)
+    seen = f"'{_short(first.task)}' makes {first.tokens} tokens"
+    seen += "" if first.always else " with a state of three-digit numbers"
+    seen += f", of which the policy sees {words.most_tokens} (max_length of policy_preprocessor.json). Cut off is "
+    seen += f"'{_short(first.cut)}'."
+    seen += f" It is so for {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
+    seen += " Two of them read the same without it." if same is not None else ""
+    another = asked is not None and asked.task not in words.tasks
+    yield Finding(
+        rule="prompt-cut",
+        level="warning" if same is not None or another else "info",
+        title="The tokenizer cuts the end of the prompt off",
+        seen=seen,
+        why="LeRobot says nothing of it. What stands there the policy does not know"
+        + (", and numbers of the state are a part of it." if _with_state(first) else "."),
+        do="A shorter task, or a larger --policy.tokenizer_max_length in training.",
+        evidence={"tokens": first.tokens, "most": words.most_tokens, "tasks": len(words.cut)},
+    )
+
+
+def _seen(each: CutPrompt) -> str:
+    return each.text[: len(each.text) - len(each.cut)]
+
+
+def _with_state(each: CutPrompt) -> bool:
+    """Whether numbers of the state are cut off: they stand behind the task."""
+    return "State: " in each.text and any(character.isdigit() for character in each.cut)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN // 2]} … {line[-SHOWN // 2 :]}"
+
+
 def compilation(wiring: Wiring) -> Iterator[Finding]:
     """compile_model, which the bench and lerobot-eval follow and a rollout does not."""
     weights = wiring.weights
@@ -205,4 +265,15 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
     )
 
 
-CHECKS = (compiled_weights, unread_weights, unknown_fields, chunk, blind, rates, lags, prompt, compilation)
+CHECKS = (
+    compiled_weights,
+    unread_weights,
+    unknown_fields,
+    chunk,
+    blind,
+    rates,
+    lags,
+    given_prompt,
+    cut_prompt,
+    compilation,
+)

@@ -1,4 +1,4 @@
-"""Lags of a data set, beside those of a rollout or a rehearsal of the policy."""
+"""Lags of a data set, beside those of a rollout or a rehearsal of the policy; and how long its calls took there."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from strobe.errors import UserError
 from strobe.measure.robot import lag_ticks
 from strobe.measure.statistics import summarise
 from strobe.results.lag import JointLag, Lag
-from strobe.results.rollout import RolloutResult
-from strobe.results.wiring import Wiring
+from strobe.results.rollout import Rollout, RolloutResult
+from strobe.results.wiring import CallTime, Wiring
 from strobe.runs import store
 from strobe.runs.rollout_files import EVENTS
 
@@ -85,12 +85,29 @@ def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterato
                 yield np.stack(rows[action].to_list()), np.stack(rows[state].to_list())
 
 
-def _add_run(lag: Lag, run: Path) -> None:
-    """Add the lags of a run, from its events where they were kept, else from its answer."""
+def call_in(run: Path) -> CallTime | None:
+    """Return the time of a call in the run in the folder ``run``; None where none was timed, or a server answered.
+
+    Raises:
+        UserError: ``run`` is no run of `strobe rollout` or `strobe rehearse`.
+    """
+    rollout = _rollout(run)
+    engine = rollout.engine
+    if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
+        return None
+    return CallTime(ms=rollout.inference.latency.median, run=str(run), fps=rollout.fps, engine=engine)
+
+
+def _rollout(run: Path) -> Rollout:
     answer = store.load_answer(run)
     if not isinstance(answer, RolloutResult):
         raise UserError(f"--rollout={run} is no run of `strobe rollout` or `strobe rehearse`")
-    rollout = answer.rollout
+    return answer.rollout
+
+
+def _add_run(lag: Lag, run: Path) -> None:
+    """Add the lags of a run, from its events where they were kept, else from its answer."""
+    rollout = _rollout(run)
     lag.run, lag.run_fps = str(run), rollout.fps
     lag.frames_run = {
         camera.name: camera.age.median * rollout.fps / 1000 for camera in rollout.cameras if camera.age is not None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from strobe.errors import UserError
 from strobe.measure.open_loop import FEWEST_EPISODES, explained, mean_square, paired_error, rms
 from strobe.measure.sampling import Progress
+from strobe.policies.checkpoints import ReadNames, UnreadWeightsError
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
@@ -31,6 +32,7 @@ from strobe.results.open_loop import (
     Strip,
 )
 from strobe.studies.preflight.changes import changes_of
+from strobe.studies.preflight.first_actions import executed_of, predict_first, ranges
 from strobe.studies.preflight.hypotheses import Compared, compared, judge_all
 from strobe.studies.preflight.predictions import MOST_FRAMES, predict
 from strobe.studies.preflight.subject_wiring import subject_wiring
@@ -68,18 +70,22 @@ class Frames:
 
 def open_loop(
     policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None
-) -> tuple[OpenLoop, list[Hypothesis]]:
+) -> tuple[OpenLoop, list[Hypothesis], ReadNames | None]:
     """Load the policy, predict on recorded frames, and judge every hypothesis.
 
-    Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses.
+    Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses. The third is what was read of
+    its weights; None where it did not come so far.
     """
-    began = time.monotonic()
+    began, read = time.monotonic(), None
     try:
-        result, hypotheses = judge_subject(_loaded(policy, frames), frames, progress)
+        subject = _loaded(policy, frames)
+        read = subject.loaded.read
+        result, hypotheses = judge_subject(subject, frames, progress)
     except UserError as error:
+        read = error.names if isinstance(error, UnreadWeightsError) else read
         result, hypotheses = OpenLoop(unjudged=str(error)), []
     result.seconds = time.monotonic() - began
-    return result, hypotheses
+    return result, hypotheses, read
 
 
 def _loaded(policy: Path, frames: Frames) -> PolicySubject:
@@ -118,10 +124,15 @@ def judge_subject(
     wiring = subject_wiring(subject)
     recorded = wiring.recorded
     changes = changes_of(wiring)
+    begun = time.monotonic()
+    jump, first = predict_first(subject, recorded, frames.seconds, progress)
+    stopped = "it was stopped before the first frame was looked at"
+    if first.stopped:
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     chosen = in_turn(recorded.episodes, frames.most)
-    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress)
+    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress, begun)
     if not predictions.frames:
-        return OpenLoop(unjudged="it was stopped before the first frame was looked at", stopped=True), []
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
     width, made = recorded.actions.shape[1], predictions.wired.shape[2]
     if width != made:
         return OpenLoop(unjudged=f"the policy gives {made} numbers for an action, and the data set has {width}"), []
@@ -132,7 +143,10 @@ def judge_subject(
     data = compared(recorded, predictions)
     fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
     result = summarise(data, frames.held_out, fps)
-    result.stopped = predictions.stopped
+    result.stopped, result.first_jump = predictions.stopped, jump
+    result.executed = executed_of(subject, data.chunk)
+    result.ranges = ranges(recorded.names, result.executed, first, predictions)
+    result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
     return result, judge_all(changes.all, data)
 
 

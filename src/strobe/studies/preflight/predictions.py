@@ -5,6 +5,7 @@ All predictions on a frame are made with the same noise.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Predictions:
         failed: name of a change or an input → why its calls failed.
         omitted: why changes of the observation were left out, and which, in words.
         stopped: whether Ctrl-C ended it.
+        call_s: of a call as the policy is wired: median of those after the first; None without any.
     """
 
     frames: list[int] = field(default_factory=list)
@@ -46,6 +48,7 @@ class Predictions:
     omitted: str = ""
     stopped: bool = False
     seconds: float = 0.0
+    call_s: float | None = None
 
 
 def predict(
@@ -55,17 +58,19 @@ def predict(
     inputs: Sequence[str],
     seconds: float,
     progress: Callable[[Progress], None],
+    begun: float | None = None,
 ) -> Predictions:
     """Predict on ``frames`` in their order until ``seconds`` are over; Ctrl-C ends it, and keeps what is there.
 
     Args:
         observed: changes of the observation.
         inputs: those of which each is taken from another frame, to see whether the policy looks at it.
+        begun: when ``seconds`` began, of `time.monotonic`; None for now.
 
     Raises:
         UserError: the policy cannot predict on the first frame as it is wired.
     """
-    work = _Work(subject, list(observed), list(inputs), seconds)
+    work = _Work(subject, list(observed), list(inputs), seconds, begun)
     done = 0
     try:
         for number, frame in enumerate(frames):
@@ -86,9 +91,17 @@ def predict(
 class _Work:
     """The predictions so far: for each frame name → chunk, with '' for the policy as it is wired."""
 
-    def __init__(self, subject: PolicySubject, observed: list[Observed], inputs: list[str], seconds: float) -> None:
+    def __init__(
+        self,
+        subject: PolicySubject,
+        observed: list[Observed],
+        inputs: list[str],
+        seconds: float,
+        begun: float | None,
+    ) -> None:
         self._subject, self._observed, self._inputs, self._seconds = subject, observed, inputs, seconds
-        self._begun, self._call = time.monotonic(), 0.0
+        self._begun = time.monotonic() if begun is None else begun
+        self._calls: list[float] = []  # seconds of each, as the policy is wired
         self._frames: list[int] = []
         self._chunks: list[dict[str, Array]] = []
         self._failed: dict[str, str] = {}
@@ -105,11 +118,11 @@ class _Work:
         frames = self._subject.inputs.frames
         assert frames is not None
         seen = frames.observation(frame)
-        chunks = {"": self._predicted(seen, frame)}
         if not self._chunks:  # the first call warms up
-            began = time.monotonic()
-            chunks[""] = self._predicted(seen, frame)
-            self._call = time.monotonic() - began
+            self._predicted(seen, frame)
+        began = time.monotonic()
+        chunks = {"": self._predicted(seen, frame)}
+        self._calls.append(time.monotonic() - began)
         for change in self._observed:
             self._try(chunks, f"changed {change.name}", lambda change=change: change.change(dict(seen)), frame)
         if self._previous is not None:
@@ -125,7 +138,7 @@ class _Work:
         remaining = self._seconds - self.spent
         for extra in (True, False):
             calls = 1 + len(self._observed) + len(self._inputs)
-            needed = self._call * calls * FEWEST_FRAMES
+            needed = self._calls[0] * calls * FEWEST_FRAMES
             if needed <= remaining or not self._observed:
                 return
             names = "pairs of the state's dimensions" if extra else "changes of its inputs"
@@ -137,8 +150,9 @@ class _Work:
         """Return what was predicted on the first ``done`` frames."""
         chunks = self._chunks[:done]
         made = Predictions(
-            self._frames[:done], failed=self._failed, omitted=self._omitted, stopped=stopped, seconds=self.spent
-        )
+            self._frames[:done], failed=self._failed, omitted=self._omitted, stopped=stopped, seconds=self.spent,
+            call_s=statistics.median(self._calls) if self._calls else None,
+        )  # fmt: skip
         if not chunks:
             return made
         made.wired = np.stack([each[""] for each in chunks])

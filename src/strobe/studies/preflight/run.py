@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import strobe
 from strobe.results.preflight import PreflightResult
-from strobe.results.wiring import Wiring
-from strobe.studies.preflight.lag import lags
+from strobe.results.wiring import CallTime, Weights, Wiring
+from strobe.studies.preflight.lag import call_in, lags
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
+from strobe.wiring.device import device_here
 from strobe.wiring.mend import mend
 from strobe.wiring.read import read_wiring
 from strobe.wiring.robot import Connected
 
 if TYPE_CHECKING:
     from strobe.measure.sampling import Progress
+    from strobe.policies.checkpoints import ReadNames
     from strobe.studies.preflight.open_loop import Frames
 
 
@@ -31,7 +33,7 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
-        rollout: the folder of a run of this policy, whose lags stand beside the data set's.
+        rollout: the folder of a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
     """
@@ -51,6 +53,8 @@ def preflight(look: Preflight) -> PreflightResult:
     result = answer_of(wiring)
     if look.dataset is not None:
         wiring.lag = lags(wiring, look.dataset, look.rollout)
+    if look.rollout is not None:
+        wiring.timing.call = call_in(look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
@@ -69,9 +73,30 @@ def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
 
 
 def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
-    """Run the policy on recorded frames, and add its errors and the hypotheses on them to ``result``. Imports torch."""
+    """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
+
+    Added are its errors and the hypotheses on them, its first actions, weights that were not read, and the time of a
+    call.
+    """
+    from strobe.studies.preflight.first_actions import add_run
     from strobe.studies.preflight.open_loop import open_loop
 
-    result.open_loop, result.hypotheses = open_loop(policy, frames, progress)
-    if result.open_loop.stopped:
+    wiring = result.wiring
+    loop, result.hypotheses, read = open_loop(policy, frames, progress)
+    result.open_loop = loop
+    if loop.first_jump is not None and wiring.lag is not None and wiring.lag.run:
+        add_run(loop.first_jump, Path(wiring.lag.run))
+    if read is not None and wiring.weights is not None:
+        _add_names(wiring.weights, read)
+    if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
+        wiring.timing.call = CallTime(ms=loop.call_ms)
+    if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
+        wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
+    if loop.stopped:
         result.status = "interrupted"
+
+
+def _add_names(weights: Weights, read: ReadNames) -> None:
+    """Add the names of weights that were not read. Statistics among them have a finding of their own."""
+    weights.missing, weights.reshaped = list(read.missing), list(read.reshaped)
+    weights.unexpected = [name for name in read.unexpected if name not in weights.statistics]

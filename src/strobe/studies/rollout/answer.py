@@ -19,6 +19,7 @@ from strobe.measure import machine
 from strobe.measure import rollout as measure
 from strobe.measure.call_times import compare_places
 from strobe.measure.components import Iteration, components, empty_section_ms, iterations, spans
+from strobe.measure.first_jump import first_action
 from strobe.measure.robot import buses, tracking, worst
 from strobe.measure.statistics import describe, summarise
 from strobe.results.data import Samples
@@ -124,6 +125,7 @@ def rollout_of(header: Header, course: Course) -> Rollout:
         bench=compare_places(course.uses),
         queue=measure.queue(ticks, header.threshold),
         age=measure.quantiles(ages) if ages else None,
+        first_action=first_action(course.moves, header.joints) if header.engine != "server" else None,
         seams=measure.seams(course.actions, header.joints) if guided else [],
         tracking=tracking(course.moves, header.joints),
         cameras=_cameras(course),

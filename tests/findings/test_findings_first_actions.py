@@ -1,0 +1,192 @@
+"""The first action's jump: silent on sound policies of simulated recordings, and loud where an arm would jump."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from strobe.findings.preflight.first_actions import RULES
+from strobe.findings.thresholds import DEFAULTS
+from strobe.kinds import document, page
+from strobe.measure.first_jump import first_action, joint_jumps, starts
+from strobe.measure.robot import Move
+from strobe.results.finding import Finding
+from strobe.results.first_jump import FirstJump
+from strobe.results.open_loop import ActionRange, OpenLoop
+from strobe.results.preflight import PreflightResult
+from strobe.results.reach import JointReach, Reach
+from strobe.results.wiring import Wiring
+
+Array = NDArray[np.float64]
+NAMES = ["pan", "lift", "flex", "gripper"]
+REST = np.array([0.0, -95.0, 90.0, 5.0])
+SEEDS = 200
+
+
+@dataclass
+class Recording:
+    actions: Array
+    states: Array
+    episodes: NDArray[np.int64]
+
+    @property
+    def spread(self) -> Array:
+        return self.actions.std(axis=0)
+
+    @property
+    def firsts(self) -> list[int]:
+        return [int(frame) for frame in starts(self.episodes)]
+
+    def jump(self, first: Array) -> FirstJump:
+        """Of a policy that predicts ``first``, an action for each episode."""
+        joints = joint_jumps(self.actions, self.states, self.spread, self.episodes, NAMES, self.firsts, first)
+        return FirstJump(episodes=len(first), joints=joints)
+
+
+def recording(seed: int, episodes: int = 8, ticks: int = 60, *, plain: bool = False) -> Recording:
+    """From a rest pose to a goal; the arm follows 0 to 4 ticks late, some leaders stand off the arm at first.
+
+    ``plain``: it follows 2 ticks late, and the leader does not.
+    """
+    random = np.random.default_rng(seed)
+    late, off = (2, False) if plain else (int(random.integers(0, 5)), random.random() < 0.3)
+    made = []
+    for _ in range(episodes):
+        goal = REST + random.normal([0, 110, -95, 30], [30, 15, 15, 8])
+        done = np.clip(np.arange(ticks + late) / (ticks * random.uniform(0.5, 1)), 0, 1)
+        path = REST + (done**2 * (3 - 2 * done))[:, None] * (goal - REST) + random.normal(0, 0.1, (ticks + late, 4))
+        actions, states = path[late:], path[: len(path) - late].copy()
+        if off:
+            actions[0] += random.normal(0, 30, 4)
+        made.append((actions, states))
+    if random.random() < 0.3:
+        for actions, states in made:
+            actions[:, 3] = states[:, 3] = 5.0  # a gripper that never moves
+    numbers = np.repeat(np.arange(episodes), ticks)
+    return Recording(np.concatenate([a for a, _ in made]), np.concatenate([s for _, s in made]), numbers)
+
+
+def answer(jump: FirstJump | None = None, *ranges: ActionRange, reach: Reach | None = None) -> PreflightResult:
+    wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[], reach=reach)
+    loop = OpenLoop(frames=80, episodes=8, chunk=10, executed=5, ranges=list(ranges), first_jump=jump)
+    return PreflightResult(strobe_version="0", title="act: is it wired?", wiring=wiring, open_loop=loop)
+
+
+def findings(result: PreflightResult) -> list[Finding]:
+    return [finding for rule in RULES for finding in rule(result, DEFAULTS)]
+
+
+@pytest.mark.parametrize("error", [0.0, 0.1, 0.5])
+def test_a_policy_that_explains_three_quarters_of_the_data_or_more_never_jumps(error: float) -> None:
+    for seed in range(SEEDS):
+        data = recording(seed)
+        noise = np.random.default_rng(seed + 1).normal(0, error, (len(data.firsts), 4)) * data.spread
+        assert findings(answer(data.jump(data.actions[data.firsts] + noise))) == [], f"seed {seed}"
+
+
+def test_the_mean_action_is_a_jump_from_a_rest_pose_that_is_far_from_it() -> None:
+    data = recording(0, plain=True)
+    mean = np.broadcast_to(data.actions.mean(axis=0), (len(data.firsts), 4))
+    (finding,) = findings(answer(data.jump(mean)))
+    assert finding.title.split()[0] in ("lift", "flex")
+
+
+@pytest.mark.parametrize("fault", ["inert", "swapped"])
+def test_actions_without_units_and_of_another_joint_jump(fault: str) -> None:
+    silent = 0
+    for seed in range(SEEDS):
+        data = recording(seed)
+        first = data.actions[data.firsts]
+        if fault == "inert":
+            first = (first - data.actions.mean(axis=0)) / np.maximum(data.spread, 1e-8)
+        else:
+            first = first[:, [0, 2, 1, 3]]
+        silent += not findings(answer(data.jump(first)))
+    # Leaders that stand off the arm by as much as that hide some.
+    assert silent < SEEDS * 0.3
+
+
+def test_the_finding_says_what_was_predicted_and_what_the_recording_does() -> None:
+    data = recording(1, plain=True)
+    first = data.actions[data.firsts].copy()
+    first[:, 1] += 80
+    (finding,) = findings(answer(data.jump(first)))
+    assert (finding.rule, finding.level, finding.title) == (
+        "first-jump-far",
+        "warning",
+        "lift jumps at the first action",
+    )
+    assert "On the first frames of 8 episodes the first action is 8" in finding.seen
+    assert "--robot.max_relative_target=5" in finding.do
+    capped = Reach(joints=[], capped=True)
+    (finding,) = findings(answer(data.jump(first), reach=capped))
+    assert "max_relative_target" not in finding.do
+
+
+def test_fewer_than_four_episodes_say_nothing() -> None:
+    data = recording(1, episodes=3, plain=True)
+    assert findings(answer(data.jump(data.actions[data.firsts] + 90))) == []
+
+
+def test_a_joint_that_never_moves_has_no_measure_and_is_not_judged() -> None:
+    data = recording(2)
+    data.actions[:, 3] = data.states[:, 3] = 5.0
+    jump = data.jump(data.actions[data.firsts] + [0, 0, 0, 40])
+    assert jump.joints[3].spread == 0
+    assert findings(answer(jump)) == []
+
+
+def limited(low: float, high: float) -> Reach:
+    """A joint that may go 80 degrees each way and is sent ``low`` to ``high`` by the statistics."""
+    joint = JointReach(joint="lift.pos", low=low, high=high, limit_low=-80, limit_high=80)
+    return Reach(joints=[joint], unit="degrees", basis="min and max", calibration="my_arm.json")
+
+
+def test_predictions_beyond_the_calibration_are_named_once() -> None:
+    lift = ActionRange(name="lift.pos", low=-100.0, high=20.0)
+    (finding,) = findings(answer(None, lift, reach=limited(-70, 70)))
+    assert (finding.rule, finding.level) == ("predicted-beyond-limits", "warning")
+    assert "-100 to 20 degrees" in finding.seen
+    assert "{lift: 5}" in finding.do
+    within = ActionRange(name="lift.pos", low=-82.0, high=20.0)  # demonstrations push against limits
+    assert findings(answer(None, within, reach=limited(-70, 70))) == []
+    told_already = limited(-120, 70)
+    assert findings(answer(None, lift, reach=told_already)) == []
+
+
+def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
+    data = recording(1, plain=True)
+    lift = ActionRange(name="lift.pos", low=-60.0, high=20.0)
+    result = answer(data.jump(data.actions[data.firsts]), lift, reach=limited(-70, 70))
+    sections = {section.key: section for section in document(result).sections}
+    assert [column.title for column in sections["reach"].table.columns] == [
+        "Joint",
+        "Will be sent",
+        "Predicted",
+        "Limits",
+    ]
+    assert sections["reach"].table.rows[0].cells == ["lift.pos", "−70 to 70", "−60 to 20", "−80 to 80"]
+    assert "σ)" in (sections["first-action"].table.rows[1].cells[1] or "")
+    assert "From where the arm stands to the first action" in page(result)
+
+    result.open_loop = None
+    sections = {section.key: section for section in document(result).sections}
+    for key, what in (("reach", "Predicted actions"), ("first-action", "The first action on recorded frames")):
+        assert f"Not judged. {what}: only files were read (--read_only)." in sections[key].text
+    result.wiring.sources = {"policy": "checkpoint", "robot": "so101"}
+    text = [note for section in document(result).sections for note in section.text]
+    assert "Not judged. Predicted actions: it takes recorded frames: --dataset.root=DATA." in text
+    assert any("from where this arm stands now: LeRobot turns the torque on" in note for note in text)
+
+
+def test_a_runs_first_action_is_the_first_that_was_sent() -> None:
+    moves = [Move([1.0, 2.0], None), Move([1.5, 2.0], [4.0, 1.0]), Move([9.0, 9.0], [9.0, 9.0])]
+    first = first_action(moves, ["pan", "lift"])
+    assert [(each.joint, each.at, each.sent, each.jump) for each in first] == [
+        ("pan", 1.5, 4.0, 2.5), ("lift", 2.0, 1.0, 1.0),
+    ]  # fmt: skip
+    assert first_action([Move(None, [4.0, 1.0]), *moves], ["pan", "lift"]) == [], "the arm moves by then"
+    assert first_action(moves[:1], ["pan", "lift"]) == []
