@@ -182,11 +182,6 @@ def _large_images(stage: Stage) -> Connected:
     return replace(fits, features=fits.features | large)
 
 
-def _rtc(finding: Finding, case: Case, stage: Stage) -> Case:
-    assert case.robot is not None
-    return replace(case, robot=replace(case.robot, engine=flag(finding, "--inference.type")))
-
-
 def _horizon(finding: Finding, case: Case, stage: Stage) -> Case:
     assert case.robot is not None
     horizon = int(flag(finding, "--inference.rtc.execution_horizon"))
@@ -196,6 +191,20 @@ def _horizon(finding: Finding, case: Case, stage: Stage) -> Case:
 def _fps(finding: Finding, case: Case, stage: Stage) -> Case:
     assert case.robot is not None
     return replace(case, robot=replace(case.robot, fps=float(flag(finding, "--fps"))))
+
+
+def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
+    """Let the data name its joints in the order that the finding has, as that of another robot would."""
+    order = (finding.do or "").rpartition(": ")[2].rstrip(".").split(", ")
+
+    def changed(info: dict[str, Any]) -> dict[str, Any]:
+        info["features"][ACTION]["names"] = order
+        return info
+
+    places = [stage.world.dimensions.index(name) for name in order]
+    data = stage.written([ticks | {ACTION: ticks[ACTION][:, places]} for ticks in stage.episodes], "data-in-order")
+    _json(data / "meta" / "info.json", changed)
+    return replace(case, data=data)
 
 
 def _named_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
@@ -231,9 +240,8 @@ IN_FILES: Sequence[Plant] = (
     Plant("read", "rename that nobody knows", ARM, ("rename-unknown",), "rename_map",
           lambda stage: replace(stage.sound, rename={"observation.images.frnt": stage.world.cameras[0]}),
           _sensible_rename),
-    _connected("order of the robot's joints", "action-order", "--inference.type",
-               _robot_with(ACTION, dimensions=BACKWARDS), _rtc,
-               _config(action_feature_names=[*METAWORLD.dimensions])),
+    _connected("order of the robot's joints", "action-order", "in this order",
+               _robot_with(ACTION, dimensions=BACKWARDS), _recorded_in_order),
     _connected("order of the robot's state", "state-order", "in this order", _robot_with(STATE, dimensions=BACKWARDS),
                _named_in_order),
     _connected("rate of the loop", "rates-differ", "--fps", lambda stage: stage.robot(fps=30.0), _fps),

@@ -13,7 +13,7 @@ from _preflight_training import ACT, DIFFUSION
 
 from strobe.results.finding import Finding
 
-LOOKED_AT, FRAMES = 20, 40  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
+LOOKED_AT, FRAMES = 20, 20  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
 Change = Callable[[Ticks], Ticks]
 Mend = Callable[[Finding, World], Change]  # what a finding says, as a change of the planted data
 DEGREES = 180 / np.pi
@@ -77,7 +77,7 @@ def _in_order(key: str) -> Mend:
 
     def mend(finding: Finding, world: World) -> Change:
         text = finding.do or ""
-        found = re.search(r'"action_feature_names": \[([^\]]*)\]', text) or re.search(r"the order ([^:]*):", text)
+        found = re.search(r"the order ([^:]*):", text)
         names = re.findall(r"\w+", found.group(1)) if found else list(world.dimensions)
         order = [world.dimensions.index(name) for name in names]
         return _each(lambda values: values[:, order], key)
@@ -159,11 +159,11 @@ IN_DATA: Sequence[Plant] = (
           _in_order(STATE)),
     _data("state order of four", ARM, "wired-otherwise-state-order", "observation.state", _pair(1, 2, STATE),
           _in_order(STATE)),
-    _data("action order", PUSHER, "wired-otherwise-action-order", "action_feature_names", _pair(0, 1, ACTION),
+    _data("action order", PUSHER, "wired-otherwise-action-order", "so in action", _pair(0, 1, ACTION),
           _in_order(ACTION)),
-    _data("action order of four", ARM, "wired-otherwise-action-order", "action_feature_names", _pair(1, 2, ACTION),
+    _data("action order of four", ARM, "wired-otherwise-action-order", "so in action", _pair(1, 2, ACTION),
           _in_order(ACTION)),
-    _data("action order, Diffusion", (DIFFUSION, METAWORLD), "wired-otherwise-action-order", "action_feature_names",
+    _data("action order, Diffusion", (DIFFUSION, METAWORLD), "wired-otherwise-action-order", "so in action",
           _pair(1, 3, ACTION), _in_order(ACTION)),
     _data("radians", PUSHER, "wired-otherwise-units", "convert", _each(lambda v: v / DEGREES, STATE, ACTION),
           _converted),

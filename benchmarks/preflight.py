@@ -53,8 +53,7 @@ from strobe.results.preflight import PreflightResult
 RECORDED = {PUSHT: (40, 30), METAWORLD: (40, 32)}  # episodes and ticks to train on
 UNSEEN = 16  # episodes
 TRAINED = ((ACT, PUSHT), (ACT, METAWORLD), (DIFFUSION, METAWORLD), (DIFFUSION, PUSHT))
-QUICK = TRAINED[:2]
-SOUND_EPISODES, SOUND_FRAMES = 8, 24  # of a sound look
+SOUND_EPISODES, SOUND_FRAMES = 8, 16  # of a sound look
 OTHERWISE = "wired-otherwise-"
 Stages = dict[tuple[str, str], Stage]
 
@@ -182,7 +181,9 @@ def sound_looks(made: Stages, count: int) -> tuple[list[str], list[float]]:
     for number in range(count):
         key = turns[number % len(turns)]
         case = next(sources[key])
+        began = time.monotonic()
         result, findings = look(case)
+        print(f"sound look {number + 1} of {count} [{'-'.join(key)}] ({time.monotonic() - began:.0f} s)", flush=True)
         if result.open_loop is not None and result.open_loop.whole is not None:
             explained.append(result.open_loop.whole.explained)
         else:
@@ -222,13 +223,14 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1000, help="of each training")
     parser.add_argument("--looks", type=int, default=40, help="sound ones")
     parser.add_argument("--parts", default=",".join(PARTS), help="of the whole, such as read,lag; they share --work")
+    parser.add_argument("--policies", default=f"{ACT},{DIFFUSION}", help="to train and to look at")
     parser.add_argument("--quick", action="store_true", help="ACTs alone, trainings of 700 steps, 8 sound looks")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--parts: they are {', '.join(PARTS)}")
     if arguments.quick:
-        arguments.looks, arguments.steps = min(arguments.looks, 8), min(arguments.steps, 700)
+        arguments.looks, arguments.steps, arguments.policies = min(arguments.looks, 8), min(arguments.steps, 700), ACT
     logging.disable(logging.WARNING)
     began, cpu, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as temporary:
@@ -245,8 +247,9 @@ def looks(
     arguments: argparse.Namespace, parts: Sequence[str], work: Path, scratch: Path
 ) -> tuple[dict[str, Any], bool]:
     """Return the figures of the parts, and whether they hold."""
-    made, trainings = stages(work, scratch, QUICK if arguments.quick else TRAINED, arguments.steps)
-    figures: dict[str, Any] = {"parts": list(parts), "trainings": trainings}
+    wanted = [(kind, world) for kind, world in TRAINED if kind in arguments.policies.split(",")]
+    made, trainings = stages(work, scratch, wanted, arguments.steps)
+    figures: dict[str, Any] = {"parts": list(parts), "policies": arguments.policies, "trainings": trainings}
     lagging = arm(work, scratch)
     every = [each for each in (*IN_FILES, *IN_LAGS, *IN_DATA) if each.kind in parts]
     missed, unmended, count, left_out = planted(every, made | {(ACT, EMULATED.name): lagging})
