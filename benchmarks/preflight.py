@@ -250,9 +250,9 @@ def looks(
     wanted = [(kind, world) for kind, world in TRAINED if kind in arguments.policies.split(",")]
     made, trainings = stages(work, scratch, wanted, arguments.steps)
     figures: dict[str, Any] = {"parts": list(parts), "policies": arguments.policies, "trainings": trainings}
-    lagging = arm(work, scratch)
+    lagging = {(ACT, EMULATED.name): arm(work, scratch)} if "lag" in parts else {}
     every = [each for each in (*IN_FILES, *IN_LAGS, *IN_DATA) if each.kind in parts]
-    missed, unmended, count, left_out = planted(every, made | {(ACT, EMULATED.name): lagging})
+    missed, unmended, count, left_out = planted(every, made | lagging)
     figures |= {
         "planted": count,
         "named": count - len(missed),
@@ -265,7 +265,7 @@ def looks(
     claims: list[str] = []
     if "sound" in parts:
         wrong, explained = sound_looks(made, arguments.looks)
-        wrong += sound_lags(lagging)
+        wrong += sound_lags(arm(work, scratch))
         figures |= {
             "sound_looks": arguments.looks,
             "wrong": wrong,
