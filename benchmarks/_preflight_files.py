@@ -194,7 +194,10 @@ def _fps(finding: Finding, case: Case, stage: Stage) -> Case:
 
 
 def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
-    """Let the data name its joints in the order that the finding has, as that of another robot would."""
+    """Let the data name its joints in the order that the finding has, and the policy have this data's statistics.
+
+    It is trained on it otherwise no more than it was: what is read does not depend on its weights.
+    """
     order = (finding.do or "").rpartition(": ")[2].rstrip(".").split(", ")
 
     def changed(info: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def _recorded_in_order(finding: Finding, case: Case, stage: Stage) -> Case:
     places = [stage.world.dimensions.index(name) for name in order]
     data = stage.written([ticks | {ACTION: ticks[ACTION][:, places]} for ticks in stage.episodes], "data-in-order")
     _json(data / "meta" / "info.json", changed)
-    return replace(case, data=data)
+    return mended_copy(finding, replace(case, data=data), stage)
 
 
 def _named_in_order(finding: Finding, case: Case, stage: Stage) -> Case:

@@ -14,7 +14,8 @@ Bar: each is named by a finding of its kind that says how to mend it; what it sa
 and a second look has no such finding.
 
 - sound looks: other episodes, those of the training and others, other seeds of noise, other cameras under other names
-  with a rename map, with a robot that fits. Bar: no serious finding in any.
+  with a rename map, with a robot that fits. Bar: no serious finding in any. One on the speed of this machine, which
+  says that a call takes longer than its chunk, is counted by itself: it is true where others compute.
 - random weights. Bar: no hypothesis is claimed.
 
 Which plants were chosen after the pieces that find them had been seen: all of them. The first seventeen were planted
@@ -40,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _preflight_case import Case, Plant, Stage, look, serious
+from _preflight_case import OF_THE_MACHINE, Case, Plant, Stage, look, serious
 from _preflight_data import METAWORLD, PUSHT, Ticks, World, record, write
 from _preflight_files import IN_FILES
 from _preflight_lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
@@ -173,9 +174,9 @@ def _other_cameras(ticks: Ticks, names: dict[str, str]) -> Ticks:
     return changed
 
 
-def sound_looks(made: Stages, count: int) -> tuple[list[str], list[float]]:
-    """Return the looks with a serious finding, and what was explained in each."""
-    wrong, explained = [], []
+def sound_looks(made: Stages, count: int) -> tuple[list[str], list[float], int]:
+    """Return the looks with a serious finding, what was explained in each, and how often this machine was too slow."""
+    wrong, explained, slow = [], [], 0
     sources = {key: sound_cases(stage) for key, stage in made.items()}
     turns = [key for key in made for _ in range(1 if key[0] == DIFFUSION else 2)]
     for number in range(count):
@@ -188,10 +189,11 @@ def sound_looks(made: Stages, count: int) -> tuple[list[str], list[float]]:
             explained.append(result.open_loop.whole.explained)
         else:
             wrong.append(f"look {number} of {'-'.join(key)}: not judged")
+        slow += any(each.rule in OF_THE_MACHINE for each in findings)
         if rules := serious(findings):
             wrong.append(f"look {number} of {'-'.join(key)} at {case.data.name}: {', '.join(rules)}")
             print(f"WRONG {wrong[-1]}", flush=True)
-    return wrong, explained
+    return wrong, explained, slow
 
 
 def sound_lags(stage: Stage) -> list[str]:
@@ -264,11 +266,12 @@ def looks(
     wrong: list[str] = []
     claims: list[str] = []
     if "sound" in parts:
-        wrong, explained = sound_looks(made, arguments.looks)
+        wrong, explained, slow = sound_looks(made, arguments.looks)
         wrong += sound_lags(arm(work, scratch))
         figures |= {
             "sound_looks": arguments.looks,
             "wrong": wrong,
+            "calls_too_slow_here": slow,
             "explained_least": min(explained, default=None),
             "explained_median": float(np.median(explained)) if explained else None,
         }
