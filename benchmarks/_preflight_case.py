@@ -22,7 +22,7 @@ from strobe.wiring.of_run import settings_of
 from strobe.wiring.robot import Connected
 
 SECONDS = 900.0  # for the predictions of a look: enough on a busy machine
-# Serious on the machine that the benchmark runs on, and no fault of the wiring: where others compute, a call takes long.
+# Serious on the machine that the benchmark runs on, and no fault of the wiring: a call takes longer on a busy one.
 OF_THE_MACHINE = frozenset({"call-longer-than-chunk"})
 
 
