@@ -14,14 +14,16 @@ from _preflight_training import ACT, DIFFUSION
 from strobe.results.finding import Finding
 
 LOOKED_AT, FRAMES = 20, 20  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
+MORE = 60  # frames; with 20, a shift in time is nearer and 'not shown': an episode's only frame may be one of rest
 Change = Callable[[Ticks], Ticks]
 Mend = Callable[[Finding, World], Change]  # what a finding says, as a change of the planted data
 DEGREES = 180 / np.pi
 
 
 def _data(
-    name: str, policy: tuple[str, World], rule: str, says: str, change: Change, mend: Mend, slower: int = 1
-) -> Plant:
+    name: str, policy: tuple[str, World], rule: str, says: str, change: Change, mend: Mend, *, slower: int = 1,
+    frames: int = FRAMES,
+) -> Plant:  # fmt: skip
     """Return a plant of the data.
 
     Args:
@@ -33,7 +35,7 @@ def _data(
     def make(stage: Stage) -> Case:
         planted = [change(dict(ticks)) for ticks in stage.episodes[:LOOKED_AT]]
         fps = stage.world.fps // slower
-        return Case(stage.policy, stage.written(planted, f"data-{slug}", fps), frames=FRAMES)
+        return Case(stage.policy, stage.written(planted, f"data-{slug}", fps), frames=frames)
 
     def mended(finding: Finding, case: Case, stage: Stage) -> Case:
         wired = mend(finding, stage.world)
@@ -171,7 +173,7 @@ IN_DATA: Sequence[Plant] = (
     _data("gripper reversed", ARM, "wired-otherwise-sign", "Calibrate gripper", _mirror(3, 1.0), _turned(1.0)),
     _data("relative actions", PUSHER, "wired-otherwise-relative", "absolute",
           lambda ticks: ticks | {ACTION: ticks[ACTION] - ticks[STATE]}, _absolute),
-    _data("actions two ticks early", ARM, "wired-otherwise-shift", "tick", _shifted(2), _unshifted),
+    _data("actions two ticks early", ARM, "wired-otherwise-shift", "tick", _shifted(2), _unshifted, frames=MORE),
     _data("half the rate", ARM, "wired-otherwise-rate", "--fps",
-          lambda ticks: {key: value[::2] for key, value in ticks.items()}, _again, slower=2),
+          lambda ticks: {key: value[::2] for key, value in ticks.items()}, _again, slower=2, frames=MORE),
 )  # fmt: skip
