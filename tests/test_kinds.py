@@ -31,7 +31,6 @@ from strobe.results.finding import Finding
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
 from strobe.runs import store
-from strobe.runs.saved_runs import Run
 from strobe.studies.diff import diff
 from strobe.studies.history import history
 
@@ -66,7 +65,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "budget": missed,
     "doctor": ailing,
     "history": lambda: history(
-        [Run("one", runs.act()), Run("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
+        [runs.saved("one", runs.act()), runs.saved("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
     ),
     "diff": lambda: diff(runs.act(), runs.act(), judge=runs.judge),
 }

@@ -20,7 +20,7 @@ def _told(log: Log, *held: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     for one in held:
         log.append(one)
     log.stop()
-    return log.read()[1]
+    return list(log.read()[1])
 
 
 def test_one_tuple_becomes_its_events_in_the_file_and_in_memory(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_one_tuple_becomes_its_events_in_the_file_and_in_memory(tmp_path: Path) 
     written = Log(tmp_path / "run.events")
     written.start(HEADER)
     assert _told(written, *held) == told
-    assert read(written.file)[1] == told
+    assert list(read(written.file)[1]) == told
     assert _told(Log(tmp_path / "never.events"), *held) == told  # it could not be written
 
 

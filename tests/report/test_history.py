@@ -31,7 +31,7 @@ def at(day: int, ms: float, **more: object) -> Result:
 
 
 def named(*results: Result) -> list[Run]:
-    return [Run(f"run-{index}", result) for index, result in enumerate(results)]
+    return [runs.saved(f"run-{index}", result) for index, result in enumerate(results)]
 
 
 def kept(folder: Path, *results: Result) -> Path:

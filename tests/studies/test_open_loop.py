@@ -208,7 +208,7 @@ def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what
 
     clock = iter(np.arange(0, 1e6, 2.0))
     monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))
-    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=120.0, most=32))
+    result, hypotheses = judged(recording(), look=open_loop.Frames(Path("unused"), seconds=150.0, most=32))
     assert result.frames >= 8
     outcomes = {each.kind: each for each in hypotheses}
     assert "--seconds=" in outcomes["channels"].why

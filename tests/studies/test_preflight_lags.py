@@ -68,6 +68,17 @@ def test_a_runs_lags_stand_beside_and_a_large_difference_is_a_finding(stage: Wir
     assert found.title == "shoulder_pan.pos follows its actions 5.0 ticks late, and 2.0 in the data"
 
 
+def test_lags_of_a_loop_that_did_not_hold_its_rate_are_not_judged(stage: Wired, tmp_path: Path):
+    run = shutil.copytree(GOLDEN / "rollout", tmp_path / "slow")
+    answer: Any = store.load_answer(run)
+    answer.rollout.pace.held_hz = 0.8 * answer.rollout.pace.asked_hz
+    store.save(answer, run)
+    lag = preflight(Preflight(stage.policy, stage.dataset, rollout=run)).wiring.lag
+    assert lag is not None
+    assert {joint.run for joint in lag.joints} == {None}
+    assert any(reason.startswith("Lags of the run: its loop held") for reason in lag.unjudged)
+
+
 def test_a_runs_calls_are_held_against_its_chunk(stage: Wired):
     wiring = preflight(Preflight(stage.policy, stage.dataset, rollout=GOLDEN / "rollout")).wiring
     answer: Any = store.load_answer(GOLDEN / "rollout")

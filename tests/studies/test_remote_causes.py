@@ -11,6 +11,7 @@ from strobe.kinds import advise, document, figures
 from strobe.loops.reader import read_course
 from strobe.loops.remote_stamps import KEPT, SIMILAR
 from strobe.measure.remote import clocks, offset
+from strobe.results.remote import Failure
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 
@@ -199,3 +200,70 @@ def test_the_offset_is_taken_from_the_exchange_that_spent_least_on_its_ways():
     quick, slow = (0, 1002, 1010, 14), (100, 1250, 1260, 170)
     assert offset([slow, quick]) == (999, 3)
     assert offset([]) is None
+
+
+def unanswered(*more: tuple[object, ...], empty: int = 3, uploads: int = 60) -> RolloutResult:
+    """The answer of a client whose server took each observation and answered ``empty`` times with nothing."""
+    events: list = [("run", 0)]
+    for number in range(uploads):
+        now = number * PERIOD
+        events += [("tick", now), ("get", now, now, 0, 0, 0, -1), ("pick", now, 0), ("seen", now, number)]
+        events.append(("upload", number, now, now, now + MS, 9000, int(number == 0), None))
+        events.append(("s", "sleep", now + 2 * MS, now + PERIOD, MAIN))
+    events += [("empty", number * PERIOD, (number + 1) * PERIOD) for number in range(empty)]
+    events += [*more, ("end", uploads * PERIOD)]
+    facts = header(command="robot_client", engine="remote", chunk=CHUNK, share=0.5, joints=["pan"])
+    return answer_of(facts, read_course(facts, events))
+
+
+def test_a_server_that_only_answers_with_nothing_is_named():
+    result = unanswered()
+    (finding,) = advise(result)
+    assert finding.rule == "no-chunk"
+    assert "3 answers without a chunk, and none with one; 60 observations were sent." in finding.seen
+    assert "`strobe rollout -- policy_server …`" in finding.do
+    (table,) = [section for section in document(result).sections if section.key == "observations"]
+    assert ["answers without a chunk", "3"] in [row.cells for row in table.table.rows]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("healthy", [unanswered(empty=0), unanswered(empty=2, uploads=0)])
+def test_a_first_call_that_goes_on_and_a_client_that_sent_nothing_are_no_failure(healthy: RolloutResult):
+    assert "no-chunk" not in {finding.rule for finding in advise(healthy)}
+
+
+def test_answers_with_nothing_beside_chunks_are_no_failure():
+    result = run(60.0)
+    assert result.rollout.remote is not None
+    result.rollout.remote.empty = 2  # no observation came for two seconds
+    assert advise(result) == []
+
+
+def test_an_exception_that_the_server_told_is_the_finding():
+    told = ("failed", 5, "GetActions", "KeyError: 'x'", "lerobot.policies.act.modeling_act.A.b, line 3", "batch[key]")
+    result = unanswered(told, told)
+    (finding,) = advise(result)
+    assert (finding.rule, finding.level) == ("requests-fail", "warning")
+    assert finding.title == "2 requests for a chunk failed in the policy server: KeyError"
+    assert finding.seen == ("KeyError: 'x'; raised in lerobot.policies.act.modeling_act.A.b, line 3, at `batch[key]`.")
+    assert "`strobe preflight" in finding.do
+
+
+def test_a_policy_with_a_history_is_sent_to_lerobot_rollout_where_the_server_never_made_a_chunk():
+    place = "lerobot.policies.act.modeling_act.A.b, line 3"
+    failure = Failure(request="GetActions", error="AssertionError, without a message", place=place, count=1)
+    never, once = unanswered(), run(60.0)
+    for result in (never, once):
+        assert result.rollout.remote is not None
+        result.subject.kind = "vqbet"
+        failure.place = place.replace("act", "vqbet", 1)
+        result.rollout.remote.failures = [failure]
+    assert "runs vqbet with lerobot-rollout" in advise(never)[0].do
+    assert "runs vqbet with lerobot-rollout" not in advise(once)[0].do, "it does run behind the server"
+
+
+def test_a_status_of_grpc_is_told_as_such():
+    result = unanswered(("failed", 5, "SendObservations", "UNAVAILABLE: Socket closed", "", ""), empty=0)
+    (finding,) = advise(result)
+    assert finding.title == "SendObservations failed: UNAVAILABLE"
+    assert finding.seen == "UNAVAILABLE: Socket closed."
+    assert "Look at the server's own log" in finding.do

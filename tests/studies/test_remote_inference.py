@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.checkpoints import tiny_checkpoint
+from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for, watched_server
 from support.watched_robot import watched_robot
 
 from strobe.cli.main import main
@@ -25,14 +24,7 @@ from strobe.runs import store
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 
-CLIENT, SERVER = "robot_client", "policy_server"
 TICKS = 45  # a second and a half
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @pytest.fixture
@@ -43,36 +35,8 @@ def robot(monkeypatch):
 @pytest.fixture
 def server(tmp_path) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """A watched server in a process of its own, and its port."""
-    port = free_port()
-    given = [f"--port={port}", "--host=127.0.0.1", "--inference_latency=0.15"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "strobe", "rollout", f"--output_dir={tmp_path / 'served'}", "--", SERVER, *given],
-        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
-    try:
-        yield process, port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 300
-    while time.monotonic() < end and process.poll() is None:
-        with socket.socket() as one:
-            if one.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"no server: {process.communicate()[0] if process.poll() is not None else 'it hangs'}")
-
-
-def arguments(folder: Path, port: int) -> list[str]:
-    return [
-        "--robot.type=dummy", f"--robot.told={folder / 'told.jsonl'}", "--robot.id=test",
-        f"--robot.calibration_dir={folder}", f"--server_address=127.0.0.1:{port}", "--policy_type=act",
-        f"--pretrained_name_or_path={folder / 'act'}", "--actions_per_chunk=20", "--task=push",
-    ]  # fmt: skip
+    with watched_server(tmp_path, "--inference_latency=0.15") as process_and_port:
+        yield process_and_port
 
 
 def answer(folder: Path) -> RolloutResult:
@@ -99,7 +63,7 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
     wait_for(port, process)
     previous = signal.getsignal(signal.SIGTERM)
     try:
-        code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *arguments(tmp_path, port)])
+        code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *client_arguments(tmp_path, port)])
     finally:
         signal.signal(signal.SIGTERM, previous)
     assert code == 0, "there is no other end of a client than this"
@@ -171,7 +135,7 @@ def seen_by_server(rollout: Rollout, client: Rollout) -> None:
 
 def test_a_client_without_a_server_is_told_so(robot, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["rollout", "--", CLIENT, *arguments(tmp_path, free_port())]) == 2
+    assert main(["rollout", "--", CLIENT, *client_arguments(tmp_path, free_port())]) == 2
     assert "no policy server at 127.0.0.1:" in capsys.readouterr().err
 
 

@@ -7,15 +7,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from strobe.cli.summaries import summarise
 from strobe.measure.roofline import limits
 from strobe.results.agreement import Agreement
-from strobe.results.answer import BreakdownResult, CompareResult
+from strobe.results.answer import BreakdownResult, CompareResult, Result
 from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement, Memory, Span
 from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
+from strobe.runs.saved_runs import Run
 
 # part → its share of its parent, or (share, its own parts)
 Tree = Mapping[str, "float | tuple[float, Tree]"]
@@ -289,3 +291,10 @@ def judge(
     sentence = f"{candidate_name} against {baseline_name}: {kind}, {100 * (ratio - 1):+.1f} %"
     interval = Interval(low=low, high=high, level=level)
     return Verdict(kind=kind, ratio=ratio, interval=interval, pairs=0, sentence=sentence)
+
+
+def saved(name: str, result: Result) -> Run:
+    """Return a run as a history reads it."""
+    summary = summarise(result)
+    assert summary.subject is not None
+    return Run(name, summary, summary.subject)

@@ -27,7 +27,10 @@ from strobe.cli.flags import PageFlags
 from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
 from strobe.cli.runner import Command, Studied
-from strobe.runs.saved_runs import in_folder, in_git
+from strobe.cli.summaries import summary_of_run
+from strobe.errors import UserError
+from strobe.runs import store
+from strobe.runs.saved_runs import in_git, measured_runs
 from strobe.studies.history import gate as judge
 from strobe.studies.history import history
 
@@ -49,12 +52,18 @@ class HistoryConfig(PageFlags, GateFlags):
 def study(config: HistoryConfig, live: Live) -> Studied:
     """Find the trends of the runs. Raises UserError."""
     assert config.folder is not None
-    runs, unread = in_git(config.folder) if config.git else in_folder(config.folder)
+    if config.git:
+        runs, unread = in_git(config.folder, summary_of_run)
+    elif not config.folder.is_dir():
+        raise UserError(f"no folder at {config.folder}: name the one that holds the runs, such as runs")
+    else:
+        files = live.each("reading runs", list(store.below(config.folder)), "runs")
+        runs, unread = measured_runs(files, summary_of_run)
     wanted = config.only.lower()
-    runs = [run for run in runs if wanted in f"{run.result.subject.name} {run.result.subject.kind}".lower()]
+    runs = [run for run in runs if wanted in f"{run.subject.name} {run.subject.kind}".lower()]
     trends = history(runs, str(config.folder), unread, config.accept)
     answer = Studied(trends, vars(config), config.output_dir, None, page=config.output)
     return gate(answer, config, lambda allowed: judge(trends, allowed))
 
 
-run = Command("history", __doc__, HistoryConfig, None, study, bar=False)
+run = Command("history", __doc__, HistoryConfig, None, study)

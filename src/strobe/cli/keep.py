@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from strobe.cli.display import WIDTH, log, refuse_log, show
-from strobe.errors import NotKeptError, UserError, in_words
+from strobe.cli.summaries import keep_summary
+from strobe.errors import NotKeptError, in_words
 from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, document, page
 from strobe.report import console, markdown
@@ -109,7 +110,7 @@ def keep(
         if root is not None:
             folder = write_run(answer, root, trace, files)
     if page_file is not None:
-        write(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
+        store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
         print(f"\nreport: {page_file}")
     if folder is not None:
         print(f"\nreport   {folder / store.REPORT}")
@@ -139,6 +140,7 @@ def write_run(
         if folder != root:
             shutil.rmtree(folder, ignore_errors=True)
         raise _not_kept("run", "--output_dir", folder, error) from None
+    keep_summary(answer, folder)
     _write_page(answer, folder)
     log(answer, folder.name)
     return folder
@@ -159,6 +161,7 @@ def keep_in(answer: Answer, folder: Path) -> None:
         except OSError as error:
             what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
             raise _not_kept(what, flag, folder, error) from None
+        keep_summary(answer, folder)
         _write_page(answer, folder)
     log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
@@ -176,14 +179,6 @@ def as_text(answer: Answer, depth: int | None = None) -> str:
     screen = Console(width=WIDTH, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     console.render(document(answer, depth), screen)
     return screen.export_text()
-
-
-def write(path: Path, text: str) -> None:
-    """Write a text whole or not at all. Raises UserError where there is no such place."""
-    try:
-        store.replace(path, text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {in_words(error)}") from None
 
 
 def _write_page(answer: Answer, folder: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import gc
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -97,6 +97,24 @@ class Live(_Bar):
     def say(self, line: str) -> None:
         """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def each[T](self, what: str, items: Sequence[T], unit: str) -> Iterator[T]:
+        """Yield ``items`` in their order; once that takes over a second, show how far it is."""
+        began = first = time.monotonic()
+        if self._bar is not None:
+            self.stage(what)
+        else:
+            self._what, self._due = what, began + FIRST_S
+        for done, item in enumerate(items):
+            yield item
+            now = time.monotonic()
+            if done == 0:
+                first = now  # it imports what all need
+            elif now - began > FIRST_S:
+                from strobe.measure.sampling import Progress  # brings NumPy, which a short list does without
+
+                remaining = (now - first) / done * (len(items) - done - 1)
+                self.progress(Progress(done + 1, len(items), now - began, remaining, unit))
 
     def progress(self, progress: Sampled) -> None:
         time_left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""

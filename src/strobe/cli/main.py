@@ -74,8 +74,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     That is 0, 1 if a gate or the run failed, 2 for wrong input or a full disk, 3 if a gate could not be judged, 130
     after Ctrl-C.
+
+    Args:
+        argv: None for those of this process, which is then over: where a thread of LeRobot's is still busy, the process
+            ends here with that code, since Python's own end may crash.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is not None:
+        return _code_of(list(argv))
+    code = _code_of(sys.argv[1:])
+    if "lerobot" in sys.modules:
+        from strobe.processes.leaving import leave
+
+        leave(code, "lerobot")
+    return code
+
+
+def _code_of(arguments: list[str]) -> int:
+    """Run a command. Return its exit code; errors that are no fault of Strobe's are printed as a line."""
     if threading.current_thread() is threading.main_thread():
         # A cluster ends a job by SIGTERM; as after Ctrl-C, what was measured is saved.
         signal.signal(signal.SIGTERM, signal.default_int_handler)

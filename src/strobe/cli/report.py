@@ -23,18 +23,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import at_least, one_of, positional
 from strobe.cli.display import log, refuse_log, show
-from strobe.cli.keep import as_markdown, as_text, write
 from strobe.cli.live import Live
 from strobe.cli.parse import parse
 from strobe.cli.runner import Command
+from strobe.cli.summaries import summary_of_run
 from strobe.errors import UserError, in_words
-from strobe.kinds import document, figures, page
 from strobe.report.exports import WRITERS
-from strobe.results.answer import Answer
 from strobe.runs import store
+
+if TYPE_CHECKING:
+    from strobe.results.answer import Answer
 
 
 @dataclass
@@ -68,8 +70,17 @@ def report(config: ReportConfig, live: Live) -> int:
     if shape in WRITERS:
         return _recording(run, shape, output)
     if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
-        return _index(run, shape, output)
-    answer = store.load_answer(run)
+        return _index(run, shape, output, live)
+    return _report(store.load_answer(run), config)
+
+
+def _report(answer: Answer, config: ReportConfig) -> int:
+    """Show or write one run's answer."""
+    from strobe.cli.keep import as_markdown, as_text
+    from strobe.kinds import page
+
+    assert config.run is not None
+    run, shape, output = config.run, config.format, config.output
     if shape == "model-card":
         return _card(answer, output)
     if shape == "png":
@@ -78,13 +89,15 @@ def report(config: ReportConfig, live: Live) -> int:
     log(answer, folder.resolve().name)
     if shape in (None, "html"):
         file = output or folder / store.REPORT
-        write(file, page(answer, config.depth, folder))
+        store.write_text(file, page(answer, config.depth, folder))
         if shape is None and output is None:
             show(answer, config.depth)
             print()
         print(f"report: {file}")
     elif output:
-        write(output, as_markdown(answer, config.depth) if shape == "markdown" else as_text(answer, config.depth))
+        store.write_text(
+            output, as_markdown(answer, config.depth) if shape == "markdown" else as_text(answer, config.depth)
+        )
         print(f"report: {output}")
     elif shape == "markdown":
         print(as_markdown(answer, config.depth), end="")
@@ -93,7 +106,7 @@ def report(config: ReportConfig, live: Live) -> int:
     return 0
 
 
-def _index(folder: Path, shape: str | None, output: Path | None) -> int:
+def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> int:
     """Write the page of a folder of runs. Raises UserError for another shape, or if it cannot be written."""
     from strobe.report import html
 
@@ -101,19 +114,26 @@ def _index(folder: Path, shape: str | None, output: Path | None) -> int:
         raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
     refuse_log(f"{folder} holds several runs; name one of them")
     lines, left_out = [], []
-    for name, file in store.runs_of(folder):
-        try:
-            answer = store.load_answer(file)
-            if not (file.parent / store.REPORT).exists():
-                write(file.parent / store.REPORT, page(answer, folder=file.parent))
-            lines.append(html.run_line(answer, document(answer), name))
-        except UserError as error:
-            left_out.append(f"left out {name}: {error}")
+    with live:
+        for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):
+            try:
+                lines.append(html.run_line(summary_of_run(file), name))
+                if not (file.parent / store.REPORT).exists():
+                    _write_page(file)
+            except UserError as error:
+                left_out.append(f"left out {name}: {error}")
     file = output or folder / "index.html"
-    write(file, html.render_runs(lines, folder.resolve().name))
+    store.write_text(file, html.render_runs(lines, folder.resolve().name))
     print(*left_out, sep="\n", end="\n" * bool(left_out))
     print(f"{len(lines)} run{'s' * (len(lines) != 1)}: {file}")
     return 0
+
+
+def _write_page(file: Path) -> None:
+    """Write the page of a saved run. Raises UserError."""
+    from strobe.kinds import page
+
+    store.write_text(file.parent / store.REPORT, page(store.load_answer(file), folder=file.parent))
 
 
 def _card(answer: Answer, output: Path | None) -> int:
@@ -127,13 +147,14 @@ def _card(answer: Answer, output: Path | None) -> int:
         earlier = output.read_text(encoding="utf-8") if output.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
-    write(output, model_card.render(answer, earlier))
+    store.write_text(output, model_card.render(answer, earlier))
     print(f"card: {output}{' (its other text stays)' if earlier else ''}")
     return 0
 
 
 def _picture(answer: Answer, output: Path | None) -> int:
     """Write the answer's main figure as a PNG. Raises UserError without a browser, or if it cannot be written."""
+    from strobe.kinds import document, figures
     from strobe.report import picture
 
     file = output or Path(f"{answer.study.replace(' ', '-')}.png")

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.remote import Remote
+from strobe.results.remote import Failure, Remote
 from strobe.results.rollout import RolloutResult
 
 MAX_SERIALISATION = 0.4  # share of a round trip that may go to pickling and sending
+# Policies whose history of observations only select_action keeps, which LeRobot's policy server does not call.
+WITH_HISTORY = ("diffusion", "tdmpc", "vqbet")
 MUCH_SLEEP = 0.2  # share of a round trip from which the server's sleep is named
 
 
@@ -75,6 +77,90 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
     )
 
 
+def failing(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """Requests that ended in an exception, which LeRobot's server keeps to itself."""
+    remote = result.rollout.remote
+    if remote is None:
+        return
+    for failure in remote.failures:
+        of_chunk = failure.request == "GetActions"
+        noun = "request" if failure.count == 1 else "requests"
+        title = f"{failure.count:,} {noun} for a chunk failed" if of_chunk else f"{failure.request} failed"
+        if of_chunk and failure.place:
+            title += " in the policy server"
+        title += f": {failure.error.partition(':')[0].partition(',')[0]}"  # the exception's type
+        yield Finding(
+            rule="requests-fail",
+            level="warning",
+            title=title,
+            seen=_raised(failure) + _dropped_since(remote),
+            why=_price(failure),
+            do=_without_failure(result, failure),
+            evidence={"count": failure.count, "error": failure.error, "place": failure.place},
+        )
+
+
+def _raised(failure: Failure) -> str:
+    if not failure.place:
+        return f"{failure.error}."
+    source = f", at `{failure.source}`" if failure.source else ""
+    return f"{failure.error}; raised in {failure.place}{source}."
+
+
+def _dropped_since(remote: Remote) -> str:
+    """Observations that the server dropped, where all that it ever did with one was to fail."""
+    predicted = 0 if remote.decisions is None else remote.decisions.predicted
+    if not predicted or remote.trips or remote.chunk_bytes is not None:
+        return ""
+    return f" {predicted:,} later observations were dropped, since the server took their timestep for predicted."
+
+
+def _price(failure: Failure) -> str:
+    if not failure.place:
+        return "LeRobot's client logs it and goes on: without a chunk the robot has no action."
+    if failure.request == "GetActions":
+        return (
+            "LeRobot's server logs the exception's message alone and answers with nothing: the robot gets no action, "
+            "and the client is not told."
+        )
+    return "The client gets no more than gRPC's status, logs it and goes on: without a chunk the robot has no action."
+
+
+def _without_failure(result: RolloutResult, failure: Failure) -> str:
+    kind, remote = result.subject.kind, result.rollout.remote
+    if not failure.place:
+        return "Look at the server's own log, or watch it: `strobe rollout -- policy_server …`."
+    never = remote is not None and not remote.trips and remote.chunk_bytes is None
+    if never and kind in WITH_HISTORY and failure.place.startswith(f"lerobot.policies.{kind}."):
+        return (
+            f"`strobe rollout -- --policy.path=… --robot.type=…` runs {kind} with lerobot-rollout, on the robot's own "
+            f"computer. It looks at several observations, which select_action collects; the server calls "
+            "predict_action_chunk alone."
+        )
+    return (
+        "`strobe preflight --policy.path=… -- --robot.type=…` compares what the policy takes with what the robot "
+        "gives; `strobe rehearse` with the same arguments runs the policy without the server."
+    )
+
+
+def no_chunk(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """A server that took observations and never answered with a chunk, and whose reason was not seen."""
+    remote = result.rollout.remote
+    if remote is None or not remote.empty or remote.trips or not remote.observations or remote.failures:
+        return
+    yield Finding(
+        rule="no-chunk",
+        level="warning",
+        title="The policy server answered each request for a chunk with nothing",
+        seen=f"{remote.empty:,} answers without a chunk, and none with one; {remote.observations:,} observations were "
+        "sent.",
+        why="LeRobot's server answers so where the policy raised an exception, and where no observation came for its "
+        "--obs_queue_timeout.",
+        do="Watch the server as well: `strobe rollout -- policy_server …` names the exception and its place.",
+        evidence={"empty": remote.empty, "observations": remote.observations},
+    )
+
+
 def filtered(remote: Remote) -> bool:
     """Whether most round trips after the first had to wait for an empty queue, since observations were dropped."""
     return remote.asked_late > 0 and remote.asked_late >= (remote.trips - 1) / 2
@@ -110,4 +196,4 @@ def _enough(result: RolloutResult, remote: Remote) -> str:
     )
 
 
-RULES = (serialisation, starving)
+RULES = (failing, no_chunk, serialisation, starving)

@@ -56,7 +56,7 @@ class CameraReads:
             self.longest_ns, self.longest_from_ns = now - self.came_ns, self.came_ns
 
 
-@dataclass
+@dataclass(slots=True)
 class LoopTurn:
     """One turn of the control loop as it was recorded, in nanoseconds of `host_ns`; None where nothing tells a moment.
 
@@ -109,7 +109,8 @@ class Course:
         uses: of the calls after the first, on their thread.
         loop_turns: every turn of the loop, also those that are no tick.
         cadence: lines that LeRobot's own timer reported.
-        uploads, trips, clock_shared, encoding: of a robot client.
+        uploads, trips, empty, clock_shared, encoding: of a robot client.
+        failures: of remote inference, on either side.
         received, served: of a policy server.
     """
 
@@ -131,6 +132,8 @@ class Course:
     cadence: list[str] = field(default_factory=list)
     uploads: list[events.ObservationUploaded] = field(default_factory=list)
     trips: list[events.ChunkReceived] = field(default_factory=list)
+    empty: list[events.EmptyAnswer] = field(default_factory=list)
+    failures: list[events.RequestFailed] = field(default_factory=list)
     clock_shared: bool = False
     encoding: events.ImagesEncoded | None = None
     received: list[events.ObservationReceived] = field(default_factory=list)

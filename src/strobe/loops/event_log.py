@@ -15,6 +15,7 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,12 @@ class Log:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def read(self) -> tuple[Header | None, list[Row]]:
+    def read(self) -> tuple[Header | None, Iterator[Row]]:
         """Return the header, None where the run never began, and every event in the order written; after `stop`."""
-        rows: list[Row] = []
-        with contextlib.suppress(OSError, UserError):
+        rows: Iterator[Row] = iter(())
+        with contextlib.suppress(UserError):
             rows = read(self.file)[1]
-        return self._header, [*rows, *(row for held in self._held for row in _rows(held))]
+        return self._header, chain(rows, (row for held in self._held for row in _rows(held)))
 
     def remove(self) -> None:
         """Delete the file, once its answer is saved."""
@@ -106,30 +107,40 @@ def _rows(held: Row) -> list[Row]:
         return []
 
 
-def read(file: Path) -> tuple[Header, list[Row]]:
+def read(file: Path) -> tuple[Header, Iterator[Row]]:
     """Return header and events of a log, also of a packed one (.gz); a last line that was cut off is left out.
+
+    The events are read while they are taken: those of an hour are half a gigabyte.
 
     Raises:
         UserError: there is no such file, or it is no log of a rollout.
     """
+    lines = _lines_of(file)
     try:
-        content = file.read_bytes()
-        lines = (gzip.decompress(content) if file.suffix == ".gz" else content).decode().splitlines()
-    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError):
-        lines = []
+        header = Header.from_json(json.loads(next(lines, "")))
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
-    try:
-        header = Header.from_json(json.loads(lines[0]))
-    except (IndexError, ValueError):
+    except ValueError:
         raise UserError(f"{file} is not the log of a rollout: name the .events file that a killed run left") from None
-    rows: list[Row] = []
-    for line in lines[1:]:
+    return header, _events_of(lines)
+
+
+def _lines_of(file: Path) -> Iterator[str]:
+    """Yield the lines of a log, up to where it is cut off or damaged. Raises OSError where it cannot be opened."""
+    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
         try:
-            rows += [tuple(event) for event in json.loads(line)]
+            yield from text
+        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError):
+            return
+
+
+def _events_of(lines: Iterator[str]) -> Iterator[Row]:
+    for line in lines:
+        try:
+            batch = json.loads(line)
         except ValueError:
-            break
-    return header, rows
+            return
+        yield from map(tuple, batch)
 
 
 def opener(append: Callable[[Any], None]) -> sections.Opener:

@@ -211,6 +211,13 @@ class ChunkReceived(NamedTuple):
     merged: int
 
 
+class EmptyAnswer(NamedTuple):
+    """The server answered a request for a chunk with nothing; the wait for it began at ``start``."""
+
+    start: int
+    end: int
+
+
 class ClockShared(NamedTuple):
     """Server and client are on one machine, and share its clock."""
 
@@ -228,6 +235,20 @@ class ImagesEncoded(NamedTuple):
 
 
 # A policy server, whose threads do now this, now that.
+
+
+class RequestFailed(NamedTuple):
+    """A request of LeRobot's remote inference failed, in a server or as its client was told.
+
+    ``request`` is its name in LeRobot's protocol, ``error`` the exception in a line or gRPC's status, ``place`` the
+    function that raised it, and ``source`` its line there; the last two are '' of a status.
+    """
+
+    at: int
+    request: str
+    error: str
+    place: str
+    source: str
 
 
 class ThreadRole(NamedTuple):
@@ -281,7 +302,9 @@ RECORDS: dict[str, type[Any]] = {
     "upload": ObservationUploaded,
     "trip": ChunkReceived,
     "shared": ClockShared,
+    "empty": EmptyAnswer,
     "encoding": ImagesEncoded,
+    "failed": RequestFailed,
     "role": ThreadRole,
     "observed": ObservationReceived,
     "served": ChunkServed,

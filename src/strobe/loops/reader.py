@@ -6,6 +6,7 @@ Studies of rollouts, replays and remote inference read no event themselves: all 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,8 @@ class _Reader:
             events.ChunkMerged: self.chunk_merged,
             events.ObservationUploaded: course.uploads.append,
             events.ChunkReceived: course.trips.append,
+            events.EmptyAnswer: course.empty.append,
+            events.RequestFailed: course.failures.append,
             events.ThreadRole: self.thread_role,
             events.ObservationReceived: course.received.append,
             events.ChunkServed: course.served.append,
@@ -142,7 +145,7 @@ class _Reader:
         name, start, end, thread = section
         control = thread == self.header.main
         label = CONTROL if control else self.roles.get(thread, self.other_thread)
-        self.course.rows.setdefault(label, []).append((name, start, end))
+        self.course.rows.setdefault(label, []).append((sys.intern(name), start, end))
         self.course.control_events += control
         if name.startswith(f"{instrument.CAMERA} "):
             self.camera(name.removeprefix(f"{instrument.CAMERA} ")).took_ns.append(end - start)

@@ -52,7 +52,7 @@ def load(run: Path) -> RecordedRun:
     return recorded
 
 
-def recorded_run(header: Header, rows: Sequence[Row]) -> RecordedRun:
+def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
     """Return the rollout whose events are ``rows``. Raises UserError where they are too few for a replay."""
     course = read_course(header, rows)
     turns = course.loop_turns

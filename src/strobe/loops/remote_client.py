@@ -70,6 +70,7 @@ class ClientWatch(LoopWatch):
         self._latest: tuple[Any, int] = (None, 0)  # the queue, and the number of its chunk
         self._shared = False
         self._images: list[np.ndarray] = []
+        self._refused = ""  # gRPC's status of the request to begin
 
     def __enter__(self) -> Self:
         from lerobot.async_inference import robot_client as module
@@ -100,10 +101,14 @@ class ClientWatch(LoopWatch):
             self._unwatched(error)
         result = inner(client, *args, **kwargs)
         if not result:
-            self.notes.append(
-                f"no policy server at {client.server_address}, or it refused the policy; LeRobot's message is above"
-            )
+            self.notes.append(self._not_started(client.server_address))
         return result
+
+    def _not_started(self, address: str) -> str:
+        if not self._refused:
+            return f"no policy server at {address}, or it refused the policy; LeRobot's message is above"
+        why = "no policy server at" if self._refused.startswith("UNAVAILABLE") else "the policy is refused by"
+        return f"{why} {address}: {self._refused}"
 
     def _looped(self, inner: Call, client: Any, *args: Any, **kwargs: Any) -> Any:
         self.begin()
@@ -127,6 +132,8 @@ class ClientWatch(LoopWatch):
         self._around(Hook(robot, "send_action", ACTION), self._acting)
         self._around(Hook(client, "actions_available", ""), functools.partial(self._beginning, client))
         self._around(Hook(client, "send_observation", ""), self._sending)
+        for name in ("Ready", "SendPolicyInstructions"):
+            self._around(Hook(client.stub, name, ""), self._beginning_with)
         self._around(Hook(client.stub, "SendObservations", SEND), self._uploading)
         self._around(Hook(client.stub, "GetActions", WAIT), self._downloading)
         self._around(Hook(client, "_aggregate_action_queues", MERGE), functools.partial(self._merging, client))
@@ -149,6 +156,21 @@ class ClientWatch(LoopWatch):
             return got
 
         return call
+
+    def _beginning_with(self, inner: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return inner(*args, **kwargs)
+            except Exception as error:
+                self._refused = remote_stamps.status_of(error)
+                raise
+
+        return call
+
+    def _failing(self, request: str, error: Exception) -> None:
+        """Log a request that gRPC ended. At the end of the run LeRobot closes the connection under those that wait."""
+        if not self._resting and (status := remote_stamps.status_of(error)):
+            self.log.append(("failed", host_ns(), request, status, "", ""))
 
     def _acting(self, bare: Call) -> Call:
         append, inner = self.log.append, self._timed(bare, ACTION)
@@ -195,6 +217,9 @@ class ClientWatch(LoopWatch):
                 answer, done = stamped(*args, **kwargs)
                 stamps = self._stamps(done)
                 return answer
+            except Exception as error:
+                self._failing("SendObservations", error)
+                raise
             finally:
                 end = host_ns()
                 key, size, must_go = self._current
@@ -209,7 +234,15 @@ class ClientWatch(LoopWatch):
 
         def call(*args: Any, **kwargs: Any) -> Any:
             start = host_ns()
-            answer, done = (timed(*args, **kwargs), None) if stamped is None else timed(*args, **kwargs)
+            try:
+                answer, done = (timed(*args, **kwargs), None) if stamped is None else timed(*args, **kwargs)
+            except Exception as error:
+                self._failing("GetActions", error)
+                raise
+            if not answer.data:
+                self.log.append(("empty", start, host_ns()))
+            if done is not None and (failure := remote_stamps.failure_received(done)) is not None:
+                self.log.append(("failed", host_ns(), "GetActions", *failure))
             stamps = None if done is None else self._stamps(done)
             self._came = (start, host_ns(), len(answer.data), stamps)
             return answer

@@ -93,7 +93,11 @@ class ServerWatch(LoopWatch):
 
     def _instructed(self, inner: Call, server: Any, *args: Any, **kwargs: Any) -> Any:
         self._policy.close()
-        result = inner(server, *args, **kwargs)
+        try:
+            result = inner(server, *args, **kwargs)
+        except Exception as error:
+            self._failing("SendPolicyInstructions", error)
+            raise
         if server.policy is None or self.stopped:
             return result
         try:
@@ -108,6 +112,15 @@ class ServerWatch(LoopWatch):
         except Exception as error:
             self._unwatched(error)
         return result
+
+    def _failing(self, request: str, error: Exception) -> list[str]:
+        """Log an exception that ends a request. Before the first policy there is no log: then it is a note."""
+        failure = remote_stamps.failure_of(error)
+        if self._until:
+            self.log.append(("failed", host_ns(), request, *failure))
+        else:
+            self.notes.append(f"{request} failed: {failure[0]} ({failure[1]})")
+        return failure
 
     def _attach(self) -> None:
         module = self._module
@@ -193,6 +206,9 @@ class ServerWatch(LoopWatch):
         self.log.append(("role", threading.get_ident(), RECEIVING))
         try:
             return inner(server, request, context)
+        except Exception as error:
+            self._failing("SendObservations", error)
+            raise
         finally:
             end, marks = host_ns(), here.marks
             here.marks = None
@@ -215,6 +231,7 @@ class ServerWatch(LoopWatch):
             return inner(server, request, context)
         start, here = host_ns(), self._here
         here.marks, here.size, here.key, here.taken, here.done, here.length = {}, 0, None, start, start, 0
+        here.failure = None
         self.log.append(("role", threading.get_ident(), INFERENCE))
         try:
             return inner(server, request, context)
@@ -228,13 +245,19 @@ class ServerWatch(LoopWatch):
                 self.log.append(("served", taken, end, here.size, here.key))
                 between = [marks.get(name, taken) for name in (PREPARE, PREPROCESSING, CHUNK)]
                 remote_stamps.send(context, [start, taken, *between, done, marks[PICKLE], end])
+            elif here.failure is not None:
+                remote_stamps.send_failure(context, here.failure)
 
     def _predicting(self, inner: Call, server: Any, observation: Any) -> Any:
         here = self._here
         if getattr(here, "marks", None) is None:
             return inner(server, observation)
         here.taken, here.key = host_ns(), key_of(observation.get_timestamp())
-        result = inner(server, observation)
+        try:
+            result = inner(server, observation)
+        except Exception as error:  # LeRobot logs its message, which may be empty, and answers with nothing
+            here.failure = self._failing("GetActions", error)
+            raise
         here.done, here.length = host_ns(), len(result)
         return result
 

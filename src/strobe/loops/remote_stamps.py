@@ -1,4 +1,4 @@
-"""Times that a watched policy server sends along with its answers: where a round trip went.
+"""Times that a watched policy server sends along with its answers: where a round trip went, or why there was none.
 
 They are in gRPC's trailing metadata, which an unwatched client never looks at.
 
@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import linecache
 import re
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from typing import Any
 from strobe.errors import UserError, install
 from strobe.lerobot.flags import joined
 
-STAMPS, BOOT = "strobe-stamps", "strobe-boot"  # keys of the metadata
+STAMPS, BOOT, FAILURE = "strobe-stamps", "strobe-boot", "strobe-failure"  # keys of the metadata
+MOST = 300  # characters of an exception: gRPC limits its metadata to 8 KiB
 
 # Decisions of the server on an observation, by number.
 KEPT, REPLACED, PREDICTED, SIMILAR = range(4)
@@ -45,6 +48,50 @@ def received(call: Any) -> tuple[list[int] | None, str]:
         if STAMPS in metadata:
             return [int(stamp) for stamp in json.loads(metadata[STAMPS])], str(metadata.get(BOOT, ""))
     return None, ""
+
+
+def send_failure(context: Any, failure: Sequence[str]) -> None:
+    """Add a `failure_of` to the answer of a gRPC handler. Never raises."""
+    with contextlib.suppress(Exception):
+        context.set_trailing_metadata(((FAILURE, json.dumps(list(failure))),))
+
+
+def failure_received(call: Any) -> list[str] | None:
+    """Return the `failure_of` that came with a finished gRPC call; None without one. Never raises."""
+    with contextlib.suppress(Exception):
+        metadata = dict(call.trailing_metadata() or ())
+        if FAILURE in metadata:
+            error, place, source = (str(text)[:MOST] for text in json.loads(metadata[FAILURE]))
+            return [error, place, source]
+    return None
+
+
+def failure_of(error: BaseException) -> list[str]:
+    """Return an exception as a line, the function of LeRobot that raised it or called what did, and its line there.
+
+    Where no function of LeRobot is in its traceback, the function is the innermost of all.
+    """
+    frames = list(traceback.walk_tb(error.__traceback__))
+    of_lerobot = [pair for pair in frames if str(pair[0].f_globals.get("__name__", "")).startswith("lerobot")]
+    kind = type(error).__name__
+    words = " ".join(str(error).split())
+    told = f"{kind}: {words}" if words else f"{kind}, without a message"
+    if not frames:
+        return [told[:MOST], "", ""]
+    frame, number = (of_lerobot or frames)[-1]
+    place = f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}, line {number}"
+    return [told[:MOST], place[:MOST], linecache.getline(frame.f_code.co_filename, number).strip()[:MOST]]
+
+
+def status_of(error: Exception) -> str:
+    """Return gRPC's status with its details, such as 'UNAVAILABLE: no route'; '' for a call that was cancelled."""
+    code = getattr(error, "code", None)
+    name = getattr(code() if callable(code) else None, "name", "")
+    if not name or name == "CANCELLED":
+        return ""
+    details = getattr(error, "details", None)
+    words = " ".join(str((details() if callable(details) else "") or "").split())
+    return (f"{name}: {words}" if words else name)[:MOST]
 
 
 def key_of(timestamp: float) -> int:

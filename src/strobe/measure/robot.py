@@ -20,7 +20,7 @@ LEAST_MATCH = 0.5  # correlation of the steps below which state and action are n
 STILL = 1e-6  # of a joint's size: a spread below it is none
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Move:
     """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
 

@@ -19,7 +19,7 @@ from strobe.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Se
 MOST_POINTS = 4000  # in a series; more only make the page heavy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tick:
     """One turn of the control loop that wants an action.
 
@@ -68,7 +68,7 @@ class Call:
         return (self.end_ns - self.start_ns) / 1e6
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Action:
     """One action of the policy that the robot executed: the number of its chunk, its value for each joint."""
 

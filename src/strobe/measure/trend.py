@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 
 from strobe.measure.statistics import Array, median_interval
+from strobe.results.run_summary import Level
 
 FEWEST = 6  # samples of a run that is judged
 REFERENCE = 5  # runs: the first since the reference moved
@@ -32,14 +33,6 @@ ASSUMED = 0.02  # standard deviation between runs
 WEIGHT = 1.0
 
 Change = Literal["slower", "faster", "mended"]
-
-
-@dataclass(frozen=True)
-class Level:
-    """Where a run's times lie: the logarithm of their median (ms), and its standard error within the run."""
-
-    log_ms: float
-    error: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +72,7 @@ def level_of(times: Array | Sequence[float]) -> Level | None:
     logs = np.log(values)
     ends = median_interval(logs, 0.95)
     assert ends is not None  # six are enough for 95 %
-    return Level(float(np.median(logs)), (ends[1] - ends[0]) / (2 * 1.96))
+    return Level(log_ms=float(np.median(logs)), error=(ends[1] - ends[0]) / (2 * 1.96))
 
 
 def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged | None]:

@@ -11,12 +11,13 @@ import shlex
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, install, nearest
-from strobe.results.answer import Answer, Result
-from strobe.results.evaluate import EvaluateResult
 from strobe.results.streams import Number, Sample
+
+if TYPE_CHECKING:  # classes of answers, which the flags of a command do without
+    from strobe.results.answer import Answer
 
 LOGGERS = ("wandb", "trackio")
 DEEPEST = 2  # levels of parts that are logged
@@ -108,6 +109,9 @@ def require_logger(tool: str) -> None:
 
 def figures(answer: Answer) -> dict[str, float]:
     """Return what is logged, by name: milliseconds, chunks or steps per second, shares from 0 to 1."""
+    from strobe.results.answer import Result
+    from strobe.results.evaluate import EvaluateResult
+
     logged: dict[str, float] = {"duration_s": answer.duration_s}
     if not isinstance(answer, Result):
         return logged
@@ -130,6 +134,8 @@ def figures(answer: Answer) -> dict[str, float]:
 
 def log(answer: Answer, tool: str, project: str, name: str) -> None:
     """Log an answer as one run of ``project``. Raises what the tool raises: no account, no network."""
+    from strobe.results.answer import Result
+
     library: Any = importlib.import_module(tool)
     config: dict[str, Any] = {
         "study": answer.study,

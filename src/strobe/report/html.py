@@ -21,10 +21,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import frame, units
+from strobe.report import units
 from strobe.report.charts import Plot
 from strobe.report.document import ClipRow, Document
-from strobe.results.answer import Answer, Result
+from strobe.results.run_summary import RunSummary
 from strobe.runs.store import REPORT
 
 HERE = Path(__file__).parent
@@ -121,9 +121,6 @@ def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
     return contents
 
 
-DEEPEST = 2  # levels of parts that are laid side by side
-
-
 @dataclass(frozen=True)
 class RunLine:
     """One run in the list.
@@ -143,32 +140,27 @@ class RunLine:
     figures: dict[str, float] = field(default_factory=dict)
 
 
-def run_line(answer: Answer, document: Document, folder: str) -> RunLine:
+def run_line(summary: RunSummary, folder: str) -> RunLine:
     """Return a run's line."""
-    machine = frame.machine(answer.machine) if answer.machine is not None else ""
     return RunLine(
         folder=folder,
-        study=answer.study,
-        subject=units.plain(answer.about),
-        answer=units.plain(document.answers[0] if document.answers else answer.title),
-        started=f"{answer.started:%Y-%m-%d %H:%M}",
-        machine=machine,
-        status=answer.status,
-        figures=_figures(answer),
+        study=summary.study,
+        subject=units.plain(summary.about),
+        answer=units.plain(summary.headline),
+        started=f"{summary.started:%Y-%m-%d %H:%M}",
+        machine=summary.machine,
+        status=summary.status,
+        figures=_figures(summary),
     )
 
 
-def _figures(answer: Answer) -> dict[str, float]:
-    if not isinstance(answer, Result):
-        return {}
+def _figures(summary: RunSummary) -> dict[str, float]:
     figures: dict[str, float] = {}
-    measurements = list(answer.advised()) or answer.measurements
-    for measurement in measurements:
-        if measurement.samples.values:
-            figures[units.plain(measurement.name)] = measurement.samples.summary.median
-            for part in measurement.components:
-                if part.depth <= DEEPEST:
-                    figures[units.plain(f"{measurement.name} / {' / '.join(part.path)}")] = part.summary.median
+    advised = [measurement for measurement in summary.measurements if measurement.advised]
+    for measurement in advised or summary.measurements:
+        figures[units.plain(measurement.name)] = measurement.summary.median
+        for part, its in measurement.parts.items():
+            figures[units.plain(f"{measurement.name} / {part}")] = its.median
     return {name: float(f"{value:.6g}") for name, value in figures.items()}
 
 

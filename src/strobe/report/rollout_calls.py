@@ -168,6 +168,10 @@ def _observations(remote: Remote) -> Table:
             Row(["dropped: predicted already", f"{decisions.predicted:,}"]),
             Row(["dropped: similar to the last one used", f"{decisions.similar:,}"]),
         ]
+    if remote.empty:
+        rows.append(Row(["answers without a chunk", f"{remote.empty:,}"]))
+    if remote.failures:
+        rows.append(Row(["requests that failed", f"{sum(failure.count for failure in remote.failures):,}"]))
     if (encoding := remote.encoding) is not None:
         rows += [
             Row(["images, pickled", f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"]),

@@ -49,6 +49,16 @@ class Encoding(Data):
     )
 
 
+class Failure(Data):
+    """Requests of one kind that failed with the same exception, at the same place."""
+
+    request: str = Field(description="its name in LeRobot's protocol: GetActions, SendObservations")
+    error: str = Field(description="the exception, its type and its message; or gRPC's status")
+    place: str = Field(default="", description="the function of LeRobot that raised it; '' where only a status came")
+    source: str = Field(default="", description="the line of its source that did")
+    count: int
+
+
 class Remote(Data):
     """One side's part of remote inference."""
 
@@ -61,6 +71,8 @@ class Remote(Data):
     chunk_bytes: Quantiles | None = None
     decisions: Decisions | None = None
     trips: int = 0
+    empty: int = Field(default=0, description="answers to a client's requests for a chunk that held none")
+    failures: list[Failure] = Field(default_factory=list, description="most frequent first")
     trip: Quantiles | None = Field(default=None, description="milliseconds; without the first where there are more")
     steps: list[Step] = Field(default_factory=list)
     packing: Finite | None = Field(default=None, description="share of round trips that goes to pickling")
@@ -72,6 +84,11 @@ class Remote(Data):
     chunk: int | None = Field(default=None, description="--actions_per_chunk")
     latency_ms: Finite | None = Field(default=None, description="--inference_latency of the server")
     encoding: Encoding | None = None
+
+    @property
+    def failed_chunks(self) -> int:
+        """Requests for a chunk that failed."""
+        return sum(failure.count for failure in self.failures if failure.request == "GetActions")
 
     @property
     def serialisation(self) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, cast
+from functools import cache
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -138,10 +139,15 @@ def _filled[R: Record](kind: type[R], remaining: Facts) -> R | None:
     return record
 
 
+@cache
+def _adapter(annotation: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(annotation)
+
+
 def _labels(kind: type[Record], remaining: Facts) -> Iterator[tuple[str, str]]:
     """Yield the names of the fields of ``kind`` that ``remaining`` has a fitting value for, with their labels there."""
     for name, field in kind.model_fields.items():
         if field.title is not None and field.title in remaining:
             with contextlib.suppress(ValidationError):
-                TypeAdapter(cast(Any, field.annotation)).validate_python(remaining[field.title], strict=True)
+                _adapter(field.annotation).validate_python(remaining[field.title], strict=True)
                 yield name, field.title

@@ -10,17 +10,19 @@ from functools import partial
 from pathlib import Path
 
 from strobe.errors import UserError
-from strobe.results.answer import Result
-from strobe.results.any_answer import AnyAnswer
+from strobe.results.run_summary import RunSummary, SubjectSummary
 from strobe.runs import store
+
+Read = Callable[[Path], RunSummary]  # of a `result.json`. Raises UserError.
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run with the name it goes by."""
+    """A measured run with the name it goes by."""
 
     name: str
-    result: Result
+    summary: RunSummary
+    subject: SubjectSummary
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,12 @@ class Unread:
     last: bool
 
 
-def in_folder(folder: Path) -> tuple[list[Run], list[Unread]]:
-    """Return the measured runs below ``folder``, and what cannot be read. Raises UserError for no folder."""
-    if not folder.is_dir():
-        raise UserError(f"no folder at {folder}: name the one that holds the runs, such as runs")
-    return _measured((name, partial(store.load_answer, file)) for name, file in store.below(folder))
+def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[Unread]]:
+    """Return the measured runs among ``files`` (name, its ``result.json``), and what cannot be read."""
+    return _measured((name, partial(read, file)) for name, file in files)
 
 
-def in_git(path: Path) -> tuple[list[Run], list[Unread]]:
+def in_git(path: Path, read: Read) -> tuple[list[Run], list[Unread]]:
     """Return the versions of one run's result that git knows, and what cannot be read.
 
     Raises:
@@ -54,11 +54,11 @@ def in_git(path: Path) -> tuple[list[Run], list[Unread]]:
         raise UserError(f"git knows no commit of {file}: commit it first")
     with tempfile.TemporaryDirectory() as scratch:
 
-        def version(commit: str, short: str) -> AnyAnswer:
+        def version(commit: str, short: str) -> RunSummary:
             copy = Path(scratch) / f"{short}.json"
             try:
                 copy.write_text(_git(where, "show", f"{commit}:./{name}"), encoding="utf-8")
-                return store.load_answer(copy)
+                return read(copy)
             except UserError as error:
                 raise UserError(str(error).replace(str(copy), "its result")) from None
 
@@ -66,18 +66,18 @@ def in_git(path: Path) -> tuple[list[Run], list[Unread]]:
         return _measured((short, partial(version, commit, short)) for commit, short in commits)
 
 
-def _measured(results: Iterable[tuple[str, Callable[[], AnyAnswer]]]) -> tuple[list[Run], list[Unread]]:
-    """Return the measured runs among ``results`` (name, what reads it), and what cannot be read."""
+def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tuple[list[Run], list[Unread]]:
+    """Return the measured runs among ``summaries`` (name, what reads it), and what cannot be read."""
     runs: list[Run] = []
     unread: list[tuple[str, str, int]] = []
-    for name, read in results:
+    for name, read in summaries:
         try:
-            answer = read()
+            summary = read()
         except UserError as error:
             unread.append((name, str(error), len(runs)))
             continue
-        if isinstance(answer, Result):
-            runs.append(Run(name, answer))
+        if summary.subject is not None:
+            runs.append(Run(name, summary, summary.subject))
     return runs, [Unread(name, why, before == len(runs)) for name, why, before in unread]
 
 

@@ -10,15 +10,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pydantic import ValidationError
 
-from strobe.errors import UserError, nearest
-from strobe.results.answer import Answer, Result
-from strobe.results.any_answer import AnyAnswer, any_answer
+from strobe.errors import UserError, in_words, nearest
 from strobe.results.data import SCHEMA_VERSION
-from strobe.results.schema_1 import with_traits
+
+if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does without
+    from strobe.results.answer import Answer, Result
+    from strobe.results.any_answer import AnyAnswer
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -27,8 +29,15 @@ REPORT = "report.html"
 # Fields that every measured answer had, whatever its study, before each study had a class of its own.
 _ONCE_SHARED = ("comparisons", "episodes", "operators", "python", "training", "ladder")
 
+
+def _of_schema_1(document: dict[str, object]) -> dict[str, object]:
+    from strobe.results.schema_1 import with_traits
+
+    return with_traits(document)
+
+
 # Schema version → the function that turns such a document into one of the next version.
-MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: with_traits}
+MIGRATIONS: dict[int, Callable[[dict[str, object]], dict[str, object]]] = {1: _of_schema_1}
 
 
 def new_run(root: Path, study: str, subject: str) -> Path:
@@ -79,8 +88,18 @@ def replace(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all. Raises UserError where there is no such place."""
+    try:
+        replace(path, text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {in_words(error)}") from None
+
+
 def load(path: Path | str) -> Result:
     """Read the result of a run, given its folder or its ``result.json``. Raises UserError for any other answer."""
+    from strobe.results.answer import Result
+
     answer = load_answer(path)
     if not isinstance(answer, Result):
         raise UserError(f"{path} is a {answer.called}: `strobe report` shows it")
@@ -89,6 +108,8 @@ def load(path: Path | str) -> Result:
 
 def load_answer(path: Path | str) -> AnyAnswer:
     """Read the answer of any study, given its folder or its ``result.json``. Raises UserError."""
+    from strobe.results.any_answer import any_answer
+
     file = _find(Path(path))
     document = _current(file, _parse(file))
     # An empty field of these can go: a study that has it defaults to empty.
@@ -99,18 +120,19 @@ def load_answer(path: Path | str) -> AnyAnswer:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
 
 
-def below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield every result below ``folder`` with the name of its run: the path of its folder from there."""
-    for file in sorted(folder.rglob(RESULT)):
-        yield (file.parent.relative_to(folder).as_posix() if file.parent != folder else folder.name), file
+def below(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:
+    """Yield every result below ``folder`` with the name of its run: the path of its folder from there.
 
-
-def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield results as `below` does, without those that are part of another, such as a sweep's cells."""
-    files = dict(below(folder))
-    for name, file in files.items():
-        if not any(str(parent) in files for parent in Path(name).parents):
-            yield name, file
+    Args:
+        parts: whether results that are part of another are among them, such as a sweep's cells.
+    """
+    for where, folders, files in os.walk(folder):
+        folders.sort()
+        if RESULT in files:
+            name = where[len(str(folder)) :].strip(os.sep).replace(os.sep, "/")
+            yield name or folder.name, Path(where, RESULT)
+            if not parts:
+                folders.clear()
 
 
 def _current(file: Path, document: dict[str, object]) -> dict[str, object]:

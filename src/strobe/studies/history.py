@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import strobe
@@ -17,7 +18,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.history import History, Point, Trend
-from strobe.results.measurement import Measurement
+from strobe.results.run_summary import MeasurementSummary
 from strobe.runs.saved_runs import Run, Unread
 from strobe.studies.shared import comparable_runs
 from strobe.studies.shared.comparable_runs import Gated, excluded
@@ -25,7 +26,6 @@ from strobe.studies.shared.comparable_runs import Gated, excluded
 if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
     from strobe.measure.trend import Judged
 
-DEEPEST = 2  # levels of parts that have a trend
 TOO_WIDE = 0.10  # a change of more could hide: too noisy
 
 
@@ -40,8 +40,8 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), acc
     Raises:
         UserError: nothing was measured twice, or no run in a trend is called ``accept``.
     """
-    by_time = sorted(runs, key=lambda run: run.result.started)
-    whole = [run for run in by_time if run.result.status == "complete"]
+    by_time = sorted(runs, key=lambda run: run.summary.started)
+    whole = [run for run in by_time if run.summary.status == "complete"]
     groups = _grouped(whole)
     trends = [_trend(group, accept) for group in groups if len(group.seen) > 1]
     known = {point.run for trend in trends for point in trend.points}
@@ -53,14 +53,14 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), acc
             f"({len(whole)} measured run{'s' * (len(whole) != 1)} found)"
         )
     trends.sort(key=_last_change, reverse=True)
-    ended = [run for run in by_time if run.result.status != "complete"]
+    ended = [run for run in by_time if run.summary.status != "complete"]
     return History(
         strobe_version=strobe.__version__,
         title=f"{source}: how it changed",
         trends=trends,
         not_judged=[*_not_read(unread, ended, whole), *_first_measured(groups), *_no_longer_measured(groups)],
         notes=[f"left out {file.name}: {file.why}" for file in unread]
-        + [f"left out {run.name}: {run.result.status}" for run in ended],
+        + [f"left out {run.name}: {run.summary.status}" for run in ended],
     )
 
 
@@ -127,7 +127,7 @@ class _Group:
     measured: str
     subject: str
     settings: dict[str, str]
-    seen: list[tuple[Run, Measurement]]
+    seen: list[tuple[Run, MeasurementSummary]]
 
     @property
     def about(self) -> tuple[str, str]:
@@ -138,47 +138,45 @@ class _Group:
 def _grouped(runs: Sequence[Run]) -> list[_Group]:
     groups: dict[tuple[object, ...], _Group] = {}
     for run in runs:
-        for measurement in run.result.measurements:
-            if measurement.samples.values:
-                subject = run.result.subject
-                about = f"{subject.name}{'' if subject.size == 'full' else f', {subject.size}'}"
-                measured, settings = (
-                    f"{run.result.study}: {measurement.name}",
-                    comparable_runs.settings(run.result, measurement),
-                )
-                group = groups.setdefault(
-                    (measured, about, *sorted(settings.items())), _Group(measured, about, settings, [])
-                )
-                # A copy of a run, or a commit that left it as it was, is no further run.
-                if not group.seen or group.seen[-1][0].result.started != run.result.started:
-                    group.seen.append((run, measurement))
+        for measurement in run.summary.measurements:
+            measured = f"{run.summary.study}: {measurement.name}"
+            group = groups.setdefault(
+                (measured, run.subject.name, *sorted(measurement.settings.items())),
+                _Group(measured, run.subject.name, measurement.settings, []),
+            )
+            # A copy of a run, or a commit that left it as it was, is no further run.
+            if not group.seen or group.seen[-1][0].summary.started != run.summary.started:
+                group.seen.append((run, measurement))
     return list(groups.values())
 
 
 def _not_read(unread: Sequence[Unread], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
     """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
-    newest = whole[-1].result.started if whole else None
+    newest = whole[-1].summary.started if whole else None
     unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]
     return unreadable + [
-        f"{run.name}: {run.result.status}: run it again"
+        f"{run.name}: {run.summary.status}: run it again"
         for run in ended
-        if newest is None or run.result.started > newest
+        if newest is None or run.summary.started > newest
     ]
 
 
 def _first_measured(groups: Sequence[_Group]) -> list[str]:
     """Return the figures that the newest run of a subject has for the first time, or measured otherwise than before."""
-    newest = max((group.seen[-1][0].result.started for group in groups), default=None)
+    newest = max((group.seen[-1][0].summary.started for group in groups), default=None)
+    alike: dict[tuple[str, str], list[_Group]] = {}
+    for group in groups:
+        alike.setdefault(group.about, []).append(group)
+    latest = {about: sorted(several, key=_last_seen)[-2:] for about, several in alike.items()}
     lines = []
     for group in groups:
-        run = group.seen[-1][0]
-        others = [other for other in groups if other is not group and other.about == group.about]
-        before = max(others, key=lambda other: other.seen[-1][0].result.started, default=None)
         if len(group.seen) > 1:
             continue
-        if before is not None and before.seen[-1][0].result.started < run.result.started:
+        run = group.seen[-1][0]
+        before = next((other for other in reversed(latest[group.about]) if other is not group), None)
+        if before is not None and before.seen[-1][0].summary.started < run.summary.started:
             why = f"no run before it had {'; '.join(comparable_runs.unlike(before.settings, group.settings))}"
-        elif before is None and run.result.started == newest:
+        elif before is None and run.summary.started == newest:
             why = "it is measured for the first time"
         else:
             continue
@@ -186,30 +184,34 @@ def _first_measured(groups: Sequence[_Group]) -> list[str]:
     return lines
 
 
+def _last_seen(group: _Group) -> datetime:
+    return group.seen[-1][0].summary.started
+
+
 def _no_longer_measured(groups: Sequence[_Group]) -> list[str]:
     """Return the measurements that the newest run of a subject lacks, and the run before it has."""
     runs: dict[tuple[str, str, str], dict[str, Run]] = {}
     for group in groups:
         for run, _ in group.seen:
-            key = (run.result.study, group.subject, comparable_runs.device_of(run.result.machine))
+            key = (run.summary.study, group.subject, run.subject.device)
             runs.setdefault(key, {})[run.name] = run
     lines = []
     for (study, subject, _), by_name in runs.items():
-        *_, before, last = [None, *sorted(by_name.values(), key=lambda run: run.result.started)]
-        names = [m.name for m in last.result.measurements if m.samples.values] if last else []
+        *_, before, last = [None, *sorted(by_name.values(), key=lambda run: run.summary.started)]
+        names = [m.name for m in last.summary.measurements] if last else []
         if before is not None and last is not None:
             lines += [
                 f"{subject}, {study}: {m.name}, in {last.name}: it was not measured, as it was in {before.name}"
-                for m in before.result.measurements
-                if m.samples.values and m.name not in names
+                for m in before.summary.measurements
+                if m.name not in names
             ]
     return lines
 
 
 def _trend(group: _Group, accept: str) -> Trend:
-    from strobe.measure.trend import judge, level_of
+    from strobe.measure.trend import judge
 
-    levels = [level_of(measurement.samples.values) for _, measurement in group.seen]
+    levels = [measurement.level for _, measurement in group.seen]
     places = [place for place, level in enumerate(levels) if level is not None]  # of the runs that can be judged
     chosen = next((place for place, (run, _) in enumerate(group.seen) if run.name == accept), len(group.seen))
     after = next((at for at, place in enumerate(places) if place >= chosen), None)
@@ -217,14 +219,14 @@ def _trend(group: _Group, accept: str) -> Trend:
     names = [group.seen[place][0].name for place in places]
     points = []
     for place, (run, measurement) in enumerate(group.seen):
-        before = comparable_runs.versions(group.seen[max(0, place - 1)][0].result)
+        before = group.seen[max(0, place - 1)][0].subject.versions
         point = Point(
             run=run.name,
-            started=run.result.started,
-            strobe_version=run.result.strobe_version,
-            summary=measurement.samples.summary,
-            parts={" / ".join(part.path): part.summary for part in measurement.components if part.depth <= DEEPEST},
-            differs=comparable_runs.unlike(before, comparable_runs.versions(run.result)),
+            started=run.summary.started,
+            strobe_version=run.summary.strobe_version,
+            summary=measurement.summary,
+            parts=measurement.parts,
+            differs=comparable_runs.unlike(before, run.subject.versions),
         )
         if (judgement := judged.get(place)) is not None:
             _add_judgement(point, judgement, names)
@@ -234,11 +236,11 @@ def _trend(group: _Group, accept: str) -> Trend:
             point.change, point.standing, point.shown_in = "accepted", None, ""
         points.append(point)
     last = next((judgement for judgement in reversed(judged.values()) if judgement is not None), None)
-    first = group.seen[-1][0].result
+    subject = group.seen[-1][0].subject
     return Trend(
         measured=group.measured,
         subject=group.subject,
-        machine=f"{comparable_runs.device_of(first.machine)}, {first.machine.threads} threads",
+        machine=f"{subject.device}, {subject.threads} threads",
         settings=group.settings,
         reference=[] if last is None else [names[place] for place in last.reference],
         between_runs=None if last is None else math.expm1(last.spread),

@@ -19,6 +19,7 @@ from strobe.runs import store
 from strobe.runs.rollout_files import EVENTS
 
 MOST_EPISODES = 100
+HELD = 0.9  # of the requested rate: below it, ticks of a run are no ticks of the data
 STATE = "observation.state"
 
 
@@ -114,6 +115,12 @@ def _add_run(lag: Lag, run: Path) -> None:
     }
     if rollout.age is not None:
         lag.observations_run = rollout.age.median * rollout.fps / 1000
+    pace = rollout.pace
+    if pace is not None and pace.held_hz < HELD * pace.asked_hz:
+        lag.unjudged.append(
+            f"Lags of the run: its loop held {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its ticks are longer."
+        )
+        return
     found = _of_events(run) or {
         joint.joint: float(joint.lag_ticks) for joint in rollout.tracking if joint.lag_ticks is not None
     }

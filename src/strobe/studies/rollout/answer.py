@@ -162,11 +162,17 @@ def sentence(rollout: Rollout) -> str:
 
 
 def _served(rollout: Rollout) -> str:
-    calls = rollout.inference
+    calls, remote = rollout.inference, rollout.remote
+    failed = 0 if remote is None else remote.failed_chunks
     if calls is None:
-        return "The server was never asked for a chunk."
+        if not failed:
+            return "The server was never asked for a chunk."
+        return (
+            f"The server made no chunk: {f'{failed:,} requests' if failed > 1 else 'the one request'} for one failed."
+        )
     took = calls.first_ms if calls.latency is None else calls.latency.median
-    return f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)."
+    text = f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)"
+    return f"{text}; {failed:,} more requests for one failed." if failed else f"{text}."
 
 
 def _cameras(course: Course) -> list[Camera]:

@@ -14,7 +14,7 @@ from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles
 from strobe.results.data import Quantiles
-from strobe.results.remote import Clocks, Decisions, Remote
+from strobe.results.remote import Clocks, Decisions, Failure, Remote
 from strobe.timeline.timeline import Section
 
 TRIP, RECEIVED = "round trip", "observation received"
@@ -92,6 +92,8 @@ def _client(header: Header, course: Course) -> Remote:
         chunk_bytes=_sizes([chunk.size for chunk in course.trips]),
         decisions=_decisions(decisions) if decisions else None,
         trips=len(trips),
+        empty=len(course.empty),
+        failures=_failures(course),
         trip=quantiles([trip.ms for trip in counted]) if counted else None,
         steps=steps,
         packing=sum(step.share for step in steps if step.packs) if steps else None,
@@ -132,9 +134,18 @@ def _server(header: Header, course: Course) -> Remote:
         observation_bytes=_sizes([observation.size for observation in course.received]),
         chunk_bytes=_sizes([chunk.size for chunk in course.served]),
         decisions=_decisions([observation.decision for observation in course.received]),
+        failures=_failures(course),
         chunk=header.chunk,
         latency_ms=None if header.latency is None else 1e3 * header.latency,
     )
+
+
+def _failures(course: Course) -> list[Failure]:
+    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in course.failures)
+    return [
+        Failure(request=request, error=error, place=place, source=source, count=count)
+        for (request, error, place, source), count in counted.most_common()
+    ]
 
 
 def _decisions(numbers: Sequence[int]) -> Decisions:

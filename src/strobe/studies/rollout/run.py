@@ -83,7 +83,7 @@ def watch(
         log.remove()
         if observations is not None:
             shutil.rmtree(observations, ignore_errors=True)
-        if interrupted:
+        if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
         raise UserError(reason or _unwatched(watching)) from None
     watched = _answered(header, course)
@@ -147,8 +147,8 @@ def recovered(events: Path) -> WatchedRollout:
 
 
 def _can_be_shown(header: Header, course: Course) -> bool:
-    """Whether there are two turns of the loop; of a server, one chunk."""
-    return bool(course.calls) if header.engine == "server" else len(course.loop_turns) > 1
+    """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
+    return bool(course.calls or course.failures) if header.engine == "server" else len(course.loop_turns) > 1
 
 
 def _answered(header: Header, course: Course) -> WatchedRollout:

@@ -1,0 +1,128 @@
+"""How does Strobe grow: with the runs of a folder, with the length of a rollout, with the cells of a sweep?
+
+Each command runs in a process of its own, whose wall time, CPU time and largest memory are taken. n, 2n and 4n of
+
+- runs: copies of the saved runs in docs/examples, at other times. `strobe report FOLDER` for the first time (no
+  summaries), again, and `strobe history FOLDER`. Bars at the most runs: 1 s again, 5 s for the history.
+- minutes of a rollout: made-up events at 30 Hz with two cameras and six joints, `strobe rollout --events=FILE`. Bars
+  for an hour: 30 s, 1 GB beyond what importing torch and LeRobot takes, a page of 5 MB.
+
+    python benchmarks/scale.py            1,000 runs, an hour
+    python benchmarks/scale.py --quick    200 runs, 15 minutes: the same bars
+
+Bars are of CPU time, since wall time depends on what else the machine does. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from _shared import finish
+
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+MADE = str(Path(__file__).with_name("_made_rollout.py"))  # not imported: a large parent makes a child look large
+AGAIN_S, HISTORY_S, ROLLOUT_S = 1.0, 5.0, 30.0
+ROLLOUT_GB, PAGE_MB = 1.0, 5.0
+
+
+def measured(*arguments: str, code: int = 0) -> dict[str, float]:
+    """Run Strobe, or Python where the first argument is ``-c``; return its seconds and its largest memory.
+
+    Args:
+        code: the exit code of a run that did its work.
+    """
+    own = list(arguments) if arguments[0] in ("-c", MADE) else ["-m", "strobe", *arguments]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, *own], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **ENVIRONMENT}
+    )
+    _, errors = process.communicate()
+    wall = time.monotonic() - began
+    if process.returncode != code:
+        sys.exit(f"{own} ended with {process.returncode}: {errors.decode()[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    # The largest of all children so far: of one that is smaller than those before it nothing is known.
+    return {"wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "max_mb": round(after.ru_maxrss / 1024)}
+
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+def copies(folder: Path, count: int) -> None:
+    """Fill ``folder`` with ``count`` runs, an hour after one another, which have their pages and no summaries."""
+    answers = [json.loads(file.read_text()) for file in sorted(EXAMPLES.glob("*/result.json"))]
+    for number in range(count):
+        answer = dict(answers[number % len(answers)])
+        answer["started"] = (datetime.fromisoformat(answer["started"]) + timedelta(hours=number)).isoformat()
+        run = folder / f"run-{number:05d}"
+        run.mkdir(parents=True)
+        (run / "result.json").write_text(json.dumps(answer, indent=1))
+        (run / "report.html").write_text("")
+
+
+def of_runs(work: Path, count: int) -> dict[str, dict[str, float]]:
+    folder = work / f"runs-{count}"
+    copies(folder, count)
+    figures = {
+        "first": measured("report", str(folder)),
+        "again": measured("report", str(folder)),
+        "history": measured("history", str(folder), "--output_dir=null"),
+    }
+    figures["again"]["page_mb"] = round((folder / "index.html").stat().st_size / 1e6, 2)
+    return figures
+
+
+def of_rollout(work: Path, minutes: float) -> dict[str, float]:
+    file = work / f"{minutes:g}.events"
+    measured(MADE, str(file), str(60 * minutes))
+    figures = measured("rollout", f"--events={file}", f"--output_dir={work / 'rollouts'}", code=1)  # of a killed run
+    page = max((work / "rollouts").glob("*/report.html"), key=lambda page: page.stat().st_mtime)
+    return figures | {"events_mb": round(file.stat().st_size / 1e6), "page_mb": round(page.stat().st_size / 1e6, 2)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--quick", action="store_true")
+    arguments = parser.parse_args()
+    runs, minutes = (200, 15.0) if arguments.quick else (arguments.runs, arguments.minutes)
+    figures: dict[str, Any] = {"runs": {}, "rollout_minutes": {}}
+    with tempfile.TemporaryDirectory() as temporary:
+        work = Path(temporary)
+        for count in (runs // 4, runs // 2, runs):
+            figures["runs"][count] = of_runs(work, count)
+            print(f"{count:,} runs: {figures['runs'][count]}", flush=True)
+        imported = measured("-c", "import strobe.studies.rollout.run")
+        figures["imported"] = imported
+        for length in (minutes / 4, minutes / 2, minutes):
+            figures["rollout_minutes"][length] = of_rollout(work, length)
+            print(f"{length:g} minutes: {figures['rollout_minutes'][length]}", flush=True)
+    of_most, longest = figures["runs"][runs], figures["rollout_minutes"][minutes]
+    missed = [
+        what
+        for what, held in {
+            f"index again in {AGAIN_S:g} s": of_most["again"]["cpu_s"] <= AGAIN_S,
+            f"history in {HISTORY_S:g} s": of_most["history"]["cpu_s"] <= HISTORY_S,
+            f"rollout in {ROLLOUT_S:g} s": longest["cpu_s"] <= ROLLOUT_S,
+            f"rollout in {ROLLOUT_GB:g} GB": longest["max_mb"] - imported["max_mb"] <= 1000 * ROLLOUT_GB,
+            f"page of {PAGE_MB:g} MB": longest["page_mb"] <= PAGE_MB,
+        }.items()
+        if not held
+    ]
+    finish({**figures, "missed": missed}, holds=not missed)
+
+
+if __name__ == "__main__":
+    main()

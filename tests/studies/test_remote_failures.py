@@ -1,0 +1,98 @@
+"""A policy that LeRobot's policy server cannot run: client and server each name the exception that LeRobot keeps.
+
+Real processes over a real connection, which is what takes the seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.checkpoints import tiny_checkpoint
+from support.policy_server import CLIENT, client_arguments, wait_for, watched_server
+from support.watched_robot import watched_robot
+
+from strobe.cli.main import main
+from strobe.results.remote import Failure
+from strobe.results.rollout import RolloutResult
+from strobe.runs import store
+
+pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
+
+TICKS = 60  # until the client is ended: its first observation has failed by then, and a wait of 0.3 s is over
+
+
+@pytest.fixture
+def robot(monkeypatch):
+    yield from watched_robot(monkeypatch)
+
+
+def failure_in(folder: Path) -> tuple[RolloutResult, Failure]:
+    (run,) = folder.iterdir()
+    result = store.load(run)
+    assert isinstance(result, RolloutResult)
+    assert result.rollout.remote is not None
+    (failure,) = result.rollout.remote.failures
+    (finding,) = [finding for finding in result.findings if finding.rule == "requests-fail"]
+    assert finding.level == "warning"
+    assert failure.place in finding.seen
+    assert "runs diffusion with lerobot-rollout" in finding.do
+    return result, failure
+
+
+def test_diffusion_behind_the_server_names_its_exception_on_both_sides(
+    robot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    tiny_checkpoint("diffusion", tmp_path / "diffusion")
+    monkeypatch.chdir(tmp_path)  # LeRobot's client makes a folder of logs when it is imported
+
+    def before(tick: int) -> None:
+        if tick == TICKS:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(robot, "before", staticmethod(before))
+    previous = signal.getsignal(signal.SIGTERM)
+    with watched_server(tmp_path, "--obs_queue_timeout=0.3") as (process, port):
+        wait_for(port, process)
+        try:
+            given = client_arguments(tmp_path, port, "diffusion")
+            code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *given])
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=300)
+    assert (code, process.returncode) == (0, 0), printed
+
+    served, failure = failure_in(tmp_path / "served")
+    assert failure.error == "AssertionError, without a message", "LeRobot logs no word of it"
+    assert failure.place.startswith("lerobot.policies.diffusion.modeling_diffusion.")
+    assert failure.source.startswith("assert n_obs_steps == ")
+    assert served.rollout.sentence == "The server made no chunk: the one request for one failed."
+    assert "interrupted before anything was measured" not in printed
+
+    client, told = failure_in(tmp_path / "runs")
+    assert told == failure, "a watched server tells its client"
+    assert client.rollout.remote is not None
+    assert client.rollout.remote.empty > 1, "after it, waits that were over"
+    assert "1 request for a chunk failed in the policy server: AssertionError" in capsys.readouterr().out
+
+
+def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(
+    robot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    with watched_server(tmp_path) as (process, port):
+        wait_for(port, process)
+        given = client_arguments(tmp_path, port, "xvla")
+        assert main(["rollout", "--", CLIENT, *given]) == 2
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=300)
+    error = capsys.readouterr().err
+    assert f"the policy is refused by 127.0.0.1:{port}: UNKNOWN: " in error
+    assert "Policy type xvla not supported" in error
+    assert process.returncode == 2
+    assert "strobe: SendPolicyInstructions failed: ValueError: Policy type xvla not supported" in printed
+    assert "(lerobot.async_inference.policy_server.PolicyServer.SendPolicyInstructions, line " in printed
