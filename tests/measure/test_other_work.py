@@ -89,6 +89,9 @@ def test_a_command_says_it_before_it_begins_and_in_its_notes(monkeypatch, capsys
     began: list[str] = []
 
     def study(_: Nothing, live: Any) -> Studied:
+        assert not looks, "what is wrong with the flags is said at once"
+        live.stage("the work")
+        live.stage("more of it")
         began.append(capsys.readouterr().err)
         return Studied(result, {}, None, shown=False)
 

@@ -28,7 +28,7 @@ def again(monkeypatch):
     asked: list[Ceiling] = []
     figures = low()
 
-    def measured(device, dtypes):
+    def measured(device, dtypes, progress):
         asked.append(figures)
         return figures
 

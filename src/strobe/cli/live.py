@@ -8,7 +8,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
@@ -83,6 +83,7 @@ class Live(_Bar):
         self._latest: Sampled | None = None
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
+        self._before: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         if self.console.is_terminal:
@@ -111,7 +112,14 @@ class Live(_Bar):
         since, far = now - self._began, f" ({latest.done} {latest.unit} done)" if latest is not None else ""
         self.say(f"… {self._what}: {since:.0f} s so far{far}")
 
+    def before_work(self, do: Callable[[], None]) -> None:
+        """Have ``do`` called once, before the first stage: what is wrong with the flags is said before then."""
+        self._before = do
+
     def _begin(self, what: str) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            before()
         self._what, self._began, self._latest = what, time.monotonic(), None
         self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
 

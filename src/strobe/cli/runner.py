@@ -115,13 +115,20 @@ class Command:
         options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
         started = time.monotonic()
         live = Live()
-        beside = _other_work(live, timed=self.heavy == "timed") if self.heavy else ""
+        beside: list[str] = []
+
+        def look() -> None:
+            beside.extend(_other_work(live, timed=self.heavy == "timed"))
+
+        if self.heavy and self.bar:
+            live.before_work(look)
+        elif self.heavy:
+            look()
         with live if self.bar else contextlib.nullcontext():
             answer = self.study(*options, live)
         if isinstance(answer, int):
             return answer
-        if beside:
-            answer.result.notes.append(f"when it began, {beside}")
+        answer.result.notes += [f"when it began, {words}" for words in beside]
         if answer.shown:
             with answer.held:
                 _keep(answer, finish(answer, [self.name, *argv], started))
@@ -140,14 +147,14 @@ class Command:
         return "\n\n".join(parts)
 
 
-def _other_work(live: Live, *, timed: bool) -> str:
-    """Say on stderr what else keeps this machine busy. Return it in a line; '' on a machine at rest."""
+def _other_work(live: Live, *, timed: bool) -> list[str]:
+    """Say on stderr what else keeps this machine busy. Return it in a line; no line on a machine at rest."""
     from strobe.measure import other_work
 
     words = other_work.look().words(timed=timed)
     if words:
         live.say(f"… {words}")
-    return words
+    return [words] if words else []
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:

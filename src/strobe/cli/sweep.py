@@ -350,4 +350,4 @@ def name_of(study: str, cells: Sequence[Cell]) -> str:
     return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
 
 
-run = Command("sweep", __doc__, SweepConfig, read, study_cells, bar=False, bare=True, heavy="timed")
+run = Command("sweep", __doc__, SweepConfig, read, study_cells, bar=False, bare=True)
