@@ -12,12 +12,13 @@ import torch
 from support.sleeper import Clock
 from torch import Tensor
 
-from strobe.measure.guard import Guards
+from strobe.measure.guard import Guards, Judgement
 from strobe.measure.sampling import PATIENCE, Progress
 from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
+from strobe.results.agreement import Agreement
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import NotSeenError, Sameness
 from strobe.sameness.reordered import reordered
@@ -129,8 +130,15 @@ def test_too_few_calls_are_not_judged_whatever_they_show(slow: Slow) -> None:
         assert "too few to judge by" in judged.words
     else:
         assert "the time was over" in check.unseen["same"]
-    far = agreement.model_copy(update={"rms": 9.0, "worst": 9.0}) if agreement is not None else None
-    assert far is None or ROUNDING.judge(far).outcome == "not judged", "a mean of few calls shows nothing"
+
+
+def test_figures_of_too_few_calls_break_no_limit() -> None:
+    few = Agreement(cosine=1, largest_error=9, mean_error=9, observations=1, rms=9, worst=9, flips=0)
+    assert ROUNDING.judge(few).outcome == "broken"
+    few.short, few.unjudged = True, "1 of 9 calls were made in time"
+    assert ROUNDING.judge(few) == Judgement("not judged", few.unjudged)
+    few.not_finite = 3
+    assert ROUNDING.judge(few).outcome == "broken", "a number that is none is one, however many calls come after it"
 
 
 def test_a_variant_that_there_was_no_time_for_says_so(slow: Slow) -> None:
