@@ -48,7 +48,7 @@ def test_no_page_loads_anything_from_the_network(site: Path):
 
 def test_the_front_page_is_the_readme_with_links_within_the_site(site: Path):
     text = (site / "index.html").read_text()
-    assert "Five questions" in text
+    assert "Is it really faster?" in text
     assert 'href="guides/slow-policy/"' in text
     assert 'src="images/report.png"' in text
     assert '="docs/' not in text
