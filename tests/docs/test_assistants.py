@@ -76,7 +76,7 @@ def codes(text: str) -> set[int]:
 
 
 def rows() -> dict[str, tuple[str, set[int]]]:
-    """command → the cell with its JSON fields, and its exit codes."""
+    """Command → the cell with its JSON fields, and its exit codes."""
     found = re.findall(r"^\| `strobe (\w+)` \| [^|]+ \| ([^|]+) \| ([\d, ]+) \|$", PAGE.read_text(), re.MULTILINE)
     return {command: (fields, codes(numbers)) for command, fields, numbers in found}
 
