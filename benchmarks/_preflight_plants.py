@@ -1,150 +1,179 @@
-"""Miswirings for `preflight.py`: in the data, as a robot that is wired otherwise records it, and in the files."""
+"""Miswirings of the data for `preflight.py`: what a robot that is wired otherwise records."""
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
-from _preflight_data import ACTION, HAND, STATE, TOP, Ticks
+from _preflight_case import Case, Plant, Stage, renamed
+from _preflight_data import ACTION, METAWORLD, PUSHT, STATE, TABLE, Ticks, World
+from _preflight_training import ACT, DIFFUSION
+
+from strobe.results.finding import Finding
+
+LOOKED_AT, FRAMES = 20, 20  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
+MORE = 60  # frames; with 20, a shift in time is nearer and 'not shown': an episode's only frame may be one of rest
+Change = Callable[[Ticks], Ticks]
+Mend = Callable[[Finding, World], Change]  # what a finding says, as a change of the planted data
+DEGREES = 180 / np.pi
 
 
-@dataclass(frozen=True)
-class DataPlant:
-    """A change of the recording.
+def _data(
+    name: str, policy: tuple[str, World], rule: str, says: str, change: Change, mend: Mend, *, slower: int = 1,
+    frames: int = FRAMES,
+) -> Plant:  # fmt: skip
+    """Return a plant of the data.
 
     Args:
-        rules: of findings, any of which names it.
-        mend: words that are in what is said to mend it.
-        policy: that it is shown to.
+        mend: applied to the planted data; where it takes another recording, to the sound one.
+        slower: by how much its rate is lower than the training's.
     """
+    slug = name.replace(" ", "-")
 
-    name: str
-    change: Callable[[Ticks], Ticks]
-    rules: tuple[str, ...]
-    mend: str
-    policy: str = "act"
+    def make(stage: Stage) -> Case:
+        planted = [change(dict(ticks)) for ticks in stage.episodes[:LOOKED_AT]]
+        fps = stage.world.fps // slower
+        return Case(stage.policy, stage.written(planted, f"data-{slug}", fps), frames=frames)
 
+    def mended(finding: Finding, case: Case, stage: Stage) -> Case:
+        wired = mend(finding, stage.world)
+        source = stage.episodes[:LOOKED_AT]
+        if slower == 1:
+            source = [change(dict(ticks)) for ticks in source]
+        return replace(case, data=stage.written([wired(dict(ticks)) for ticks in source], f"mended-{slug}"))
 
-@dataclass(frozen=True)
-class FilePlant:
-    """A change of a copy of the checkpoint, or of the names that the inputs get."""
-
-    name: str
-    change: Callable[[Path], None]
-    rules: tuple[str, ...]
-    mend: str
-    rename: dict[str, str] = field(default_factory=dict)
+    return Plant("hypotheses", name, (policy[0], policy[1].name), (rule,), says, make, mended)
 
 
-def _each(change: Callable[[np.ndarray], np.ndarray], *keys: str) -> Callable[[Ticks], Ticks]:
+def _swapped_cameras(policy: tuple[str, World]) -> Plant:
+    def make(stage: Stage) -> Case:
+        one, other = stage.world.cameras
+        planted = [ticks | {one: ticks[other], other: ticks[one]} for ticks in stage.episodes[:LOOKED_AT]]
+        return Case(stage.policy, stage.written(planted, "data-cameras"), frames=FRAMES)
+
+    return Plant(
+        "hypotheses", "cameras swapped", (policy[0], policy[1].name), ("wired-otherwise-cameras",), "--rename_map",
+        make, lambda finding, case, stage: renamed(finding, case),
+    )  # fmt: skip
+
+
+def _each(change: Callable[[np.ndarray], np.ndarray], *keys: str) -> Change:
     return lambda ticks: ticks | {key: change(ticks[key]) for key in keys}
 
 
-def _mirrored(values: np.ndarray) -> np.ndarray:
-    return np.stack([512 - values[:, 0], values[:, 1]], axis=1)
+def _pair(one: int, other: int, key: str) -> Change:
+    """Return the change in which two dimensions have each other's place."""
+
+    def swapped(values: np.ndarray) -> np.ndarray:
+        changed = values.copy()
+        changed[:, [one, other]] = values[:, [other, one]]
+        return changed
+
+    return _each(swapped, key)
 
 
-def _shifted(ticks: Ticks, by: int) -> Ticks:
-    """Return actions that come so many ticks too early."""
-    return {key: value[by:] if key == ACTION else value[:-by] for key, value in ticks.items()}
+def _in_order(key: str) -> Mend:
+    """Return the mend that brings a vector into the order that a finding names."""
+
+    def mend(finding: Finding, world: World) -> Change:
+        text = finding.do or ""
+        found = re.search(r"the order ([^:]*):", text)
+        names = re.findall(r"\w+", found.group(1)) if found else list(world.dimensions)
+        order = [world.dimensions.index(name) for name in names]
+        return _each(lambda values: values[:, order], key)
+
+    return mend
 
 
-RADIANS = np.pi / 180
-IN_DATA = (
-    # An ACT takes its cameras in any order (its features have no sign of their camera): nothing is wrong there.
-    DataPlant("cameras swapped", lambda t: t | {TOP: t[HAND], HAND: t[TOP]}, ("wired-otherwise-cameras",),
-              "rename_map", "diffusion"),
-    DataPlant("BGR", _each(lambda v: v[..., ::-1], TOP, HAND), ("wired-otherwise-channels",), "color_mode",
-              "act of images"),
-    DataPlant("state order", _each(lambda v: v[:, ::-1], STATE), ("wired-otherwise-state-order",), "observation.state"),
-    DataPlant("action order", _each(lambda v: v[:, ::-1], ACTION), ("wired-otherwise-action-order",),
-              "action_feature_names"),
-    DataPlant("radians", _each(lambda v: v * RADIANS, STATE, ACTION),
-              ("wired-otherwise-units", "statistics-of-other-data"), ""),
-    DataPlant("x reversed", _each(_mirrored, ACTION), ("wired-otherwise-sign",), "x"),
-    DataPlant("relative actions", lambda t: t | {ACTION: t[ACTION] - t[STATE]},
-              ("wired-otherwise-relative", "statistics-of-other-data"), ""),
-    DataPlant("actions two ticks early", lambda t: _shifted(t, 2), ("wired-otherwise-shift",), "tick"),
-    DataPlant("half the rate", lambda t: {key: value[::2] for key, value in t.items()}, ("wired-otherwise-rate",),
-              "--fps"),
-)  # fmt: skip
+def _mirror(dimension: int, total: float) -> Change:
+    def mirrored(values: np.ndarray) -> np.ndarray:
+        changed = values.copy()
+        changed[:, dimension] = total - values[:, dimension]
+        return changed
+
+    return _each(mirrored, ACTION)
 
 
-def _config(folder: Path, **fields: Any) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | fields), encoding="utf-8")
+def _turned(total: float) -> Mend:
+    """Return the mend that turns the dimension whose name a finding has."""
+
+    def mend(finding: Finding, world: World) -> Change:
+        name = re.search(r"Calibrate (\S+) anew", finding.do or "")
+        return _mirror(world.dimensions.index(name.group(1)), total) if name else dict
+
+    return mend
 
 
-def _statistics(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]], *, processors: str = "*") -> None:
-    """Change the statistics, ``feature.statistic`` → numbers, in the processors' state files."""
-    from safetensors.numpy import load_file, save_file
-
-    for file in folder.glob(f"policy_{processors}processor_step_*.safetensors"):
-        save_file(change(load_file(file)), file)
+def _converted(finding: Finding, world: World) -> Change:
+    """Convert to the unit that a finding says the policy takes."""
+    factor = DEGREES if "takes degrees" in (finding.do or "") else 1 / DEGREES
+    return _each(lambda values: values * factor, STATE, ACTION)
 
 
-def _without(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        _statistics(
-            folder, lambda stats: {key: value for key, value in stats.items() if not key.startswith(f"{name}.")}
-        )
+def _shifted(by: int) -> Change:
+    """Return the change in which actions come so many ticks too early; below 0, too late."""
+
+    def change(ticks: Ticks) -> Ticks:
+        early, late = slice(by, None) if by > 0 else slice(None, by), slice(None, -by) if by > 0 else slice(-by, None)
+        return {key: value[early if key == ACTION else late] for key, value in ticks.items()}
 
     return change
 
 
-def _renamed(folder: Path) -> None:
-    def change(stats: dict[str, Any]) -> dict[str, Any]:
-        own = f"{ACTION}."
-        return {key.replace(own, "action.arm.", 1) if key.startswith(own) else key: stats[key] for key in stats}
-
-    _statistics(folder, change)
-
-
-def _of_other_data(folder: Path) -> None:
-    def change(stats: dict[str, Any]) -> dict[str, Any]:
-        vectors = [key for key in stats if key.startswith((STATE, ACTION)) and stats[key].dtype.kind == "f"]
-        return stats | {key: (stats[key] * 9 + 4000).astype(stats[key].dtype) for key in vectors}
-
-    _statistics(folder, change)
+def _unshifted(finding: Finding, world: World) -> Change:
+    found = re.search(r"(\d) ticks? (earlier|later)", str(finding.evidence.get("hypothesis")))
+    if found is None:
+        return dict
+    return _shifted(-int(found.group(1)) if found.group(2) == "earlier" else int(found.group(1)))
 
 
-def _not_numbers(folder: Path) -> None:
-    def change(stats: dict[str, Any]) -> dict[str, Any]:
-        return {key: np.full_like(value, np.nan) if key == f"{STATE}.std" else value for key, value in stats.items()}
-
-    _statistics(folder, change)
+def _absolute(finding: Finding, world: World) -> Change:
+    sign = 1 if "absolute" in (finding.do or "") else -1
+    return lambda ticks: ticks | {ACTION: ticks[ACTION] + sign * ticks[STATE]}
 
 
-def _compiled(folder: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    file = folder / "model.safetensors"
-    save_file({name.replace("model.", "model._orig_mod.", 1): value for name, value in load_file(file).items()}, file)
+def _images(change: Callable[[np.ndarray], np.ndarray], world: World) -> Change:
+    return _each(change, *world.cameras)
 
 
-IN_FILES = (
-    FilePlant("action statistics under another name", _renamed, ("statistics-absent",), "--mend"),
-    FilePlant("no state statistics", _without(STATE), ("statistics-absent",), "--mend"),
-    FilePlant("statistics of other data", _of_other_data, ("statistics-of-other-data",), "trained on"),
-    FilePlant("NaN statistics", _not_numbers, ("statistics-not-numbers",), "--mend"),
-    FilePlant("compiled names", _compiled, ("weights-compiled",), "--mend"),
-    FilePlant("field of another LeRobot", lambda folder: _config(folder, no_such_field=1), ("fields-unknown",),
-              "--mend"),
-    FilePlant("more executed than predicted", lambda folder: _config(folder, n_action_steps=17), ("chunk-short",),
-              "n_action_steps"),
-    FilePlant("rename that nobody knows", lambda folder: None, ("rename-unknown",), "rename_map",
-              rename={"observation.images.front": "observation.images.frnt"}),
+def _bgr(policy: tuple[str, World]) -> Plant:
+    swap = _images(lambda images: images[..., ::-1], policy[1])
+    return _data(
+        f"BGR, {policy[0]} of {policy[1].name}", policy, "wired-otherwise-channels", "color_mode", swap, lambda *_: swap
+    )
+
+
+def _again(finding: Finding, world: World) -> Change:
+    """Record anew at the rate that a finding names: the sound recording, at twice the planted one's rate."""
+    return dict if "twice this data's" in (finding.do or "") else lambda ticks: {k: v[::2] for k, v in ticks.items()}
+
+
+ARM: tuple[str, World] = (ACT, METAWORLD)
+PUSHER: tuple[str, World] = (ACT, PUSHT)
+IN_DATA: Sequence[Plant] = (
+    # An ACT takes its cameras in any order (its features have no sign of their camera): nothing is wrong there.
+    _swapped_cameras((DIFFUSION, METAWORLD)),
+    _bgr(ARM),
+    _bgr((DIFFUSION, METAWORLD)),
+    _data("state order", PUSHER, "wired-otherwise-state-order", "observation.state", _pair(0, 1, STATE),
+          _in_order(STATE)),
+    _data("state order of four", ARM, "wired-otherwise-state-order", "observation.state", _pair(1, 2, STATE),
+          _in_order(STATE)),
+    _data("action order", PUSHER, "wired-otherwise-action-order", "so in action", _pair(0, 1, ACTION),
+          _in_order(ACTION)),
+    _data("action order of four", ARM, "wired-otherwise-action-order", "so in action", _pair(1, 2, ACTION),
+          _in_order(ACTION)),
+    _data("action order, Diffusion", (DIFFUSION, METAWORLD), "wired-otherwise-action-order", "so in action",
+          _pair(1, 3, ACTION), _in_order(ACTION)),
+    _data("radians", PUSHER, "wired-otherwise-units", "convert", _each(lambda v: v / DEGREES, STATE, ACTION),
+          _converted),
+    _data("x reversed", PUSHER, "wired-otherwise-sign", "Calibrate x", _mirror(0, TABLE), _turned(TABLE)),
+    _data("gripper reversed", ARM, "wired-otherwise-sign", "Calibrate gripper", _mirror(3, 1.0), _turned(1.0)),
+    _data("relative actions", PUSHER, "wired-otherwise-relative", "absolute",
+          lambda ticks: ticks | {ACTION: ticks[ACTION] - ticks[STATE]}, _absolute),
+    _data("actions two ticks early", ARM, "wired-otherwise-shift", "tick", _shifted(2), _unshifted, frames=MORE),
+    _data("half the rate", ARM, "wired-otherwise-rate", "--fps",
+          lambda ticks: {key: value[::2] for key, value in ticks.items()}, _again, slower=2, frames=MORE),
 )  # fmt: skip
-
-
-def planted(plant: FilePlant, checkpoint: Path, folder: Path) -> Path:
-    """Return a copy of the checkpoint with the fault in it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(checkpoint, folder)
-    plant.change(folder)
-    return folder

@@ -35,8 +35,12 @@ AGAIN_S, HISTORY_S, ROLLOUT_S = 1.0, 5.0, 30.0
 ROLLOUT_GB, PAGE_MB = 1.0, 5.0
 
 
-def measured(*arguments: str) -> dict[str, float]:
-    """Run Strobe, or Python where the first argument is ``-c``; return its seconds and its largest memory."""
+def measured(*arguments: str, code: int = 0) -> dict[str, float]:
+    """Run Strobe, or Python where the first argument is ``-c``; return its seconds and its largest memory.
+
+    Args:
+        code: the exit code of a run that did its work.
+    """
     own = list(arguments) if arguments[0] in ("-c", MADE) else ["-m", "strobe", *arguments]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     process = subprocess.Popen(
@@ -44,8 +48,8 @@ def measured(*arguments: str) -> dict[str, float]:
     )
     _, errors = process.communicate()
     wall = time.monotonic() - began
-    if process.returncode:
-        sys.exit(errors.decode()[-2000:])
+    if process.returncode != code:
+        sys.exit(f"{own} ended with {process.returncode}: {errors.decode()[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     # The largest of all children so far: of one that is smaller than those before it nothing is known.
@@ -82,7 +86,7 @@ def of_runs(work: Path, count: int) -> dict[str, dict[str, float]]:
 def of_rollout(work: Path, minutes: float) -> dict[str, float]:
     file = work / f"{minutes:g}.events"
     measured(MADE, str(file), str(60 * minutes))
-    figures = measured("rollout", f"--events={file}", f"--output_dir={work / 'rollouts'}")
+    figures = measured("rollout", f"--events={file}", f"--output_dir={work / 'rollouts'}", code=1)  # of a killed run
     page = max((work / "rollouts").glob("*/report.html"), key=lambda page: page.stat().st_mtime)
     return figures | {"events_mb": round(file.stat().st_size / 1e6), "page_mb": round(page.stat().st_size / 1e6, 2)}
 

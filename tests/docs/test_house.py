@@ -12,7 +12,7 @@ from support.scripts import load_script
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 MOST_BARE_NAMES = 1
-MOST_SMALL = 13
+MOST_SMALL = 15
 
 
 @pytest.fixture(scope="module")

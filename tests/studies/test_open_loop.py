@@ -73,7 +73,7 @@ PLANTS: dict[str, tuple[Change, str, str]] = {
     "state reversed": (each(STATE, lambda v: v[:, ::-1]), "in the state, the order is reversed", "observation.state"),
     "action order": (each(ACTION, lambda v: v[:, [2, 0, 1, 3]]),
                      "the action's dimensions change places: wrist as pan, pan as lift, lift as wrist",
-                     '"action_feature_names": ["lift", "wrist", "pan", "gripper"]'),
+                     "the order lift, wrist, pan, gripper: name"),
     "order": (both(each(STATE, lambda v: v[:, ::-1]), each(ACTION, lambda v: v[:, ::-1])),
               "in state and action, the order is reversed", "gripper, wrist, lift, pan"),
     "radians": (both(each(STATE, lambda v: v * RADIANS), each(ACTION, lambda v: v * RADIANS)),
@@ -103,6 +103,16 @@ def test_a_planted_miswiring_is_named_with_how_to_mend_it(planted: str) -> None:
     # Of steps relative to the state, half the variance is the record's own noise.
     assert (first.explained or 0) > (0.9 if planted != "relative" else 0.4)
     assert (first.explained or 0) > result.whole.explained
+
+
+def test_a_field_is_named_only_where_the_config_has_it() -> None:
+    change = PLANTS["action order"][0]
+    _, hypotheses = judged(recording(change))
+    assert "config.json" not in hypotheses[0].mend  # LeRobot would refuse the checkpoint
+    named = subject(recording(change), None)
+    named.policy.config.action_feature_names = None
+    _, hypotheses = open_loop.judge_subject(named, LOOK, lambda _: None)
+    assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in hypotheses[0].mend
 
 
 @pytest.mark.parametrize(

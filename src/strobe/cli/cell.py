@@ -20,6 +20,7 @@ from strobe.cli.metadata import quicken
 from strobe.errors import NotKeptError, UserError, in_a_line, in_words
 from strobe.lerobot.refusals import ran_out
 from strobe.processes.command import PARENT
+from strobe.processes.leaving import end_now
 from strobe.processes.lifetime import end_first, end_with
 from strobe.results.sweep import Status
 from strobe.runs import store
@@ -61,10 +62,7 @@ def main() -> int:
         with contextlib.suppress(OSError):  # the log may be on the same full disk
             print(in_words(error) if isinstance(error, OSError) else error, file=sys.stderr)
     # Threads, CUDA contexts and worker pools can hang in their own clean-up; everything that counts is written.
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):
-            stream.flush()
-    os._exit(code)
+    end_now(code)
 
 
 def prepare(study: str, argv: Sequence[str]) -> None:

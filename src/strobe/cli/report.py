@@ -115,7 +115,7 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
     refuse_log(f"{folder} holds several runs; name one of them")
     lines, left_out = [], []
     with live:
-        for name, file in live.each("reading runs", list(store.runs_of(folder)), "runs"):
+        for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):
             try:
                 lines.append(html.run_line(summary_of_run(file), name))
                 if not (file.parent / store.REPORT).exists():

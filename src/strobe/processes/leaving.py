@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from types import FrameType
+from typing import NoReturn
 
 WAIT_S = 2.0  # for threads that are about to end; LeRobot has waited 3 s for its own by then
 
@@ -46,6 +47,11 @@ def leave(code: int, package: str) -> None:
         return
     with contextlib.suppress(Exception):
         logging.shutdown()
+    end_now(code)
+
+
+def end_now(code: int) -> NoReturn:
+    """End the process with exit code ``code``: what was printed is flushed, and nothing else is cleaned up."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

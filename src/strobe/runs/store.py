@@ -120,18 +120,19 @@ def load_answer(path: Path | str) -> AnyAnswer:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
 
 
-def below(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield every result below ``folder`` with the name of its run: the path of its folder from there."""
-    for file in sorted(folder.rglob(RESULT)):
-        yield (file.parent.relative_to(folder).as_posix() if file.parent != folder else folder.name), file
+def below(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:
+    """Yield every result below ``folder`` with the name of its run: the path of its folder from there.
 
-
-def runs_of(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield results as `below` does, without those that are part of another, such as a sweep's cells."""
-    files = dict(below(folder))
-    for name, file in files.items():
-        if not any(str(parent) in files for parent in Path(name).parents):
-            yield name, file
+    Args:
+        parts: whether results that are part of another are among them, such as a sweep's cells.
+    """
+    for where, folders, files in os.walk(folder):
+        folders.sort()
+        if RESULT in files:
+            name = where[len(str(folder)) :].strip(os.sep).replace(os.sep, "/")
+            yield name or folder.name, Path(where, RESULT)
+            if not parts:
+                folders.clear()
 
 
 def _current(file: Path, document: dict[str, object]) -> dict[str, object]:

@@ -94,8 +94,13 @@ def compared(recorded: RecordedActions, predictions: Predictions) -> Compared:
     return Compared(recorded, predictions, windows(recorded.actions), states, recorded.episodes[frames])
 
 
-def found_order(data: Compared) -> tuple[Change | None, str]:
-    """Return the change of the action's order that two halves of the episodes find; None, and why, without one."""
+def found_order(data: Compared, named_in_config: bool) -> tuple[Change | None, str]:
+    """Return the change of the action's order that two halves of the episodes find; None, and why, without one.
+
+    Args:
+        named_in_config: whether the policy's config has ``action_feature_names``. LeRobot refuses a config with a field
+            that its type has not.
+    """
     episodes = np.unique(data.episodes)
     target, predicted, orders = data.recorded_at(), data.predictions.wired, []
     if len(episodes) < FEWEST_EPISODES:
@@ -109,12 +114,16 @@ def found_order(data: Compared) -> tuple[Change | None, str]:
     if order == list(range(len(order))):
         return None, "both halves of the episodes find the order that it has"
     moved = ", ".join(f"{names[place]} as {names[at]}" for at, place in enumerate(order) if at != place)
-    by_place = ", ".join(f'"{names[int(at)]}"' for at in np.argsort(order))
+    training = [names[int(at)] for at in np.argsort(order)]
+    mend = f"The policy was trained with the order {', '.join(training)}: name the robot's joints and the data's "
+    mend += "dimensions so in action."
+    if named_in_config:
+        listed = ", ".join(f'"{name}"' for name in training)
+        mend += f' config.json: "action_feature_names": [{listed}], by which RTC sends them.'
     return Change(
         "action-order",
         f"the action's dimensions change places: {moved}",
-        f'config.json: "action_feature_names": [{by_place}], the order of the training; the data and the robot must '
-        "name their joints in it.",
+        mend,
         act=lambda actions: actions[..., order],
     ), ""  # fmt: skip
 
@@ -129,9 +138,13 @@ class _Judged:
     meets: bool = field(default=False)
 
 
-def judge_all(changes: Sequence[Change], data: Compared) -> list[Hypothesis]:
-    """Return all hypotheses, the claimed one first, then by the error under them."""
-    order, why = found_order(data)
+def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: bool = False) -> list[Hypothesis]:
+    """Return all hypotheses, the claimed one first, then by the error under them.
+
+    Args:
+        named_in_config: whether the policy's config has a field for the names of the action's dimensions.
+    """
+    order, why = found_order(data, named_in_config)
     extra = [order] if order is not None else []
     every = [*changes, *extra]
     level = each_of(len(every), LEVEL)

@@ -147,7 +147,7 @@ def judge_subject(
     result.executed = executed_of(subject, data.chunk)
     result.ranges = ranges(recorded.names, result.executed, first, predictions)
     result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
-    return result, judge_all(changes.all, data)
+    return result, judge_all(changes.all, data, named_in_config=wiring.names_actions)
 
 
 def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:

@@ -63,6 +63,7 @@ class SubjectWiring:
         cameras: the inputs' name of each image that the policy takes → the policy's name.
         words: whether the policy reads its prompt.
         tasks: the data set's, in words.
+        names_actions: whether the policy's config has ``action_feature_names``.
     """
 
     recorded: RecordedActions
@@ -72,6 +73,7 @@ class SubjectWiring:
     tasks: list[str]
     of_state: VectorWiring
     of_action: VectorWiring
+    names_actions: bool = False
 
     @property
     def inputs(self) -> list[str]:
@@ -101,6 +103,7 @@ def subject_wiring(subject: PolicySubject) -> SubjectWiring:
         tasks=_tasks(frames.meta),
         of_state=_wiring(steps, OBS_STATE, FeatureType.STATE, stats.get(state or OBS_STATE, {})),
         of_action=_wiring(subject.postprocessor.steps, ACTION, FeatureType.ACTION, stats.get(ACTION, {})),
+        names_actions=hasattr(config, "action_feature_names"),
     )
 
 

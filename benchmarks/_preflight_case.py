@@ -1,0 +1,162 @@
+"""What `preflight.py` gives to preflight, and what a planted miswiring is."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from _preflight_data import Ticks, World, with_vectors, write
+
+from strobe.kinds import advise
+from strobe.results.finding import Finding
+from strobe.results.preflight import PreflightResult
+from strobe.studies.preflight.open_loop import Frames
+from strobe.studies.preflight.run import Preflight, look_at_frames, preflight
+from strobe.wiring.dataset import read_dataset
+from strobe.wiring.of_run import settings_of
+from strobe.wiring.robot import Connected
+
+SECONDS = 900.0  # for the predictions of a look: enough on a busy machine
+# Serious on the machine that the benchmark runs on, and no fault of the wiring: a call takes longer on a busy one.
+OF_THE_MACHINE = frozenset({"call-longer-than-chunk"})
+
+
+@dataclass(frozen=True)
+class Case:
+    """The arguments of `strobe preflight`.
+
+    Args:
+        frames: on which the policy is run; 0 reads only.
+        episodes: from which they are; None for all.
+    """
+
+    policy: Path
+    data: Path
+    rename: Mapping[str, str] = field(default_factory=dict)
+    robot: Connected | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rollout: Path | None = None
+    frames: int = 0
+    episodes: Sequence[int] | None = None
+    seed: int = 0
+
+    def reading(self, mend: Path | None = None) -> Preflight:
+        """Return the look that reads files."""
+        return Preflight(self.policy, self.data, self.robot, self.rename, mend, self.rollout, self.settings)
+
+
+def look(case: Case) -> tuple[PreflightResult, list[Finding]]:
+    """Return what preflight finds."""
+    result = preflight(case.reading())
+    if case.frames:
+        overrides = [f"--{name}={value}" for name, value in case.settings.items()]
+        frames = Frames(
+            case.data, SECONDS, case.episodes, (), dict(result.wiring.rename), overrides, case.seed, case.frames
+        )
+        look_at_frames(result, case.policy, frames, lambda _: None)
+    return result, advise(result)
+
+
+def serious(findings: Sequence[Finding]) -> list[str]:
+    """Return the rules of the serious findings, but those on the speed of this machine."""
+    return [each.rule for each in findings if each.level == "warning" and each.rule not in OF_THE_MACHINE]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A soundly wired policy.
+
+    Args:
+        data: on which it was trained.
+        episodes: of this data.
+        work: a folder for what is planted.
+    """
+
+    world: World
+    policy: Path
+    data: Path
+    episodes: Sequence[Ticks]
+    work: Path
+
+    @property
+    def sound(self) -> Case:
+        """The look that finds nothing."""
+        return Case(self.policy, self.data)
+
+    def copy(self) -> Path:
+        """Return a copy of the checkpoint."""
+        folder = self.work / "planted"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(self.policy, folder)
+        return folder
+
+    def written(self, episodes: Sequence[Ticks], name: str, fps: int | None = None) -> Path:
+        """Write the first episodes, changed, as a data set."""
+        own = self.episodes[: len(episodes)]
+        root, images = self.work / name, self.world.cameras
+        if all(mine[key] is ticks[key] for mine, ticks in zip(own, episodes, strict=True) for key in images):
+            source = self.data
+            if len(own) < len(self.episodes):
+                source = write(self.world, self.data.parent / f"{self.world.name}-first-{len(own)}", own)
+            return with_vectors(root, source, episodes)
+        return write(self.world, root, episodes, fps=fps, again=True)
+
+    def robot(self, **changed: Any) -> Connected:
+        """Return a robot that fits: with the joints and the cameras of the data."""
+        features = {
+            name: feature.model_copy(update={"normalisation": None, "dtype": ""})
+            for name, feature in read_dataset(self.data).features.items()
+        }
+        fits = Connected(self.world.name, features, float(self.world.fps), self.world.task, "sync")
+        return replace(fits, **changed)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A miswiring.
+
+    Args:
+        kind: of the issue's list: "read", "hypotheses" or "lag".
+        policy: the policy and the world that it is shown to.
+        rules: of findings, any of which names it.
+        says: words of what the finding says to mend it.
+        make: plants it.
+        mend: does what the finding says.
+    """
+
+    kind: str
+    name: str
+    policy: tuple[str, str]
+    rules: tuple[str, ...]
+    says: str
+    make: Callable[[Stage], Case]
+    mend: Callable[[Finding, Case, Stage], Case]
+
+
+def flag(finding: Finding, name: str) -> str:
+    """Return the value of a flag in what a finding says to do; of a JSON object the whole of it."""
+    found = re.search(rf"{re.escape(name)}='?(\{{[^}}]*\}}|\S+)", finding.do or "")
+    return found.group(1).rstrip(".'") if found else ""
+
+
+def with_settings(finding: Finding, case: Case, name: str) -> Case:
+    """Return ``case`` with the policy's flag that a finding names."""
+    return replace(case, settings=settings_of([f"--{name}={flag(finding, f'--policy.{name}')}"]))
+
+
+def renamed(finding: Finding, case: Case) -> Case:
+    """Return ``case`` with the rename map that a finding names."""
+    return replace(case, rename=json.loads(flag(finding, "--rename_map") or "{}"))
+
+
+def mended_copy(finding: Finding, case: Case, stage: Stage) -> Case:
+    """Return ``case`` with the copy that --mend writes."""
+    new = stage.work / "mended"
+    shutil.rmtree(new, ignore_errors=True)
+    preflight(case.reading(new))
+    return replace(case, policy=new)
