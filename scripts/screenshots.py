@@ -11,6 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from strobe.cli import report
 from strobe.errors import UserError
 from strobe.kinds import page
 from strobe.report.picture import photograph
@@ -20,11 +21,12 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 EXAMPLES = ROOT / "docs" / "examples"
 WIDTH = 1100  # pixels
-# Name of the picture → the run that it shows and the picture's height in pixels.
-PICTURES = {
-    "report.png": (EXAMPLES / "optimize-act", 1500),
+# Name of the picture → the run that it shows and the picture's height in pixels; None for the main figure alone.
+PICTURES: dict[str, tuple[Path, int | None]] = {
+    "report.png": (EXAMPLES / "optimize-act", None),
     "evaluate.png": (EXAMPLES / "evaluate-button", 1400),
     "rehearsal.png": (EXAMPLES / "rehearse-smolvla", 1750),
+    "rehearsal-findings.png": (EXAMPLES / "rehearse-smolvla", 900),
 }
 
 
@@ -37,6 +39,9 @@ def main() -> int:
         if name not in PICTURES:
             parser.error(f"no picture {name}: {', '.join(PICTURES)}")
         run, height = PICTURES[name]
+        if height is None:
+            report.run([str(run), "--format=png", f"--output={IMAGES / name}"])
+            continue
         try:
             (IMAGES / name).write_bytes(photograph(page(store.load_answer(run), None, run), WIDTH, height))
         except UserError as error:

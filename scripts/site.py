@@ -25,8 +25,15 @@ import reference  # noqa: E402
 OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"} | {
     str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("packages/*/README.md"))
 }
+FOR_DEVELOPERS = {"architecture.md", "benchmarks.md", "changelog.md", "contributing.md", "decisions.md", "style.md"}
 _CODE = re.compile(r"<code>([^<]*)</code>")
 _DASHED = re.compile(r"(?<!\S)(?=\S{1,44}(?!\S))\S*-\S*")
+# lunr 2.3.9 takes two nodes of its words' tree for one where digits meet their numbers ("1" before node 12, "11" before
+# node 2): it then looks up words that it does not have, and a search with "3" in it finds nothing at all.
+_TOKEN_SET = """self.lunr.TokenSet.prototype.toString = function () {
+  const edges = Object.keys(this.edges).sort();
+  return (this._str ??= [+this.final, ...edges.map((label) => `${label}:${this.edges[label].id}`)].join(","));
+};"""
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
@@ -78,7 +85,9 @@ def on_page_content(html: str, *, page: Any, config: Any, files: Files) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Render each example's report from its result."""
+    """Render each example's report from its result, and mend the search's worker."""
+    for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
+        worker.write_text(f"{worker.read_text()}\n{_TOKEN_SET}\n")
     from strobe.kinds import page
     from strobe.runs import store
 
@@ -90,11 +99,11 @@ def on_post_build(config: Any) -> None:
 
 
 def _weight(place: Path) -> float:
-    """Return a page's weight in the search: those on flags come before those that are full of figures."""
+    """Return a page's weight in the search: pages for users come before those for developers or full of figures."""
     if place.is_relative_to(f"{reference.WHERE}/commands"):
         return 1.5
-    figures = place.parts[0] == "examples" or place in (Path(reference.WHERE, "results.md"), Path("benchmarks.md"))
-    return 0.2 if figures else 1
+    figures = place.parts[0] == "examples" or place == Path(reference.WHERE, "results.md")
+    return 0.2 if figures or str(place) in FOR_DEVELOPERS else 1
 
 
 def _whole(word: re.Match[str]) -> str:

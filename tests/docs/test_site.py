@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import html
 import http.server
 import json
 import re
+import string
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +17,7 @@ from urllib.parse import quote
 import pytest
 from support.browser import Browser
 from support.scripts import load_script
+from support.site_search import pages, search
 
 from strobe.cli.main import COMMANDS
 from strobe.kinds import KINDS
@@ -48,7 +52,7 @@ def test_no_page_loads_anything_from_the_network(site: Path):
 
 def test_the_front_page_is_the_readme_with_links_within_the_site(site: Path):
     text = (site / "index.html").read_text()
-    assert "Five questions" in text
+    assert "Is it really faster?" in text
     assert 'href="guides/slow-policy/"' in text
     assert 'src="images/report.png"' in text
     assert '="docs/' not in text
@@ -108,6 +112,54 @@ def test_the_readme_is_short_and_says_how_to_test():
 
 def test_what_a_markdown_character_means_is_escaped():
     assert reference.escaped("a_b `c_d|e` <x> [y]") == r"a\_b `c_d\|e` &lt;x&gt; \[y\]"
+
+
+QUESTIONS = tomllib.loads((Path(__file__).parent / "questions.toml").read_text())["question"]
+
+
+def test_a_newcomers_question_is_answered_by_one_of_the_first_three_pages_that_the_search_finds(site: Path):
+    assert len(QUESTIONS) >= 20
+    found = search(site, [question["asked"] for question in QUESTIONS])
+    first = {asked: pages(listed)[:3] for asked, listed in found.items()}
+    assert {q["asked"]: first[q["asked"]] for q in QUESTIONS if q["page"] not in first[q["asked"]]} == {}
+
+
+def test_the_page_that_answers_a_question_holds_the_words_of_the_answer(site: Path):
+    for question in QUESTIONS:
+        text = (site / question["page"] / "index.html").read_text().partition("<article")[2]
+        shown = " ".join(html.unescape(re.sub(r"<[^>]+>", "", text)).split())
+        assert [word for word in question["words"] if word not in shown] == [], question["asked"]
+
+
+def test_a_digit_or_a_letter_in_a_question_does_not_end_the_search(site: Path):
+    asked = [*map(str, range(130)), *string.ascii_lowercase]
+    assert [word for word, listed in search(site, asked).items() if not listed] == []
+
+
+def test_small_words_of_a_question_find_nothing_by_themselves(site: Path):
+    found = search(site, ["Is it the recipe?", "recipe"])
+    assert found["Is it the recipe?"] == found["recipe"]
+    assert pages(found["recipe"])[0] == "recipes/"
+
+
+def test_a_flags_own_heading_is_found_first(site: Path):
+    headings = {
+        "--target-hz": "reference/commands/optimize/#target_hz",
+        "--held_out": "reference/commands/preflight/#held_out",
+        "--fail-on-regression": "reference/commands/diff/#fail_on_regression",
+        "--recipe_out": "reference/commands/optimize/#recipe_out",
+        "--variant": "reference/commands/compare/#variant",
+    }
+    found = search(site, list(headings))
+    assert {flag: listed[0][0] for flag, listed in found.items()} == headings
+
+
+def test_the_list_for_assistants_stands_at_the_sites_root(site: Path):
+    text = (site / "llms.txt").read_text()
+    assert text.startswith("# Strobe\n")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        there = site / link
+        assert there.is_file() or (there / "index.html").is_file(), link
 
 
 FOUND_FIRST = {
