@@ -106,7 +106,9 @@ def _trend(
     shifts = between * random.standard_normal(runs) + np.log1p(creep) * np.arange(runs)
     shifts[runs - len(steps) :] += steps
     drawn = [pool[place] for place in random.integers(0, len(pool), runs)]
-    return judge([Level(one.log_ms + shift, one.error) for one, shift in zip(drawn, shifts.tolist(), strict=True)])
+    return judge(
+        [Level(log_ms=one.log_ms + shift, error=one.error) for one, shift in zip(drawn, shifts.tolist(), strict=True)]
+    )
 
 
 def _changes(judged: Sequence[Judged | None]) -> bool:

@@ -21,6 +21,7 @@ from strobe.cli import keep as keeping
 from strobe.cli.main import main
 from strobe.cli.runner import Studied
 from strobe.cli.subject import studied
+from strobe.cli.summaries import SUMMARY
 from strobe.errors import NotKeptError
 from strobe.findings import Thresholds
 from strobe.results.answer import Result
@@ -45,7 +46,7 @@ def test_a_run_is_shown_and_kept_with_its_page_and_files(tmp_path: Path, capsys:
     files = {"act_profile.json": b"{}", "profile.txt": b"lines", "recipe.yaml": b"version: 1"}
     folder = keeping.keep(runs.act(), tmp_path, TRACE, files)
     assert folder.parent == tmp_path
-    assert {path.name for path in folder.iterdir()} == {store.RESULT, store.TRACE, store.REPORT, *files}
+    assert {path.name for path in folder.iterdir()} == {store.RESULT, store.TRACE, store.REPORT, SUMMARY, *files}
     out = capsys.readouterr().out
     shown, closing = out.split("\nreport   ")
     assert "Image backbone takes" in shown
@@ -112,7 +113,7 @@ def test_where_only_the_page_has_no_room_the_numbers_are_kept(tmp_path: Path, mo
     (folder,) = tmp_path.iterdir()
     assert f"`strobe report {folder}` writes the page" in str(told.value)
     assert main(["report", str(folder)]) == 0
-    assert sorted(path.name for path in folder.iterdir()) == [store.REPORT, store.RESULT, store.TRACE]
+    assert sorted(path.name for path in folder.iterdir()) == [store.REPORT, store.RESULT, SUMMARY, store.TRACE]
 
 
 def test_a_folder_that_refuses_is_told_without_advice_to_free_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ ERROR = 0.003
 
 def judged(logs: list[float], accepted: int | None = None) -> list[Judged]:
     """Judge runs whose medians differ from 30 ms by these logarithms; all but the first."""
-    levels = [Level(math.log(30.0) + log, ERROR) for log in logs]
+    levels = [Level(log_ms=math.log(30.0) + log, error=ERROR) for log in logs]
     return [one for one in judge(levels, accepted) if one is not None]
 
 
@@ -74,8 +74,8 @@ def test_a_judgement_does_not_change_when_runs_follow():
 
 
 def test_a_run_of_few_samples_reaches_further_than_its_neighbours():
-    levels = [Level(math.log(30.0) + log, ERROR) for log in scattered(12, 0.005)]
-    steady, noisy = judge(levels)[-1], judge([*levels[:-1], Level(levels[-1].log_ms, 0.1)])[-1]
+    levels = [Level(log_ms=math.log(30.0) + log, error=ERROR) for log in scattered(12, 0.005)]
+    steady, noisy = judge(levels)[-1], judge([*levels[:-1], Level(log_ms=levels[-1].log_ms, error=0.1)])[-1]
     assert steady is not None
     assert noisy is not None
     assert noisy.alone[1] > 3 * steady.alone[1]
@@ -84,7 +84,7 @@ def test_a_run_of_few_samples_reaches_further_than_its_neighbours():
 def test_few_samples_and_times_of_zero_have_no_level():
     assert level_of([30.0] * 5) is None
     assert level_of([30.0] * 9 + [0.0]) is None
-    assert level_of([30.0] * 6) == Level(math.log(30.0), 0.0)
+    assert level_of([30.0] * 6) == Level(log_ms=math.log(30.0), error=0.0)
 
 
 def test_more_runs_exclude_smaller_slow_downs_until_what_differs_between_them_is_all_that_is_left():

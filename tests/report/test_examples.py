@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strobe import kinds
-from strobe.cli.report import as_text
+from strobe.cli.keep import as_text
 from strobe.results.any_answer import AnyAnswer
 from strobe.runs import store
 

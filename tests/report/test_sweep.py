@@ -17,7 +17,7 @@ from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, without_policy
 
 from strobe import kinds
-from strobe.cli.report import as_markdown
+from strobe.cli.keep import as_markdown
 from strobe.report import markdown
 from strobe.report import sweep as report
 from strobe.report.document import Table

@@ -9,7 +9,7 @@ import pytest
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.matrix import matrix
 
-from strobe.cli.report import as_text
+from strobe.cli.keep import as_text
 from strobe.errors import UserError
 from strobe.findings.thresholds import DEFAULTS
 from strobe.kinds import advise, document

@@ -13,7 +13,7 @@ import torch
 from lerobot.envs.configs import PushtEnv
 from support.made_up_simulator import MadeUp, asked, evaluated, plan
 
-from strobe.cli.report import as_text
+from strobe.cli.keep import as_text
 from strobe.errors import UserError
 from strobe.kinds import document
 from strobe.policies import loading

@@ -79,7 +79,7 @@ def test_a_recording_is_watched_and_its_true_rate_told(robot, tmp_path):
     assert {("observation", "read motors"), ("observation", "camera front"), ("leader",), ("action", "write motors"),
             ("process observation",), ("record frame",)} <= paths  # fmt: skip
     keys = [section.key for section in document(result).sections]
-    assert keys[:5] == ["pace", "tracking", "cameras", "bus", "recording"]
+    assert keys[:6] == ["pace", "first-action", "tracking", "cameras", "bus", "recording"]
     assert [joint.lag_ticks for joint in rollout.tracking] != [None] * 6, "the leader's joints count its answers"
     timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
     assert ("Cadence summary" in rollout.cadence) == timed == ("cadence" in keys)

@@ -53,9 +53,9 @@ def look(seconds: float = LOOK_S) -> OtherWork:
     """Sleep ``seconds``, and return what others took of the cores meanwhile; nothing where it cannot be read."""
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
     try:
-        before = _taken(usable)
+        before = _time_taken(usable)
         waiting = _sleep(seconds)
-        after = _taken(usable)
+        after = _time_taken(usable)
     except (OSError, IndexError, RuntimeError, psutil.Error):
         return OtherWork(len(usable), 0.0, 0.0)
     whole, taken, all_taken = (now - then for now, then in zip(after, before, strict=True))
@@ -67,7 +67,7 @@ def look(seconds: float = LOOK_S) -> OtherWork:
     return OtherWork(len(usable), busy, waiting * yielding if waiting is not None else busy)
 
 
-def _taken(usable: list[int]) -> tuple[float, float, float]:
+def _time_taken(usable: list[int]) -> tuple[float, float, float]:
     """Return seconds of the ``usable`` cores: all; those that were taken from this process; those that were taken.
 
     Work of a lower priority (`nice`) takes nothing from a process of the usual one.

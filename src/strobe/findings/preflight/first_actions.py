@@ -22,6 +22,8 @@ def far_jump(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
     jump = result.open_loop.first_jump if result.open_loop is not None else None
     if jump is None or jump.episodes < FEWEST_EPISODES:
         return
+    if any(each.outcome == "claimed" for each in result.hypotheses):  # it has a finding, and the jump follows from it
+        return
     far = sorted((joint for joint in jump.joints if is_far(joint)), key=lambda joint: -joint.predicted / joint.spread)
     if far:
         yield _far(jump, far, capped=result.wiring.reach is not None and result.wiring.reach.capped)
