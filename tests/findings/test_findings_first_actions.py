@@ -15,6 +15,7 @@ from strobe.measure.first_jump import first_action, joint_jumps, starts
 from strobe.measure.robot import Move
 from strobe.results.finding import Finding
 from strobe.results.first_jump import FirstJump
+from strobe.results.hypothesis import Hypothesis
 from strobe.results.open_loop import ActionRange, OpenLoop
 from strobe.results.preflight import PreflightResult
 from strobe.results.reach import JointReach, Reach
@@ -124,6 +125,17 @@ def test_the_finding_says_what_was_predicted_and_what_the_recording_does() -> No
     capped = Reach(joints=[], capped=True)
     (finding,) = findings(answer(data.jump(first), reach=capped))
     assert "max_relative_target" not in finding.do
+
+
+def test_a_jump_that_a_claim_explains_is_no_further_finding() -> None:
+    data = recording(1, plain=True)
+    first = data.actions[data.firsts].copy()
+    first[:, 1] += 80
+    result = answer(data.jump(first))
+    result.hypotheses = [Hypothesis(kind="cameras", name="two cameras change places", outcome="claimed")]
+    assert findings(result) == []
+    result.hypotheses[0].outcome = "not better"
+    assert [finding.rule for finding in findings(result)] == ["first-jump-far"]
 
 
 def test_fewer_than_four_episodes_say_nothing() -> None:
