@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,7 +111,8 @@ def test_a_field_is_named_only_where_the_config_has_it() -> None:
     _, hypotheses = judged(recording(change))
     assert "config.json" not in hypotheses[0].mend  # LeRobot would refuse the checkpoint
     named = subject(recording(change), None)
-    named.policy.config.action_feature_names = None
+    config: Any = named.policy.config
+    config.action_feature_names = None
     _, hypotheses = open_loop.judge_subject(named, LOOK, lambda _: None)
     assert '"action_feature_names": ["lift", "wrist", "pan", "gripper"]' in hypotheses[0].mend
 
