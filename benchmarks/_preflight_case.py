@@ -1,4 +1,4 @@
-"""What `preflight.py` gives to preflight, and what a planted miswiring is."""
+"""The arguments that `preflight.py` gives to preflight, and the record of a planted miswiring."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_no_source_says(phrase):
 
 
 def pairs() -> list[tuple[str, str]]:
-    """What docs/style.md shows before and after."""
+    """Return the pairs of docs/style.md, before and after."""
     rows = [line.split(" | ") for line in (ROOT / "docs" / "style.md").read_text().splitlines() if line.count("|") == 3]
     return [(before.strip("| "), after.strip("| ")) for before, after in rows[2:]]
 

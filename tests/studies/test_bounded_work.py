@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
 import pytest
 import torch
+from support.progress_seen import ProgressSeen
 from support.sleeper import Clock, Sleeper
 
 from strobe.cli import live
@@ -22,23 +24,10 @@ from strobe.studies.shared.measuring import LATE, Options, Session
 from strobe.treatments.treatment import Variant
 
 
-class Kept:
-    """A reporter that keeps, of each stage, its progress."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, list[Progress]] = {}
-
-    def stage(self, what: str) -> None:
-        self.stages[what] = self.latest = []
-
-    def progress(self, progress: Progress) -> None:
-        self.latest.append(progress)
-
-
 def test_the_ceiling_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "_SECONDS", 1e-3)
     monkeypatch.setattr(ceiling, "_SIDES", (64,))
-    kept = Kept()
+    kept = ProgressSeen()
     measure_machine(torch.device("cpu"), ["float32"], kept)
     (told,) = kept.stages.values()
     assert [one.done for one in told] == list(range(1, len(told) + 1))
@@ -62,7 +51,7 @@ class Counting:
 
         monkeypatch.setattr(measuring, "count", slowly)
 
-    def measure(self, one: float, two: float, three: float, kept: Kept) -> measuring.Measured:
+    def measure(self, one: float, two: float, three: float, kept: ProgressSeen) -> measuring.Measured:
         """Measure three variants, whose counting takes so many seconds."""
         self.seconds = {"one": one, "two": two, "three": three}
         options = Options(SamplingBudget(iterations=3, seconds=10.0), probed=False)
@@ -77,7 +66,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
 
 
 def test_counting_ends_in_its_time_and_says_what_was_left_out(counting: Counting) -> None:
-    kept = Kept()
+    kept = ProgressSeen()
     measured = counting.measure(15.0, 15.0, 15.0, kept)
     assert set(measured.counts) == {"one", "two"}
     assert [LATE in one.notes for one in measured.measurements] == [False, False, True]
@@ -87,7 +76,7 @@ def test_counting_ends_in_its_time_and_says_what_was_left_out(counting: Counting
 
 
 def test_ctrl_c_in_counting_keeps_what_was_counted(counting: Counting) -> None:
-    measured = counting.measure(1.0, -1.0, 1.0, Kept())
+    measured = counting.measure(1.0, -1.0, 1.0, ProgressSeen())
     assert measured.interrupted
     assert set(measured.counts) == {"one"}
     assert all(len(one.samples.values) == 3 for one in measured.measurements)
@@ -171,11 +160,12 @@ def test_a_log_is_told_that_a_long_call_still_goes_on(monkeypatch: pytest.Monkey
 def test_the_watch_ends_with_the_work(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "QUIET_S", 0.0)
     monkeypatch.setattr(live, "LOOK_S", 0.01)
+    before = set(threading.enumerate())
     with live.Live() as shown:
         shown.stage("a long call")
+        assert set(threading.enumerate()) - before
         end = time.monotonic() + 5
         while "so far" not in (said := capsys.readouterr().err) and time.monotonic() < end:
             time.sleep(0.01)
     assert "… a long call: 0 s so far" in said
-    assert shown._thread is not None
-    assert not shown._thread.is_alive()
+    assert not set(threading.enumerate()) - before

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.progress_seen import ProgressSeen
 from support.required import required
 
 from strobe.cli import live
@@ -107,21 +108,8 @@ def test_ctrl_c_keeps_the_checks_that_were_made(subject):
     assert not result.passed
 
 
-class Kept:
-    """A reporter that keeps what it is told: of each stage, its progress."""
-
-    def __init__(self) -> None:
-        self.stages: dict[str, list[Progress]] = {}
-
-    def stage(self, what: str) -> None:
-        self.stages[what] = self.latest = []
-
-    def progress(self, progress: Progress) -> None:
-        self.latest.append(progress)
-
-
 def test_every_phase_tells_how_far_the_whole_is_and_how_long_it_will_take(subject):
-    found, kept = recipe(MIXED), Kept()
+    found, kept = recipe(MIXED), ProgressSeen()
     verify(subject, found, "fast.yaml", guards_of(found), kept, count=2, passes=1)
     calling = {what: told for what, told in kept.stages.items() if "ceiling" not in what}
     assert len(calling) == 1 + len(YARDSTICKS) + 2

@@ -10,27 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.arm_policy import save_act
-from support.wired import Wired, wired
+from support.wired import Wired
 
 from strobe.findings.wiring import findings_of
 from strobe.results.finding import Finding
 from strobe.results.wiring import CallTime, DeviceHere, Wiring
 from strobe.wiring import device
 from strobe.wiring.read import read_wiring
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("policy")
-    save_act(folder, 64, 64)
-    return folder
-
-
-@pytest.fixture
-def stage(policy: Path, tmp_path: Path) -> Wired:
-    """It executes 10 actions of a chunk of 30, at 30 Hz."""
-    return wired(policy, tmp_path)
 
 
 def called(stage: Wired, ms: float, **fields: Any) -> Wiring:
@@ -194,7 +180,8 @@ def test_without_torch_only_an_absence_is_known(
     monkeypatch.setattr(device.platform, "system", lambda: system)
     monkeypatch.setattr(device, "version", version)
     monkeypatch.setattr(device, "_DEV", tmp_path)
-    assert device._without_torch(kind)[0] is there
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    assert device.device_here(kind, "config.json").there is there
 
 
 def test_torch_is_not_imported_for_it():

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.arm_policy import save_act
-from support.wired import Tensors, Wired, wired
+from support.wired import Tensors, Wired
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
@@ -18,18 +17,6 @@ from strobe.policies.options import PolicyOptions
 from strobe.results.preflight import PreflightResult
 from strobe.studies.preflight.run import Preflight, preflight
 from strobe.wiring.checkpoint import read_checkpoint
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("policy")
-    save_act(folder, 64, 64)
-    return folder
-
-
-@pytest.fixture
-def stage(policy: Path, tmp_path: Path) -> Wired:
-    return wired(policy, tmp_path)
 
 
 def inert(stage: Wired) -> None:

@@ -8,21 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
-from support.wired import JOINTS, Wired, change_json, wired
+from support.wired import JOINTS, Wired, change_json
 
 from strobe.emulator import calibration as cal
 from strobe.findings.wiring import findings_of
 from strobe.kinds import document
 from strobe.studies.preflight.run import answer_of
 from strobe.wiring.read import read_wiring
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Wired:
-    folder = tmp_path / "trained"
-    save_act(folder, 64, 64)
-    return wired(folder, tmp_path)
 
 
 def test_ranges_are_of_the_statistics_the_calibration_and_the_data(stage: Wired):

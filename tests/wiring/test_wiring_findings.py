@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.arm_policy import save_act
 from support.checkpoints import tiny_checkpoint
 from support.matrix import matrix
-from support.wired import CAMERAS, JOINTS, Tensors, Wired, wired
+from support.wired import CAMERAS, JOINTS, Tensors, Wired
 
 from strobe.findings.wiring import DANGEROUS, findings_of
 from strobe.results.wiring import Weights
@@ -23,18 +22,6 @@ TYPES = (
     "act", "diffusion", "eo1", "evo1", "fastwam", "gaussian_actor", "groot", "lingbot_va", "molmoact2",
     "multi_task_dit", "pi0", "pi0_fast", "pi05", "smolvla", "tdmpc", "vla_jepa", "vqbet", "wall_x", "xvla",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("policy")
-    save_act(folder, 64, 64)
-    return folder
-
-
-@pytest.fixture
-def stage(policy: Path, tmp_path: Path) -> Wired:
-    return wired(policy, tmp_path)
 
 
 def test_nothing_is_found_in_what_fits_together(stage: Wired):

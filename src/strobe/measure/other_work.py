@@ -18,7 +18,7 @@ _STAT = Path("/proc/stat")
 
 @dataclass(frozen=True)
 class OtherWork:
-    """What other programs took of this machine while this one slept.
+    """The time that other programs took of this machine while this one slept.
 
     Args:
         cores: that this process may run on.

@@ -34,7 +34,7 @@ class MeasurementSummary(Data):
 
 
 class SubjectSummary(Data):
-    """What the measurements of a run were made on."""
+    """The subject and the machine that a run was measured on."""
 
     name: str = Field(description="with the size, where it is not the full one")
     kind: str = Field(description="the policy's type, or 'model'")

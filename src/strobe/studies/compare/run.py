@@ -56,18 +56,11 @@ def compare(
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     check = ActionCheck()
-    rounds_s = min(options.budget.seconds, MOST_S)
 
     def check_outputs(collected: Collected) -> None:
         nonlocal check
-        most_s = max(collected.seconds, rounds_s)
-        if phase == "inference" and options.checked and isinstance(subject, PolicySubject):
-            chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
-            limit = limit_of(most_s, chunk_s)
-            check = check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
-        elif phase == "inference" and options.checked:
-            call_s = min(samples.summary.median for samples in collected.samples.values()) / 1e3
-            check = check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s))
+        if phase == "inference" and options.checked:
+            check = _looks(subject, variants, options, collected, reporter)
 
     ceiling = result.machine.ceiling
     measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=check_outputs).measure()
@@ -86,6 +79,20 @@ def compare(
         except KeyboardInterrupt:
             result.status = "interrupted"
     return result, measured
+
+
+def _looks(
+    subject: Subject, variants: Sequence[Variant], options: Options, collected: Collected, reporter: Reporter
+) -> ActionCheck:
+    """Look at the outputs of every variant, for as long as the rounds took or may take."""
+    rounds_s = min(options.budget.seconds, MOST_S)
+    most_s = max(collected.seconds, rounds_s)
+    seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
+    if isinstance(subject, PolicySubject):
+        chunk_s = max(seconds)
+        return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit_of(most_s, chunk_s))
+    call_s = min(seconds)
+    return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s))
 
 
 def _compare_gradients(

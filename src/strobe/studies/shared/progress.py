@@ -1,4 +1,4 @@
-"""What a study shows of its work: its stages, and how far each is."""
+"""The progress of a study: its stages, and how far each is."""
 
 from __future__ import annotations
 
