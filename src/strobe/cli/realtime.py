@@ -26,11 +26,11 @@ class InferenceFlags:
     """LeRobot's inference engines, and the settings of rtc."""
 
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
-    # Chunking), which calls beside the loop.
+    # Chunking), which calls the policy while the loop goes on.
     type: str = "sync"
-    # Of rtc: actions in the queue, at which or below which a call begins.
+    # For rtc: a call begins when the queue has this number of actions or fewer.
     queue_threshold: int = field(default=30, metadata=at_least(0))
-    # Of rtc: its own settings.
+    # For rtc: its own settings.
     rtc: RTCConfig = field(default_factory=RTCConfig)
 
 
@@ -38,18 +38,19 @@ class InferenceFlags:
 class RealtimeFlags:
     """Episodes that are true to time."""
 
-    # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
+    # True to time: while the policy computes, the simulator goes on, on a virtual clock.
     realtime: bool = False
-    # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,
-    # rehearsal or evaluation (its folder). Several, separated by commas, are a row each: 0,100,live,runs/RUN.
+    # With --realtime, the latency of each call: a number of ms; live, the time that it takes here (the default); or the
+    # folder of a rollout, rehearsal or evaluation, from whose calls it is drawn. Several, separated by commas, give a
+    # row each: 0,100,live,runs/RUN.
     latency: str = ""
-    # With --realtime: the same in control ticks of the simulator: 0,2,5,20.
+    # With --realtime, the latency in control ticks of the simulator: 0,2,5,20.
     delay_ticks: str = ""
     # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
     # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
-    # With --realtime, a tick without an action: last repeats the last one, zero moves nothing. By default as fits the
-    # simulator: zero where actions are movements (metaworld, libero), else last.
+    # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
+    # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
     hold: str = ""
 
 

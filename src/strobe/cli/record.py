@@ -1,6 +1,6 @@
 """strobe record: record episodes of a simulator into a LeRobotDataset with video.
 
-The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe or LeRobot on without a robot.
+The dataset is a real one, from LeRobot's own writer and encoder. With it you can try Strobe or LeRobot without a robot.
 
   pusht      a disc pushes a block, scripted; state and action are positions. Renders without OpenGL.
   metaworld  a robot arm, driven by MetaWorld's own expert for the task with a little noise. The state is the hand's
@@ -8,7 +8,7 @@ The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe 
              pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
              libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
 
-Ctrl-C ends a recording early and saves the episodes finished by then.
+Ctrl-C ends a recording early. Finished episodes are saved.
 
 Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480

@@ -1,7 +1,7 @@
 """strobe report: a run or a sweep again, on the terminal, as Markdown, or as one HTML page that needs no network.
 
-Without --format, its report.html is written anew and the result is printed. For a folder of runs, an index.html is
-written: search them, open them, compare some of them.
+Without --format, it writes the run's report.html again and prints the result. For a folder of runs it writes an
+index.html, in which you can search the runs, open them, and compare some of them.
 
 Examples:
   strobe report runs                                                 an index of all runs in it
@@ -13,9 +13,9 @@ Examples:
   strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk
   strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
 
-A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
-kept them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata; of a card that
-is there already, the text and all other results stay.
+A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). It has cameras and joints if the run saved
+them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. If there is a card
+already, its text and all its other results stay.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ class ReportConfig:
 
     # A run folder, its result.json, or a folder of runs.
     run: Path | None = field(default=None, metadata=positional("RUN"))
-    # Print or write only this; a rollout also as a recording (rrd, mcap).
+    # Print or write only this. A rollout can also be a recording (rrd, mcap).
     format: str | None = field(
         default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *WRITERS)
     )
     # Show this many levels of parts (default: all).
     depth: int | None = field(default=None, metadata=at_least(1))
-    # Write there (HTML unless --format says otherwise).
+    # Write to this file (HTML, unless --format says otherwise).
     output: Path | None = None
 
 

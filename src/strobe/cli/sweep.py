@@ -1,12 +1,12 @@
 r"""strobe sweep: one study over a grid of settings, one table.
 
 Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
-context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
-the end of the sweep. Cells run one at a time, since two would disturb each other, in shuffled blocks that spread a
-drift of the machine over all of them.
+context, a time limit, a memory limit. A cell that runs out of memory, crashes or hangs is a row with its reason, and
+the sweep goes on. Cells run one at a time, since two would disturb each other. They run in shuffled blocks, which
+spread a drift of the machine over all of them.
 
-A cell is saved when it ends. Interrupted or killed, the same command goes on where it was; with a changed grid it uses
-the cells that fit.
+A cell is saved when it ends. If the sweep is interrupted or killed, give the same command again: it continues. With a
+changed grid it uses the cells that fit.
 
 Examples:
   strobe sweep breakdown --policy.type=act --phases='[training forward]' \
@@ -17,8 +17,8 @@ Examples:
   strobe sweep --file=grid.yaml
   strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
 
-A file holds the same: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations) and
-'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
+A file has the same settings: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations)
+and 'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
 
 --best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
 conditions may also name an axis or 'measurement'.
@@ -64,13 +64,13 @@ class SweepConfig:
 
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
-    # The grid from a YAML file.
+    # Read the grid from a YAML file.
     file: Path | None = None
-    # Times that every cell is run, each in a process of its own.
+    # How often each cell runs, each time in a process of its own.
     repeats: int = field(default=1, metadata=at_least(1))
     # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
     best: list[str] = field(default_factory=list)
-    # List the cells and the time they will take, run nothing.
+    # List the cells and the time that they will take. Run nothing.
     dry_run: bool = False
     # Seconds that a cell may take.
     timeout: float = field(default=1800.0, metadata=above(0))
@@ -80,15 +80,15 @@ class SweepConfig:
     retry: bool = False
     # Run all cells again.
     fresh: bool = False
-    # Go on without cells whose configuration is refused; they stay in the table.
+    # Go on without the cells whose configuration is refused. They stay in the table.
     skip_invalid: bool = False
     # The sweep's folder (default: runs/sweep_STUDY_POLICY).
     sweep_dir: Path | None = None
-    # Shuffles the order in which cells run.
+    # Seed that shuffles the order of the cells.
     order_seed: int = 0
     # Where cells run: local, or ray.
     launcher: str = field(default="local", metadata=one_of("local", "ray"))
-    # The Ray cluster: --ray.address=auto or HOST:PORT (default: one that is found here, else this machine alone).
+    # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)
 
 

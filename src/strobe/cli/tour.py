@@ -1,9 +1,10 @@
 """strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
 
-Records a few episodes of PushT into a LeRobotDataset with video, breaks down ACT and Diffusion Policy on its frames at
-full size, compares SmolVLA without and with Real-Time Chunking, trains ACT for a few steps to see what they wait for,
-on Linux runs ten seconds of lerobot-rollout on an emulated arm, and plays a tiny Diffusion Policy in PushT with ten and
-with two denoising steps, with videos. The weights are random: times are those of trained policies, actions are not.
+Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT and Diffusion Policy on its frames at
+full size. Compares SmolVLA without and with Real-Time Chunking. Trains ACT for a few steps to see what they wait for.
+On Linux, runs ten seconds of lerobot-rollout on an emulated arm. Plays a tiny Diffusion Policy in PushT with ten and
+with two denoising steps, with videos. The weights are random: the times are those of trained policies, the actions are
+not.
 
 Examples:
   strobe tour

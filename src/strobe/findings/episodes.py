@@ -45,7 +45,8 @@ def too_few(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             f"{100 * paired.possible_drop:.0f} points lower",
             seen=f"{paired.sentence}.",
             why=FEW_SHOW_LITTLE,
-            do='Play more episodes, such as --eval.n_episodes=50, and give the loss that they must exclude: --guard "success_drop<=0.1".',
+            do="Play more episodes, such as --eval.n_episodes=50, and give the loss that they must exclude: "
+            '--guard "success_drop<=0.1".',
             evidence=_evidence(paired),
         )
 
