@@ -29,8 +29,8 @@ RECIPE = "policy: {policy}\ntreatments:\n- {spec}\n"
 WRONG: list[tuple[list[str], str]] = [
     (["breakdown", "--polcy.type=act"], "did you mean --policy.type?"),
     (["breakdown", "--policy.type=actt"], "did you mean 'act'?"),
-    (["breakdown"], "which policy?"),
-    (["breakdown", "--policy.chunk_size=3"], "which policy?"),
+    (["breakdown"], "name the policy:"),
+    (["breakdown", "--policy.chunk_size=3"], "name the policy:"),
     ([*ACT, "--policy.chunk_sise=3"], "did you mean --policy.chunk_size?"),
     ([*ACT, "--policy.chunk_size=x"], "`chunk_size`: Couldn't parse 'x' into an int"),
     ([*ACT, "--policy.use_vae=maybe"], "`use_vae`: Couldn't parse 'maybe' into a bool"),

@@ -106,9 +106,9 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
 
 
 WRONG = {
-    "no simulator": (ACTS, "where are episodes played? --env.type=pusht"),
-    "no policy": (["--env.type=pusht"], "which policy?"),
-    "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model does not act"),
+    "no simulator": (ACTS, "name the simulator that plays the episodes: --env.type=pusht"),
+    "no policy": (["--env.type=pusht"], "name the policy:"),
+    "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model has no actions"),
     "steps": ([*PLAYS, "--steps=10,zero"], "--steps=10,zero: 'zero' is no number of denoising steps"),
     "no steps at all": ([*PLAYS, "--steps=0"], "'0' is no number of denoising steps"),
     "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: each number once"),

@@ -79,7 +79,7 @@ def test_nothing_is_kept_unless_asked_for(table, tmp_path, monkeypatch):
 
 def test_a_place_where_nothing_can_be_kept_is_one_line(table, capsys):
     assert main(["budget", str(table), "--output-dir", str(table)]) == 2
-    assert "cannot keep the run in" in capsys.readouterr().err
+    assert "cannot save the run in" in capsys.readouterr().err
 
 
 def test_a_median_in_time_says_with_how_many_steps_and_claims_no_more(table, capsys):

@@ -91,7 +91,7 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     said = " ".join(capsys.readouterr().out.split())
     assert "strobe rehearse act on so101_follower" in said
     assert "FOLLOWING" in said
-    assert "no servo was left with torque" in said
+    assert "no servo had torque" in said
     assert "front: a test pattern" in " ".join(said.split())
     assert "6 gripper" in said
 

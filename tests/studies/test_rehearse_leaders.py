@@ -107,7 +107,7 @@ def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: p
         ([], [TELEOPERATE, "--robot.type=so101_follower", "--teleop.type=gamepad"], "omx_leader and bi_so_leader only"),
         ([], [TELEOPERATE, *pair("so101"), "--fsp=3"], "did you mean '--fps'"),
         (["--bench"], [TELEOPERATE, *pair("so101")], "asks none"),
-        (["--observations"], [TELEOPERATE, *pair("so101")], "leaves none to replay"),
+        (["--observations"], [TELEOPERATE, *pair("so101")], "cannot be replayed"),
         (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "asks no policy"),
         (["--fault=dead,arm=leader"], [TELEOPERATE, *pair("so101")], "no arm 'leader'"),
     ],

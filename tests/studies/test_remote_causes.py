@@ -171,7 +171,7 @@ def test_an_unwatched_server_is_seen_from_outside():
     assert {step.side for step in remote.steps} == {"client", "network", "server and network"}
     assert sum(step.share for step in remote.steps) == pytest.approx(1)
     (trips,) = [section for section in document(result).sections if section.key == "round-trips"]
-    assert any("The server was not watched" in text for text in trips.text)
+    assert any("The server did not run in Strobe" in text for text in trips.text)
 
 
 def test_another_machines_clock_is_found_within_its_bound():

@@ -54,7 +54,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
         driver.send_signal(signal.SIGINT)
         said = driver.communicate(timeout=600)[0]
     assert driver.returncode == 130, said
-    assert "go on with the same command" in said
+    assert "continue with the same command" in said
     answer = store.load_answer(root)
     assert isinstance(answer, Sweep)
     assert answer.status == "interrupted"
@@ -84,7 +84,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
     ("arguments", "says"),
     [
         (["breakdwn", *TINY], "did you mean 'breakdown'"),
-        ([*TINY, "--grid=batch_size=1,2"], "which study?"),
+        ([*TINY, "--grid=batch_size=1,2"], "name the study:"),
         (["breakdown", *TINY], "nothing to sweep over"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--repeats=0"], "at least 1"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--timeout=-1"], "above 0"),

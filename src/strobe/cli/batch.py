@@ -49,9 +49,9 @@ PHASE = "--phases=[training step]"
 SECONDS = "--seconds=10"
 REFUSED = {
     "--batch_size": "the search chooses it",
-    "--phases": "what is measured is a training step",
+    "--phases": "it always measures a training step",
     "--output_dir": "the search's folder is --sweep_dir",
-    "--recipe": "recipes are about inference, and what is measured is a training step",
+    "--recipe": "recipes are for inference, and it measures a training step",
     "--skip_counting": "the search needs the memory",
 }
 FLAT = 0.10  # of throughput: a batch from which on larger ones are shown to gain no more is large enough
@@ -92,7 +92,7 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     named = {flag.split("=", 1)[0] for flag in rest}
     for flag, why in REFUSED.items():
         if flag in named:
-            raise UserError(f"{flag} is not for this: {why}")
+            raise UserError(f"{flag} does not fit here: {why}")
     flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
     checked, _ = breakdown.read(flags)
     with importing():
@@ -111,7 +111,7 @@ def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
 
         def say_how_to_go_on(_: Path | None) -> Iterator[str]:
             if not ended:
-                yield f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}"
+                yield f"stopped before the answer; continue with the same command:\n  {shlex.join(sweep.command)}"
 
         options = {"batch": config, "flags": flags}
         held = stack.pop_all()
@@ -176,9 +176,9 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     if failed is not None:
         beyond = f"{_size(failed)} {_why(failed)}"
     elif search.largest >= config.largest:
-        beyond = "no larger one was tried (--largest)"
+        beyond = "no larger batch was tried (--largest)"
     else:
-        beyond = "the search was stopped there"
+        beyond = "the search stopped there"
     sentence = (
         f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
         f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."

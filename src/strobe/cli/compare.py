@@ -133,7 +133,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     options = options_of(config)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
-    result.notes += [f"left out: {reason}" for reason in composed.left_out]
+    result.notes += [f"not compared: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
     answer = studied(result, flags, config, [measured.sections])
     return profilers.look(answer, wanted.phase, composed.variants[0], live)

@@ -95,7 +95,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:
-        raise UserError("--dataset.streaming: a streamed dataset has another loader, which is not searched")
+        raise UserError("--dataset.streaming: a streamed dataset has another loader, for which there is no search")
     device = torch.device(device_of(train))
     steps = StepNeeds(train, live)
 

@@ -104,7 +104,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     if any(argument.partition("=")[0] == "--results" for argument in argv):
         flags, rest = split_subject(argv)
         if flags.path or flags.type:
-            raise UserError("--results judges what was played already: leave out --policy.*")
+            raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
     from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
 
@@ -114,15 +114,19 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
     require_subject(flags)
     if isinstance(flags, ModelFlags):
-        raise UserError("strobe evaluate is for policies: a model does not act")
+        raise UserError("strobe evaluate is for policies: a model has no actions")
     if config.env is None:
-        raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
+        raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
     check_launcher(config.launcher, config.ray)
     if realtime.timed_live(config):
         if config.launcher == "ray":
-            raise UserError("--latency=live times the calls as they come, and nodes may differ: say how long, or a run")
+            raise UserError(
+                "--latency=live uses the times of the calls here, and nodes may differ: give a number of ms, or a run"
+            )
         if parse_parallel(config.parallel) > 1:
-            raise UserError("--latency=live times the calls as they come: play them one at a time, without --parallel")
+            raise UserError(
+                "--latency=live uses the times of the calls here: play one episode at a time, without --parallel"
+            )
     check_overrides(flags, config.device)
     realtime.check(config, config.env)
     parse_steps(config.steps)
@@ -144,7 +148,7 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     result, folder = evaluate(flags, config, live)
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
-        return [f"go on    the same command with --resume={folder}"] * (result.status == "interrupted")
+        return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
 
     options = {"policy": flags, **vars(config)}
     return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)

@@ -148,7 +148,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
             saved = f"; the episodes before it are saved: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{saved}") from error
         except OSError as error:
-            raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; go on with --resume={folder}") from None
+            raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; continue with --resume={folder}") from None
         finally:
             log.close()
             if not log.episodes and config.resume is None:  # nothing of a run that played nothing
@@ -253,4 +253,4 @@ def _log(config: EvaluateConfig, settings: Request, about: str) -> tuple[Episode
         return EpisodeLog.begin(folder, settings), folder
     except OSError as error:
         where = f"{config.output_dir}: {in_words(error)}"
-        raise NotKeptError(f"cannot keep the run in {where}; name another folder with --output_dir") from None
+        raise NotKeptError(f"cannot save the run in {where}; name another folder with --output_dir") from None

@@ -35,7 +35,7 @@ else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
-NO_TRAINING_RECIPE = {"--recipe": "--recipe is about inference: `strobe breakdown` and `strobe compare` take it"}
+NO_TRAINING_RECIPE = {"--recipe": "--recipe is for inference: `strobe breakdown` and `strobe compare` take it"}
 
 
 @dataclass
@@ -185,7 +185,7 @@ def check_launcher(launcher: str, ray: RayFlags) -> None:
 def check_pace(config: SamplingFlags, phases: Sequence[str]) -> None:
     """Raises UserError for a pace where nothing is called as on a robot."""
     if config.pace is not None and "inference" not in phases:
-        raise UserError(f"--pace is about inference, as on a robot, not '{phases[0]}': leave it out")
+        raise UserError(f"--pace is for inference, as on a robot, not for '{phases[0]}': leave it out")
 
 
 def read_flags[C: InputFlags](
@@ -221,7 +221,7 @@ def read_flags[C: InputFlags](
     if config.image_size is not None:
         size_of(config.image_size)
     if (config.image_size or config.cameras) and (config.dataset or config.env):
-        raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
+        raise UserError("--image_size and --cameras are for synthetic inputs; a dataset or an environment has its own")
     if isinstance(config, SamplingFlags) and config.batch_size is None and isinstance(flags, ModelFlags):
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
@@ -261,7 +261,7 @@ def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
     """Raises UserError where a model is to be trained: it has no loss of its own."""
     for phase in phases:
         if isinstance(flags, ModelFlags) and phase != "inference":
-            raise UserError(f"a model without a policy has no loss: inference only, not '{phase}'")
+            raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
 
 
 def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
@@ -270,7 +270,7 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
         return
     for phase in phases:
         if phase != "inference":
-            raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
+            raise UserError(f"a recipe is for inference, not for '{phase}': leave out {path.name}, or that phase")
     check_recipe_file(flags, path)
 
 

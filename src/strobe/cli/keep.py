@@ -103,7 +103,7 @@ def keep(
     """
     folder: Path | None = None
     if root is None:
-        refuse_log("the answer is not kept; --output_dir=FOLDER keeps it")
+        refuse_log("the answer is not saved; --output_dir=FOLDER saves it")
     try:
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
@@ -189,14 +189,14 @@ def _write_page(answer: Answer, folder: Path) -> None:
     except OSError as error:
         free = "free some, then " if _is_full(error) else ""
         raise NotKeptError(
-            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are kept: "
-            f"{free}`strobe report {folder}` writes the page"
+            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are saved: {free}`strobe report "
+            f"{folder}` writes the page"
         ) from None
 
 
 def _not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
     free = "free some or " if _is_full(error) else ""
-    return NotKeptError(f"cannot keep the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
+    return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 
 
 def _is_full(error: OSError) -> bool:

@@ -197,7 +197,7 @@ class CellsLive(_Bar):
         self._task = TaskID(0)
 
     def __enter__(self) -> Self:
-        known = f", {self._known} there already" if self._known else ""
+        known = f", {self._known} already done" if self._known else ""
         if self._cells is not None:
             self._print(f"{self._cells} runs to go{known}")
         if self.console.is_terminal and self._cells != 0:
@@ -215,7 +215,7 @@ class CellsLive(_Bar):
 
     def lost(self, job: Job, why: str) -> None:
         self._running.pop((job.key, job.repeat), None)
-        self._print(f"lost  {job.label}: {why}; it will run again")
+        self._print(f"lost  {job.label}: {why}; Strobe runs it again")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """A cell has ended, whatever became of it."""

@@ -82,9 +82,12 @@ if TYPE_CHECKING:
 
 RECIPE = "recipe.yaml"
 REFUSED = {
-    f"--{name}": f"--{name} looks at one measurement: `strobe breakdown` has it"
+    f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
     for name in ("operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
-} | {"--recipe": "--recipe is what optimize writes: begin with treatments by --start='precision=bf16, …'"}
+} | {
+    "--recipe": "strobe optimize writes a recipe and reads none: give the first treatments with "
+    "--start='precision=bf16, …'"
+}
 
 
 @dataclass
@@ -199,14 +202,14 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
             raise UserError(f"--guard={error}") from None
     if not count:
         if guards.success_drop is not None:
-            raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
+            raise UserError(f"--guard={config.guard}: success_drop needs episodes: add --eval.n_episodes=50")
         return
     if isinstance(flags, ModelFlags):
-        raise UserError("--eval.n_episodes is for policies: a model does not act")
+        raise UserError("--eval.n_episodes is for policies: a model has no actions")
     if config.env is None:
         raise UserError("--eval.n_episodes needs a simulator: --env.type=pusht, metaworld, libero …")
     if config.rtc is not None:
-        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does; leave out --rtc.* for it")
+        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does: leave out --rtc.*")
 
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:

@@ -94,16 +94,18 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     flags, rest = split_subject(ours)
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
     if isinstance(flags, ModelFlags):
-        raise UserError("a model is wired to no robot: name a policy (--policy.path=FOLDER)")
+        raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
-        raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+        raise UserError("name the checkpoint to check: --policy.path=FOLDER")
     check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
-        raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
+        raise UserError(
+            "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
+        )
     if config.dataset.root is None and (config.dataset.episodes or config.held_out):
-        raise UserError("episodes of which data set? Name it with --dataset.root=DATA")
+        raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 

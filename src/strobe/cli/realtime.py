@@ -75,12 +75,12 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     if config.hold not in ("", *HOLDS):
         raise UserError(f"--hold={config.hold}: {' or '.join(HOLDS)}")
     if config.latency and config.delay_ticks:
-        raise UserError("--latency and --delay_ticks say the same, in ms and in control ticks: give one of them")
+        raise UserError("--latency and --delay_ticks set the same thing, in ms and in control ticks: give one of them")
     ticks = config.delay_ticks
     latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
     engines = parse_engines(inference.type)
     if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
-        raise UserError("--inference.queue_threshold and --inference.rtc.* are of --inference.type=rtc, or sync,rtc")
+        raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
     rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
@@ -120,13 +120,15 @@ def notes(
     }[hold.kind]
     lines = [f"{meaning}: --hold={hold.kind}"]
     if not hold.known and not config.hold:
-        lines.append(f"it is not known what actions of '{env.type}' are: if they are movements, add --hold=zero")
+        lines.append(
+            f"Strobe does not know what the actions of '{env.type}' mean: if they are movements, add --hold=zero"
+        )
     if any(not line.timing.rests for line in played if line.timing is not None):
         lines.append("the simulator stood still until the first action of an episode: its arm's position is not known")
     runs = {timing.latency.name: timing.latency.runs for timing in requested if timing.latency.runs}
     for name, calls in runs.items():
         source = "of policies alone, without processors" if len(calls) > 1 else "of a rollout"
-        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}; its first call is left out")
+        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}, without its first call")
     if any(len(calls[""]) < 30 for calls in runs.values()):
-        lines.append("few calls were recorded: an episode knows no call longer than the longest of them")
+        lines.append("few calls were recorded: no call of an episode is longer than the longest of them")
     return lines

@@ -121,11 +121,11 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     theirs = require_lerobot(after, "lerobot-rollout", example)
     command, arguments = choose_loop(theirs, config.observations)
     if command not in PLAYED:
-        raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {command}")
+        raise UserError(f"a rehearsal can run {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {command}")
     if command == "lerobot-rollout":
         check(arguments, command, new_policy=True)
     elif config.bench:
-        raise UserError(f"--bench calls the policy of lerobot-rollout: {command} asks none")
+        raise UserError(f"--bench calls the policy of lerobot-rollout: {command} has no policy")
     return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, theirs)
 
 

@@ -74,7 +74,7 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     """Return the command's flags, and what they change in the rollout, checked. Raises UserError."""
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
-        raise UserError("which rollout? strobe replay RUN, with the folder that `strobe rollout` made")
+        raise UserError("name the rollout's folder: strobe replay RUN, with the folder that `strobe rollout` wrote")
     from strobe.studies.replay.settings import Changes, is_lerobots
 
     ours, theirs = words, {}

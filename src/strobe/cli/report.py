@@ -59,7 +59,7 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(ReportConfig, argv)
     if config.format in (*WRITERS, "model-card", "png"):
-        refuse_log(f"--format={config.format} only writes a file; leave it out, or take --format=console")
+        refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
     return (config,)
 
 
@@ -111,8 +111,8 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
     from strobe.report import html
 
     if shape not in (None, "html"):
-        raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
-    refuse_log(f"{folder} holds several runs; name one of them")
+        raise UserError(f"{folder} contains several runs, and --format={shape} shows one: name one of them")
+    refuse_log(f"{folder} contains several runs; name one of them")
     lines, left_out = [], []
     with live:
         for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):

@@ -95,7 +95,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
     config = parse(RolloutConfig, ours, refused=REFUSED)
     if config.events is not None:
         if after is not None:
-            raise UserError("--events shows a run that is over; it takes no arguments after --")
+            raise UserError("--events shows a run that has ended; it takes no arguments after --")
         return config, None
     theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
     command, arguments = choose_loop(theirs, config.observations)

@@ -33,7 +33,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[st
 
     command, arguments = chosen(theirs)
     if observations and command != ROLLOUT:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
+        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
     return command, arguments
 
 

@@ -133,7 +133,7 @@ def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], roo
         )
     if sweep.status == "interrupted":
         remaining = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
-        yield f"stopped with {remaining} runs left; go on with the same command:\n  {shlex.join(sweep.command)}"
+        yield f"stopped with {remaining} runs to go; continue with the same command:\n  {shlex.join(sweep.command)}"
 
 
 def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
@@ -155,14 +155,14 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     check_launcher(config.launcher, config.ray)
     study = named or document["study"]
     if study is None:
-        raise UserError(f"which study? strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
+        raise UserError(f"name the study: strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
     if study not in STUDIES:
         raise UserError(f"no study '{study}' to sweep: {nearest(study, STUDIES)}")
     axes = dict(document["grid"])
     for text in config.grid:
         name, values = grid.parse_axis(text)
         if name in axes and name not in document["grid"]:
-            raise UserError(f"--grid {name} is there twice: put its values into one")
+            raise UserError(f"--grid {name} is given twice: put all its values into one")
         axes[name] = values
     given = {flag.split("=", 1)[0] for flag in of_study}
     flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
@@ -252,7 +252,7 @@ def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dic
         if cell.key in invalid:
             state, seconds = f"refused: {invalid[cell.key]}", 0.0
         elif outcome is not None and (outcome.status == "done" or not config.retry):
-            state, seconds = f"there already: {outcome.status}", 0.0
+            state, seconds = f"already done: {outcome.status}", 0.0
         else:
             state, seconds = "to run", expected.get(cell.key)
             waiting += 1
@@ -264,7 +264,7 @@ def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dic
     console.print(table, width=max(console.width, 120))
     took = f"about {total / 60:.1f} min, {basis}"
     if unknown:
-        took = "in an unknown time: no cell has run, and --iterations sets no limit (--seconds does)"
+        took = "in an unknown time: no cell has run, and --iterations sets no limit of time (--seconds does)"
     print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
     print(f"folder   {root}")
 

@@ -38,7 +38,8 @@ UNTIMED = (
     "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
 REFUSED = {
-    f"--{name}": f"--{name} is about timing or calls, which verify chooses itself: leave it out" for name in UNTIMED
+    f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
+    for name in UNTIMED
 }
 
 
@@ -64,7 +65,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
     flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags):
-        raise UserError("a model does not act: strobe compare shows how far its features are apart")
+        raise UserError("a model has no actions: strobe compare shows how far its features move")
     if config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     check_recipe(flags, config.recipe, ["inference"])
@@ -75,7 +76,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     except UserError as error:
         raise UserError(f"--guard={error}") from None
     if guard.success_drop is not None:
-        raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: strobe optimize plays them")
+        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe optimize plays them")
     return flags, config
 
 

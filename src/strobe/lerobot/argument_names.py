@@ -19,8 +19,8 @@ CONFIGS = {
 DISCOVER = "discover_packages_path"  # ends the name of a flag that brings a plug-in, which may register types
 
 _POLICY = {
-    "lerobot-train": "which policy? --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID",
-    "lerobot-rollout": "which policy? --policy.path=FOLDER_OR_HUB_ID",
+    "lerobot-train": "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID",
+    "lerobot-rollout": "name the policy: --policy.path=FOLDER_OR_HUB_ID",
 }
 ROBOT = "which robot? --robot.type=so101_follower --robot.port=… (or another)"
 

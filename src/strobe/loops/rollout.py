@@ -385,7 +385,7 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
         if "robot.type" not in given:
             raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
         if "policy.path" not in given:
-            raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
+            raise UserError("name the policy: --policy.path=FOLDER_OR_HUB_ID")
         lerobot_policies.config_from_path(given["policy.path"], [])
     with patched_arguments(arguments, COMMAND):
         config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)

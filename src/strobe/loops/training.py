@@ -88,7 +88,9 @@ def _require_subject(arguments: Sequence[str]) -> None:
         if not brings_plugin:  # it may bring the type, and is loaded by LeRobot's parser
             lerobot_policies.config_from_type(given["policy.type"], overrides)
     elif not any(name.startswith("reward_model.") for name in given):
-        raise UserError("which policy? --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID")
+        raise UserError(
+            "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID"
+        )
     if "dataset.repo_id" not in given:
         example = "local/mine, whatever its name" if "dataset.root" in given else "OWNER/NAME"
         raise UserError(f"which dataset? lerobot-train wants --dataset.repo_id={example}")
