@@ -164,7 +164,7 @@ WRONG = {
     "profiler": (["--operators"], "give it to `strobe breakdown`"),
     "episodes": (["--eval.n_episodes=3"], "needs a simulator: --env.type=pusht"),
     "number of episodes": (["--eval.n_episodes=-3", "--env.type=pusht"], "--eval.n_episodes=-3: must be 0 or more"),
-    "guard without episodes": (["--guard=success_drop<=0.1"], "is seen in episodes: add --eval.n_episodes=50"),
+    "guard without episodes": (["--guard=success_drop<=0.1"], "needs episodes: add --eval.n_episodes=50"),
     "too few episodes": (
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
         "takes 48 pairs of episodes or more",

@@ -176,7 +176,7 @@ def until(true) -> None:
 
 def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
     first = EpisodeLog.begin(tmp_path, asked(plan()))
-    with pytest.raises(UserError, match="another strobe evaluate is playing in"):
+    with pytest.raises(UserError, match="another strobe evaluate is running in"):
         EpisodeLog.resume(tmp_path, asked(plan()))
     first.close()
     EpisodeLog.resume(tmp_path, asked(plan())).close()

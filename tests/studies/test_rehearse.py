@@ -290,7 +290,7 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--fault=late,arm=left"], [], "no arm 'left'"),
         (["--fault=inference,ms=-5"], [], "0 or above"),
         (["--fault=inference,like=nowhere"], [], "nowhere"),
-        (["--fault=busy"], [], "busy with what"),
+        (["--fault=busy"], [], "say what makes it busy"),
         (["--fault=late,0.06"], [], "not key=value"),
         (["--frames=nowhere.mp4"], [], "there is no nowhere.mp4"),
         (["--frames.top=x.mp4"], [], "no camera 'top'"),

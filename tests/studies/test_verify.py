@@ -164,7 +164,7 @@ def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reus
         (["--policy.type=pi05", "--recipe={recipe}", "--iterations=5"], "--iterations is about timing"),
         (["--policy.type=act", "--recipe={recipe}"], "is a recipe for the type 'pi05'"),
         (["--policy.type=pi05", "--recipe={recipe}", "--guard=rms<=x"], "--guard='rms<=x': 'x' is not a number"),
-        (["--policy.type=pi05", "--recipe={recipe}", "--guard=success_drop<=0.1"], "success_drop is seen in episodes"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--guard=success_drop<=0.1"], "success_drop needs episodes"),
         (["--model.type=vjepa2", "--recipe={recipe}"], "a model has no actions"),
         (["--policy.type=pi05", "--recipe={recipe}x"], "cannot read the recipe"),
         (["--policy.type=pi05", "--recipe={recipe}", "--observations=1"], "observations"),

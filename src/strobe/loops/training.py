@@ -77,7 +77,7 @@ def _require_subject(arguments: Sequence[str]) -> None:
     """Raises UserError, before LeRobot's longer words, for what is missing and for a policy or device not there."""
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     if "help" in given:
-        raise UserError("`lerobot-train --help` lists its flags; Strobe's own stand before the --")
+        raise UserError("`lerobot-train --help` lists its flags; Strobe's own flags come before the --")
     if "config_path" in given:
         return
     overrides = parser.get_cli_overrides("policy", arguments) or []
@@ -93,7 +93,7 @@ def _require_subject(arguments: Sequence[str]) -> None:
         )
     if "dataset.repo_id" not in given:
         example = "local/mine, whatever its name" if "dataset.root" in given else "OWNER/NAME"
-        raise UserError(f"which dataset? lerobot-train wants --dataset.repo_id={example}")
+        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
 
 
 def _without_writing(arguments: Sequence[str]) -> list[str]:

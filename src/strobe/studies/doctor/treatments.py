@@ -138,7 +138,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
         name,
         not attempted.broken,
         f"{attempted.broken + '; ' if attempted.broken else ''}{attempted.effect}: {attempted.seen}{graphs}; {memory}",
-        "The policy does not do the same with it on this machine.",
+        "The policy does not act the same with it on this machine.",
         _leave_out(attempt),
         bad="fails",
         evidence={"rms": attempted.rms, "peak_bytes": float(attempted.peak_bytes)},
@@ -293,4 +293,4 @@ def _figures(agreement: Agreement) -> str:
 def _leave_out(attempt: Attempt) -> str:
     """Advice on an attempt that fails: leave out what was put on last."""
     what = attempt.lever or ", ".join(f"{key}={value}" for key, value in list(attempt.specs[-1].items())[:1])
-    return f"Leave {what} out here, and report it with this run's folder."
+    return f"Do not use {what} here, and report it with this run's folder."
