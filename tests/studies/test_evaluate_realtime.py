@@ -231,8 +231,8 @@ WRONG = {
     "0,fast": "'fast' is no number of milliseconds, not 'live', and no run's folder",
     "-5": "-5 must be between 0 and 60000 ms",
     "nan": "nan must be between 0 and 60000 ms",
-    "100,100": "100 ms is there twice",
-    "live,live": "live is there twice",
+    "100,100": "100 ms is given twice",
+    "live,live": "live is given twice",
     ",": "write --latency=0,100,300",
 }
 

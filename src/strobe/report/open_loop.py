@@ -46,9 +46,7 @@ def sections(result: PreflightResult) -> list[Section]:
         Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
     if result.hypotheses:
-        shown.append(
-            Section("hypotheses", "Wired otherwise", _hypotheses(result.hypotheses), _about(result.hypotheses))
-        )
+        shown.append(Section("hypotheses", "Other wirings", _hypotheses(result.hypotheses), _about(result.hypotheses)))
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
 

@@ -147,7 +147,7 @@ def _delays(inference: Inference) -> Table:
     rows = [
         ("assumed by the policy", delays.assumed),
         ("needed by the call", delays.needed),
-        ("executed meanwhile", delays.executed),
+        ("executed in that time", delays.executed),
     ]
     return quantile_table("In actions", rows, decimals=0, unit="")
 
