@@ -133,7 +133,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
     assert capsys.readouterr().out.endswith(f"\nreport   {tmp_path / store.REPORT}\ncells    {tmp_path / 'cells'}\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     full(monkeypatch, store.RESULT)
-    with pytest.raises(NotKeptError, match=r"cannot keep the sweep in .*; free some or .* --sweep_dir"):
+    with pytest.raises(NotKeptError, match=r"cannot save the sweep in .*; free some or .* --sweep_dir"):
         keeping.keep_in(sweeps.line(), tmp_path)
     assert "strobe sweep of" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -60,8 +60,8 @@ TRUE = [*PLAYS, "--realtime"]
 WRONG = {
     "latency alone": ([*PLAYS, "--latency=0,100"], "--latency needs --realtime: without it the simulator waits"),
     "engine alone": ([*PLAYS, "--inference=rtc"], "--inference needs --realtime"),
-    "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is no number of milliseconds, not 'live'"),
-    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is no number of control ticks"),
+    "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is not a number of milliseconds, nor 'live'"),
+    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is not a number of control ticks"),
     "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks set the same"),
     "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
     "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),

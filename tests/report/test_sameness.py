@@ -190,7 +190,7 @@ def test_a_broken_candidate_comes_before_those_that_hold():
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
     assert [sentence.split()[0] for sentence in said[:6]] == ["v0", "v1", "v2", "v3", "v4", "v8"]
-    assert said[-2] == "3 more in the table."
+    assert said[-2] == "The table has 3 more."
 
 
 @pytest.mark.parametrize(

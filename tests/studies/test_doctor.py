@@ -348,7 +348,7 @@ def test_an_area_that_fails_ends_no_other(tmp_path: Path) -> None:
 
     found = examined(tmp_path, clock=lambda: iter([held("at once")]), noise=broken)
     assert [(check.name, check.outcome) for check in found.checks] == [
-        ("at once", "holds"), ("later", "holds"), ("the same against the same", "fails"),
+        ("at once", "holds"), ("later", "holds"), ("the same work compared with itself", "fails"),
     ]  # fmt: skip
     assert "no such file" in found.checks[-1].seen
     assert not found.trusted
@@ -370,7 +370,7 @@ def test_the_report_says_what_cannot_be_trusted_and_what_to_do(tmp_path: Path) -
     assert store.load_answer(tmp_path) == result
     page = html.render(kinds.document(result), kinds.figures(result))
     assert "prefix_cache=static + graph=loop" in page
-    assert "Leave graph=loop out here." in page
+    assert "Do not use graph=loop here" in page
     document = kinds.document(result)
     assert [(one.level, one.title) for one in document.findings] == [
         ("warning", "Treatments: prefix_cache=static + graph=loop, pi05 (played on the CPU) fails"),

@@ -87,7 +87,9 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     }
     assert took_again < 0.8 * took
     assert "ordered by 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
-    (line,) = [line for line in lines.lines if line.startswith("kept last time, now together: skip=true; tidy=true: ")]
+    (line,) = [
+        line for line in lines.lines if line.startswith("accepted last time, now together: skip=true; tidy=true: ")
+    ]
     assert line.endswith("→ kept")
     assert not [line for line in lines.lines if line.startswith("the closing run")], "one run is enough"
 

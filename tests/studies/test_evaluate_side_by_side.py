@@ -113,7 +113,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"dies": 3}, "one of the 2 processes that play episodes ended (signal SIGKILL): where memory ran out"),
+        ({"dies": 3}, "one of the 2 processes that play episodes ended (signal SIGKILL): if memory ran out"),
         ({"fails": 3}, "seed 3: no torque"),
     ],
     ids=["a process that dies", "an episode that fails"],

@@ -220,7 +220,7 @@ def test_a_server_that_only_answers_with_nothing_is_named():
     result = unanswered()
     (finding,) = advise(result)
     assert finding.rule == "no-chunk"
-    assert "3 answers without a chunk, and none with one; 60 observations were sent." in finding.seen
+    assert "3 answers had no chunk, and no answer had one. The client sent 60 observations." in finding.seen
     assert "`strobe rollout -- policy_server …`" in finding.do
     (table,) = [section for section in document(result).sections if section.key == "observations"]
     assert ["answers without a chunk", "3"] in [row.cells for row in table.table.rows]  # type: ignore[union-attr]

@@ -80,8 +80,8 @@ def test_the_knee_is_where_all_up_to_the_best_are_as_fast():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--batch_size=8"], "--batch_size is not for this"),
-        (["--phases=[inference]"], "--phases is not for this"),
+        (["--batch_size=8"], "--batch_size does not fit here"),
+        (["--phases=[inference]"], "--phases does not fit here"),
         (["--skip-counting"], "needs the memory"),
         (["--largest=0"], "at least 1"),
         (["--within=2"], "between 0 and 1"),
