@@ -370,7 +370,7 @@ def test_the_report_says_what_cannot_be_trusted_and_what_to_do(tmp_path: Path) -
     assert store.load_answer(tmp_path) == result
     page = html.render(kinds.document(result), kinds.figures(result))
     assert "prefix_cache=static + graph=loop" in page
-    assert "Do not use graph=loop here" in page
+    assert "Leave graph=loop out here." in page
     document = kinds.document(result)
     assert [(one.level, one.title) for one in document.findings] == [
         ("warning", "Treatments: prefix_cache=static + graph=loop, pi05 (played on the CPU) fails"),
