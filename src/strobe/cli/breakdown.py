@@ -66,7 +66,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
 
-    options = options_of(config)
+    options = options_of(config, len(config.phases))
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
         treatments = rungs_of(subject, config.recipe)

@@ -128,7 +128,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
-    options = options_of(config)
+    options = options_of(config, phases=1)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"left out: {reason}" for reason in composed.left_out]
