@@ -118,7 +118,7 @@ class Command:
         beside: list[str] = []
 
         def look() -> None:
-            beside.extend(_other_work(live, timed=self.heavy == "timed"))
+            beside.extend(say_other_work(live, timed=self.heavy == "timed"))
 
         if self.heavy and self.bar:
             live.before_work(look)
@@ -128,7 +128,7 @@ class Command:
             answer = self.study(*options, live)
         if isinstance(answer, int):
             return answer
-        answer.result.notes += [f"when it began, {words}" for words in beside]
+        answer.result.notes += beside
         if answer.shown:
             with answer.held:
                 _keep(answer, finish(answer, [self.name, *argv], started))
@@ -147,14 +147,18 @@ class Command:
         return "\n\n".join(parts)
 
 
-def _other_work(live: Live, *, timed: bool) -> list[str]:
-    """Say on stderr what else keeps this machine busy. Return it in a line; no line on a machine at rest."""
+def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
+    """Say on stderr what else keeps this machine busy. Return it in a note; no note on a machine at rest.
+
+    Args:
+        timed: whether times are measured beside it.
+    """
     from strobe.measure import other_work
 
     words = other_work.look().words(timed=timed)
     if words:
         live.say(f"… {words}")
-    return [words] if words else []
+    return [f"when it began, {words}"] if words else []
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ from strobe.cli.bounds import above, at_least, one_of
 from strobe.cli.flags import RayFlags, check_launcher
 from strobe.cli.live import CellsLive, Live, importing
 from strobe.cli.parse import pairs, parse, spelt
-from strobe.cli.runner import Command, Studied
+from strobe.cli.runner import Command, Studied, say_other_work
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
@@ -116,9 +116,11 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))
+        beside = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
+        sweep.notes += beside
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
