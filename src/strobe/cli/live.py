@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 FIRST_S, EVERY_S = 1.0, 30.0
 # Seconds of a stage without a line, after which one says that it still goes on; and how often that is looked at.
 QUIET_S, LOOK_S = 10.0, 0.5
+# Seconds of work that is usually over at once, such as saving, after which a line says that it goes on.
+SLOW_S = 2.0
 
 
 @contextlib.contextmanager
@@ -50,6 +52,27 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     finally:
         gc.enable()
         gc.collect()
+
+
+@contextlib.contextmanager
+def shown_if_slow(what: str) -> Iterator[None]:
+    """Say on stderr that ``what`` goes on, once it has taken over `SLOW_S`, and then every `EVERY_S`."""
+    ended, began, console = threading.Event(), time.monotonic(), Console(stderr=True, quiet=quiet())
+
+    def watch() -> None:
+        wait_s = SLOW_S
+        while not ended.wait(wait_s):
+            wait_s = EVERY_S
+            line = f"… {what}: {time.monotonic() - began:.0f} s so far"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Bar:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.cli.display import asks_for_help
 from strobe.cli.help import help_text, model_help, policy_help
-from strobe.cli.live import Live
+from strobe.cli.live import Live, shown_if_slow
 from strobe.cli.parse import parse
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 
@@ -131,7 +131,9 @@ class Command:
         answer.result.notes += beside
         if answer.shown:
             with answer.held:
-                _keep(answer, finish(answer, [self.name, *argv], started))
+                with shown_if_slow("drawing findings"):
+                    trace = finish(answer, [self.name, *argv], started)
+                _keep(answer, trace)
         return answer.exit_code
 
     def help(self) -> str:
