@@ -83,4 +83,6 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
-run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed")
+run = Command(
+    "breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed", gives_way=True
+)

@@ -156,5 +156,12 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
 
 
 run = Command(
-    "compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model", heavy="timed"
+    "compare",
+    lambda: with_treatments(__doc__),
+    CompareConfig,
+    read,
+    study,
+    subject="policy or model",
+    heavy="timed",
+    gives_way=True,
 )

@@ -30,6 +30,19 @@ QUIET_S, LOOK_S = 10.0, 0.5
 SLOW_S = 2.0
 
 
+_before_imports: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def before_imports(do: Callable[[], None]) -> Iterator[None]:
+    """Have ``do`` called before the first import that takes seconds, if there is one meanwhile."""
+    _before_imports.append(do)
+    try:
+        yield
+    finally:
+        _before_imports.clear()
+
+
 @contextlib.contextmanager
 def importing(*, announced: bool = False) -> Iterator[None]:
     """Announce imports that take seconds, and collect no garbage during them.
@@ -44,6 +57,8 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     if "lerobot.policies" in sys.modules or not gc.isenabled():
         yield
         return
+    while _before_imports:
+        _before_imports.pop()()
     if not announced:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
     gc.disable()

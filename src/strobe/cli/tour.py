@@ -235,4 +235,4 @@ def _train(argv: list[str], config: TourConfig, console: Console) -> int:
     return code
 
 
-run = Command("tour", __doc__, TourConfig, None, tour, bar=False, heavy="timed")
+run = Command("tour", __doc__, TourConfig, None, tour, bar=False, heavy="timed", gives_way=True)
