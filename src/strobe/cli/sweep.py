@@ -344,7 +344,7 @@ def _expected(
         unlimited = flags.iterations is not None and flags.seconds is None
         phases = len(getattr(flags, "phases", ["one"]))
         expected[cell.key] = None if unlimited else START_S + phases * (flags.seconds or 30.0)
-    return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
+    return expected, f"by --seconds, and {START_S:.0f} s a cell to start; looks and counting come on top"
 
 
 def name_of(study: str, cells: Sequence[Cell]) -> str:
