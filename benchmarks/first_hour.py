@@ -43,10 +43,11 @@ ACT = ["--policy.type=act", "--policy.size=tiny", "--device=cpu"]
 
 @dataclass
 class Ran:
-    """One command: seconds to its end, its longest silence, its exit code, its lines and the answers it left."""
+    """One command: seconds to its end, its longest silence and the line before that, its exit code, lines, answers."""
 
     seconds: float
     silent: float
+    silent_after: str
     code: int
     lines: list[str] = field(default_factory=list)
     answers: list[dict[str, Any]] = field(default_factory=list)
@@ -62,18 +63,20 @@ def run(argv: list[str], folder: Path) -> Ran:
     command = [sys.executable, "-u", "-m", "strobe", *argv, f"--output_dir={folder}"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OMP_")}
     start = last = time.perf_counter()
-    silent, lines = 0.0, []
+    silences, lines = [], ["its start"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             now = time.perf_counter()
-            silent, last = max(silent, now - last), now
+            silences.append((now - last, lines[-1]))
+            last = now
             lines.append(line.rstrip())
     seconds = time.perf_counter() - start
     answers = [json.loads(file.read_text()) for file in sorted(folder.rglob("result.json"))]
-    return Ran(seconds, max(silent, start + seconds - last), process.returncode, lines, answers)
+    silent, after = max([*silences, (start + seconds - last, lines[-1])])
+    return Ran(seconds, silent, after, process.returncode, lines, answers)
 
 
 @contextlib.contextmanager
@@ -93,11 +96,11 @@ def faults_of(name: str, ran: Ran, bar_s: float, when: str) -> list[str]:
     """Return what a command did wrong, in words; none for one that holds."""
     faults = []
     if ran.code not in (0, 3):
-        faults.append(f"exit code {ran.code}: {ran.lines[-1] if ran.lines else 'no output'}")
+        faults.append(f"exit code {ran.code}: {ran.lines[-1]}")
     if ran.seconds > bar_s:
         faults.append(f"{ran.seconds:.0f} s > {bar_s:.0f} s")
     if ran.silent > SILENT_S and name != "tour":  # LeRobot's loops write their own log to a file
-        faults.append(f"silent for {ran.silent:.0f} s")
+        faults.append(f"silent for {ran.silent:.0f} s after '{ran.silent_after[:60]}'")
     if ran.busy_named != (when == "busy"):
         faults.append("does not name the busy cores" if when == "busy" else "names busy cores on a machine at rest")
     missing = [study for study in studies_of(name, when) if not any(says_something(a, study) for a in ran.answers)]

@@ -62,20 +62,23 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     if not announced:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
     gc.disable()
+    # A command that has announced it shows how long its stage takes by itself.
+    watched = contextlib.nullcontext() if announced else shown_if_slow("importing torch and LeRobot", QUIET_S)
     try:
-        yield
+        with watched:
+            yield
     finally:
         gc.enable()
         gc.collect()
 
 
 @contextlib.contextmanager
-def shown_if_slow(what: str) -> Iterator[None]:
-    """Say on stderr that ``what`` goes on, once it has taken over `SLOW_S`, and then every `EVERY_S`."""
+def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
+    """Say on stderr that ``what`` goes on, once it has taken ``after_s`` (default: `SLOW_S`), then every `EVERY_S`."""
     ended, began, console = threading.Event(), time.monotonic(), Console(stderr=True, quiet=quiet())
 
     def watch() -> None:
-        wait_s = SLOW_S
+        wait_s = SLOW_S if after_s is None else after_s
         while not ended.wait(wait_s):
             wait_s = EVERY_S
             line = f"… {what}: {time.monotonic() - began:.0f} s so far"
