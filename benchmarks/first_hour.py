@@ -8,7 +8,7 @@ machine at rest, then beside busy loops, one for each core. Bars, in seconds fro
 - verify: three times its --seconds, and START_S,
 - no command is silent for more than SILENT_S,
 - beside the loops each command's first lines name the busy cores; at rest none does,
-- each answer says something: measurements with an interval, a comparison, a verification that was judged.
+- each answer says something: measurements and comparisons with an interval, actions that were judged.
 
 --quick: a tour of tiny policies, and shorter commands.
 """
@@ -31,6 +31,8 @@ from typing import Any
 from _shared import finish
 from rich.console import Console
 from rich.table import Table
+
+from strobe.measure.verdicts import FEWEST_PAIRS
 
 TOUR_S = {"rest": 180.0, "busy": 480.0}
 STOPS = {"rest": ("breakdown", "compare", "train", "rehearse", "evaluate"), "busy": ("breakdown", "compare")}
@@ -119,7 +121,7 @@ def says_something(answer: dict[str, Any], study: str) -> bool:
     if study == "breakdown":
         return all(one["samples"]["summary"]["interval"] for one in answer["measurements"])
     if study == "compare":
-        return any(one["verdict"]["kind"] != "too noisy" for one in answer["comparisons"])
+        return all(one["verdict"]["pairs"] >= FEWEST_PAIRS and not one["unjudged"] for one in answer["comparisons"])
     if study == "verify":
         return all(not check["unjudged"] for check in answer["checks"])
     return True
