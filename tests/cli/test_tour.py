@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.cli.tour import COMPARE_S, LIMIT_S, LONGER, RECORD_S, Pace, Stop, TourConfig, run_stops, stops_of
+from strobe.cli.tour import (
+    COMPARE_S,
+    FEWER_STEPS,
+    LIMIT_S,
+    LONGER,
+    RECORD_S,
+    STEPS,
+    Pace,
+    Stop,
+    TourConfig,
+    run_stops,
+    stops_of,
+)
 
 
 class Tour:
@@ -48,12 +60,14 @@ def test_all_stops_run_on_a_machine_at_rest(monkeypatch: pytest.MonkeyPatch, sto
     assert "left out" not in tour.text
     assert tour.now < 180
     assert f"--seconds={COMPARE_S:.0f}" in tour.text
+    assert f"--steps={STEPS}" in tour.text
 
 
 def test_all_stops_run_where_it_takes_twice_as_long(monkeypatch: pytest.MonkeyPatch, stops: list[Stop]) -> None:
     tour = Tour(monkeypatch, 2.5, stops)
     assert tour.ran == [stop.title for stop in stops]
     assert f"--seconds={COMPARE_S * LONGER:.0f}" in tour.text, "fewer rounds would show nothing"
+    assert f"--steps={FEWER_STEPS}" in tour.text, "steps cannot be cut short once they run"
 
 
 @pytest.mark.parametrize("times", [4.0, 8.0, 30.0])

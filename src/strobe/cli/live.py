@@ -75,7 +75,8 @@ def importing(*, announced: bool = False) -> Iterator[None]:
 @contextlib.contextmanager
 def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
     """Say on stderr that ``what`` goes on, once it has taken ``after_s`` (default: `SLOW_S`), then every `EVERY_S`."""
-    ended, began, console = threading.Event(), time.monotonic(), Console(stderr=True, quiet=quiet())
+    ended, began = threading.Event(), time.monotonic()
+    console = Console(file=sys.stderr, quiet=quiet())  # as it is now: what is redirected meanwhile is another's
 
     def watch() -> None:
         wait_s = SLOW_S if after_s is None else after_s

@@ -29,7 +29,7 @@ from pathlib import Path
 from rich.console import Console
 
 from strobe.cli import breakdown, compare, rehearse, train
-from strobe.cli.live import Live
+from strobe.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.cli.record import RecordConfig, record
 from strobe.cli.runner import Command
 
@@ -38,6 +38,7 @@ RECORD_S = 8.0  # of recording on a laptop at rest, with the first imports
 # The comparison: pairs that an interval takes, the seconds that it may take for them, and how many times as long on a
 # busy machine.
 PAIRS, COMPARE_S, LONGER = 7, 60.0, 1.6
+STEPS, FEWER_STEPS = 14, 9  # of the training, usually and on a busy machine
 
 
 @dataclass
@@ -157,7 +158,7 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
         Stop(
             "what does a training wait for?",
             18.0,
-            lambda _: _training(config, data),
+            lambda times_as_long: _training(config, data, STEPS if times_as_long < LONGER else FEWER_STEPS),
             lambda argv: _train(argv, config, console),
         ),
         Stop(
@@ -202,7 +203,7 @@ def _rehearsal(config: TourConfig, data: Path) -> list[str]:
 def _rehearse(argv: list[str], config: TourConfig, console: Console) -> int:
     """Run the rehearsal, whose LeRobot's log goes to a file. Return the exit code; 0 where a busy machine failed it."""
     log = config.output_dir / "rehearsal.log"
-    with log.open("w") as file, contextlib.redirect_stderr(file):
+    with shown_if_slow("lerobot-rollout", QUIET_S), log.open("w") as file, contextlib.redirect_stderr(file):
         code = rehearse.run(argv)
     logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
     console.print(f"lerobot-rollout's own log: {log}", highlight=False)
@@ -212,13 +213,18 @@ def _rehearse(argv: list[str], config: TourConfig, console: Console) -> int:
     return code
 
 
-def _training(config: TourConfig, data: Path) -> list[str]:
-    """Return the command of a few steps of lerobot-train."""
+def _training(config: TourConfig, data: Path, steps: int) -> list[str]:
+    """Return the command of a few ``steps`` of lerobot-train."""
     names = ("training" if n == 1 else f"training-{n}" for n in range(1, 1000))
     folder = next(config.output_dir / name for name in names if not (config.output_dir / name).exists())
     theirs = [f"--dataset.repo_id=local/{data.name}", f"--dataset.root={data}", f"--output_dir={folder}"]
     theirs += ["--policy.type=act", "--policy.device=cpu", "--policy.push_to_hub=false", "--batch_size=2"]
-    theirs += ["--policy.pretrained_backbone_weights=null", "--steps=14", "--num_workers=1", "--save_checkpoint=false"]
+    theirs += [
+        "--policy.pretrained_backbone_weights=null",
+        f"--steps={steps}",
+        "--num_workers=1",
+        "--save_checkpoint=false",
+    ]
     if config.tiny:
         theirs += ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.dim_feedforward=64"]
     return ["train", f"--output_dir={config.output_dir}", "--", *theirs]
@@ -228,7 +234,7 @@ def _train(argv: list[str], config: TourConfig, console: Console) -> int:
     """Run the training, whose LeRobot's log goes to a file. Return the exit code."""
     folder = Path(next(flag for flag in reversed(argv) if flag.startswith("--output_dir=")).partition("=")[2])
     log = config.output_dir / f"{folder.name}.log"
-    with log.open("w") as file, contextlib.redirect_stderr(file):
+    with shown_if_slow("lerobot-train", QUIET_S), log.open("w") as file, contextlib.redirect_stderr(file):
         code = train.run(argv)
     logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
     console.print(f"lerobot-train's own log: {log}", highlight=False)
