@@ -131,6 +131,13 @@ def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path
     assert found.rollout.rehearsal.goals >= 1
 
 
+def test_a_first_call_that_outlasts_the_run_is_named(act: Path, tmp_path: Path) -> None:
+    options = RehearsalOptions(faults=["inference,ms=1500,call=0"])
+    said = r"first call took \d+\.\d s; give it a longer --duration \(no servo holds torque\)"
+    with pytest.raises(UserError, match=said):
+        rehearsal.rehearse(arguments(act, "--duration=1"), tmp_path / "events", options)
+
+
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
     options = RehearsalOptions(faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2)
     found = rehearsal.rehearse(arguments(act), tmp_path / "events", options).result
