@@ -116,6 +116,10 @@ class ClientWatch(LoopWatch):
             return inner(client, *args, **kwargs)
         finally:
             self._resting = True
+            # The receiver waits there for this thread to come. Interrupted before, it never does, and LeRobot would wait
+            # for the receiver without end.
+            if (barrier := getattr(client, "start_barrier", None)) is not None:
+                barrier.abort()
             self.end()  # what follows puts the robot to rest
 
     def _attach(self, client: Any) -> None:
