@@ -12,10 +12,29 @@ from typing import Any
 
 import pytest
 
+from strobe.loops import remote_client
 from strobe.loops.event_log import Log
 from strobe.loops.remote_client import ClientWatch
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
+
+
+def test_a_receiver_that_never_ends_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that waits for a lock of gRPC, which an interrupt kept from being released."""
+    monkeypatch.chdir(tmp_path)
+    from lerobot.async_inference import robot_client
+
+    monkeypatch.setattr(remote_client, "JOIN_S", 0.2)
+    lock = threading.Lock()
+    with ClientWatch(Log(tmp_path / "events")) as watch:
+        ends, hangs = (robot_client.threading.Thread(target=target, daemon=True) for target in (int, lock.acquire))
+        with lock:
+            for thread in (ends, hangs):
+                thread.start()
+                thread.join()
+            assert (ends.is_alive(), hangs.is_alive()) == (False, True)
+    assert watch.notes == ["the client's receiving thread did not end in 0.2 s and was left behind"]
+    assert robot_client.threading is threading
 
 
 def test_sigterm_before_the_receiver_has_started_leaves_no_thread_that_waits(
