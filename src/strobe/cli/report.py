@@ -1,7 +1,11 @@
-"""strobe report: a run or a sweep again, on the terminal, as Markdown, or as one HTML page that needs no network.
+"""strobe report: a run, a sweep or a profiler's trace, on the terminal, as Markdown, or as one HTML page.
 
-Without --format, its report.html is written anew and the result is printed. For a folder of runs, an index.html is
-written: search them, open them, compare some of them.
+Without --format, the result is printed and its report.html is written anew; it needs no network. For a folder of runs,
+an index.html is written: search them, open them, compare some of them.
+
+A trace of torch.profiler, of any program on CUDA, ROCm or a CPU, is read as well: what the device waited for, stretches
+bound by launches, copies, synchronisations, kernels, operators, parts and iterations. Its page goes beside it. Several
+traces, or a folder of them, are the ranks of one program: who waits for whom.
 
 Examples:
   strobe report runs                                                 an index of all runs in it
@@ -12,6 +16,8 @@ Examples:
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
   strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk
   strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
+  strobe report trace.json.gz                                        of torch.profiler's export_chrome_trace
+  strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
 
 A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
 kept them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata; of a card that
@@ -29,6 +35,7 @@ from strobe.cli.bounds import at_least, one_of, positional
 from strobe.cli.display import log, refuse_log, show
 from strobe.cli.live import Live
 from strobe.cli.parse import parse
+from strobe.cli.report_trace import page_of, read_traces, traces_of
 from strobe.cli.runner import Command
 from strobe.cli.summaries import summary_of_run
 from strobe.errors import UserError, in_words
@@ -43,8 +50,8 @@ if TYPE_CHECKING:
 class ReportConfig:
     """Arguments and flags of `strobe report`."""
 
-    # A run folder, its result.json, or a folder of runs.
-    run: Path | None = field(default=None, metadata=positional("RUN"))
+    # A run folder, its result.json, a folder of runs, or the traces of torch.profiler.
+    runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
     # Print or write only this; a rollout also as a recording (rrd, mcap).
     format: str | None = field(
         default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *WRITERS)
@@ -65,34 +72,39 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
 
 def report(config: ReportConfig, live: Live) -> int:
     """Show or write the run in the format of the flags. Return the exit code. Raises UserError."""
-    assert config.run is not None
-    run, shape, output = config.run, config.format, config.output
+    shape, output = config.format, config.output
+    if files := traces_of(config.runs):
+        answer = read_traces(config.runs, files, shape, live)
+        return _report(answer, config, page_of(config.runs), config.runs[0].name)
+    if len(config.runs) > 1:
+        raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
+    (run,) = config.runs
     if shape in WRITERS:
         return _recording(run, shape, output)
     if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
         return _index(run, shape, output, live)
-    return _report(store.load_answer(run), config)
+    folder = run if run.is_dir() else run.parent
+    return _report(store.load_answer(run), config, folder / store.REPORT, folder.resolve().name)
 
 
-def _report(answer: Answer, config: ReportConfig) -> int:
-    """Show or write one run's answer."""
+def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) -> int:
+    """Show or write one answer, which is logged as ``name``. Its page goes to ``page_file`` without --output."""
     from strobe.cli.keep import as_markdown, as_text
     from strobe.kinds import page
 
-    assert config.run is not None
-    run, shape, output = config.run, config.format, config.output
+    shape, output = config.format, config.output
     if shape == "model-card":
         return _card(answer, output)
     if shape == "png":
         return _picture(answer, output)
-    folder = run if run.is_dir() else run.parent
-    log(answer, folder.resolve().name)
+    log(answer, name)
     if shape in (None, "html"):
-        file = output or folder / store.REPORT
-        store.write_text(file, page(answer, config.depth, folder))
+        file = output or page_file
+        content = page(answer, config.depth, page_file.parent)
         if shape is None and output is None:
             show(answer, config.depth)
             print()
+        store.write_text(file, content)
         print(f"report: {file}")
     elif output:
         store.write_text(
