@@ -167,8 +167,14 @@ def _times(event: Mapping[str, Any]) -> tuple[int, int] | str:
         return "with a negative duration"
     if not (-LATEST_US <= start <= LATEST_US and took <= LONGEST_US):  # NaN is in no range
         return "with a time too large to have been measured, or none"
-    begin = round(start * 1e3)
-    return begin, begin + round(took * 1e3)
+    begin = _ns(start)
+    return begin, begin + _ns(took)
+
+
+def _ns(us: float) -> int:
+    """Return microseconds as nanoseconds. Those since 1970 need more digits than a product of floats has."""
+    whole = int(us)
+    return whole * 1000 + round((us - whole) * 1e3)
 
 
 def _is_number(value: Any) -> TypeGuard[int | float]:
