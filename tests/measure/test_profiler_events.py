@@ -82,11 +82,11 @@ def test_names_that_cannot_be_written_are_made_so():
 
 
 def test_a_copy_holds_the_host_only_where_its_call_outlasts_it():
-    copy = {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "call": "cudaMemcpyAsync"}
+    copy: dict[str, Any] = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
     rows = rows_of(
         [
-            *work(1, 0, 50, 10, call_took=4, **copy),  # the call returns at once
-            *work(2, 100, 150, 10, call_took=61, **copy),
+            *work(1, 0, 50, 10, "Memcpy DtoH", **copy),  # the call returns at once
+            *work(2, 100, 150, 10, "Memcpy DtoH", call_took=61, **copy),
             event("cuda_runtime", "hipMemcpyWithStream", 300, 10),
             event("cuda_runtime", "cudaMemcpyAsync", 400, 10),
             event("cuda_runtime", "hipDeviceSynchronize", 500, 10),
@@ -107,7 +107,7 @@ junk = st.recursive(
     lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
     max_leaves=6,
 )
-fields = {name: junk for name in ("name", "ts", "dur", "pid", "tid", "args")}
+fields = dict.fromkeys(("name", "ts", "dur", "pid", "tid", "args"), junk)
 anything = junk | st.fixed_dictionaries(
     {"ph": st.just("X"), "cat": st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "user_annotation"])},
     optional={

@@ -66,9 +66,9 @@ def test_a_file_that_gzip_cannot_unpack_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="is cut off"):
         read_trace(tmp_path / "cut.json.gz")
     (tmp_path / "bad.json.gz").write_bytes(packed[:30] + bytes(40) + packed[70:])
-    with pytest.raises(UserError, match="is damaged: gzip cannot unpack it|is cut off"):
+    with pytest.raises(UserError, match=r"is damaged: gzip cannot unpack it|is cut off"):
         read_trace(tmp_path / "bad.json.gz")
-    with pytest.raises(UserError, match="cannot read .*: no such file"):
+    with pytest.raises(UserError, match=r"cannot read .*: no such file"):
         read_trace(tmp_path / "none.json.gz")
 
 

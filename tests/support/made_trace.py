@@ -28,24 +28,17 @@ def annotation(name: str, start: float, took: float, tid: Any = 1) -> Event:
     return event("user_annotation", name, start, took, tid)
 
 
-def work(
-    number: int,
-    launch: float,
-    start: float,
-    took: float,
-    name: str = "gemm",
-    *,
-    cat: str = "kernel",
-    call: str = "cudaLaunchKernel",
-    call_took: float = 4,
-    tid: Any = 1,
-    stream: int = 7,
-    device: int = 0,
-    **args: Any,
-) -> list[Event]:
-    """Return work on a device with the call that launched it."""
-    on_device = event(cat, name, start, took, stream, correlation=number, device=device, stream=stream, **args)
-    return [event("cuda_runtime", call, launch, call_took, tid, correlation=number), {**on_device, "pid": device}]
+def work(number: int, launch: float, start: float, took: float, name: str = "gemm", **more: Any) -> list[Event]:
+    """Return work on a device with the call that launched it.
+
+    ``more`` may be the work's category ``cat``, its ``device`` and ``stream``, the ``call`` with its duration
+    ``call_took`` and its thread ``tid``; all else goes to the work's arguments.
+    """
+    own = {"cat": "kernel", "device": 0, "stream": 7, "call": "cudaLaunchKernel", "call_took": 4, "tid": 1} | more
+    cat, call, call_took, tid = (own.pop(name) for name in ("cat", "call", "call_took", "tid"))
+    on_device = event(cat, name, start, took, own["stream"], correlation=number, **own)
+    launched = event("cuda_runtime", call, launch, call_took, tid, correlation=number)
+    return [launched, {**on_device, "pid": own["device"]}]
 
 
 def document(events: Sequence[Any], rank: int | None = None, ranks: int | None = None) -> dict[str, Any]:
@@ -77,17 +70,17 @@ def step(place: int, begin: float, took: float) -> Event:
 
 
 def training(collective: float = 100, steps: int = 4) -> list[Event]:
-    """Return steps of a rank: a copy in, two parts with kernels, a collective so many µs long, and a read by .item()."""
+    """Return steps of a rank: a copy, two parts with kernels, a collective so many µs long, a read by .item()."""
     events = []
     for place in range(steps):
         at, number = place * 1000, 10 * place
         events += [step(place, at, 990), annotation("forward", at + 10, 300), annotation("optimizer", at + 600, 200)]
         events += [operator("aten::mm", at + 20, 50), operator("aten::item", at + 820, 120)]
-        copy = {"cat": "gpu_memcpy", "name": "Memcpy HtoD (Pinned -> Device)", "call": "cudaMemcpyAsync"}
-        events += work(number, at + 12, at + 20, 60, bytes=60_000, **copy)
+        copy = {"cat": "gpu_memcpy", "call": "cudaMemcpyAsync"}
+        events += work(number, at + 12, at + 20, 60, "Memcpy HtoD (Pinned -> Device)", bytes=60_000, **copy)
         events += work(number + 1, at + 30, at + 80, 200)
         events += work(number + 2, at + 620, at + 650, 100, "adam")
         events += work(number + 3, at + 300, at + 320, collective, "ncclDevKernel_AllReduce_Sum_f32", stream=20)
-        back = {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pageable)", "call": "cudaMemcpyAsync"}
-        events += work(number + 4, at + 825, at + 900, 2, call_took=100, bytes=4, **back)
+        back = {**copy, "bytes": 4, "call_took": 100}
+        events += work(number + 4, at + 825, at + 900, 2, "Memcpy DtoH (Device -> Pageable)", **back)
     return events
