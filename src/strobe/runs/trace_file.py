@@ -53,7 +53,7 @@ def is_trace(path: Path) -> bool:
             start = file.read(2)
             if start == _GZIP or path.name.endswith(".gz"):
                 return True
-            tail = b""
+            tail = start
             while piece := file.read(_PIECE):
                 if _KEY in tail + piece:
                     return True
