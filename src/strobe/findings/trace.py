@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from strobe.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import ms, percent
+from strobe.findings.view import NANOSECOND_MS, ms, percent
 from strobe.report.profiles import short_kernel
 from strobe.results.finding import Finding
 from strobe.results.profiles import Gaps, LongGap
@@ -65,9 +65,9 @@ def launch_bound(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         rule="trace-launch-bound",
         level="warning",
         title=f"For {percent(_share(bound.ms, device))} of its time the device is as fast as the host launches",
-        seen=f"{_where(rank, device)}: {bound.stretches:,} stretches with {bound.kernels:,} kernels that each began "
-        f"within 10 µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without any work. The "
-        f"longest takes {ms(bound.longest_ms)}{within}.{others}",
+        seen=f"{_where(rank, device)}: {bound.kernels:,} kernels, in {_stretches(bound.stretches)}, "
+        f"that each began within 10 µs of their launch; they take {ms(bound.ms)}, of which {ms(bound.idle_ms)} without "
+        f"any work. The longest takes {ms(bound.longest_ms)}{within}.{others}",
         why=f"Each kernel is over before the host has launched the next one. {PROFILED}",
         do=f"Fewer launches: {GRAPHS}; fused or foreach operators.",
         gain=_gain(device.gaps.span_ms, bound.idle_ms),
@@ -106,7 +106,7 @@ def host_waits(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         span = max((device.gaps.span_ms for device in rank.devices), default=0.0)
         waited = sum(sync.ms for sync in rank.syncs) + sum(copy.waited_ms for copy in rank.copies)
         idle = max((device.gaps.idle_ms for device in rank.devices), default=0.0)
-        if not span or waited < HOST_WAITS * span or idle < STILL_IDLE * span:
+        if span < NANOSECOND_MS or waited < HOST_WAITS * span or idle < STILL_IDLE * span:
             continue
         calls = sum(sync.calls for sync in rank.syncs) + sum(copy.waited for copy in rank.copies)
         named = [f"{sync.calls:,} × {sync.name} {ms(sync.ms)}" for sync in rank.syncs]
@@ -175,13 +175,13 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]
 def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     """Ranks that wait for others in collectives."""
     waits = answer.waits
-    if waits is None:
+    if waits is None or not waits.ranks:
         return
     spans = {rank.name: max((d.gaps.span_ms for d in rank.devices), default=0.0) for rank in answer.ranks}
     longest = max(waits.ranks, key=lambda rank: rank.waiting_ms)
     latest = max(waits.ranks, key=lambda rank: rank.last)
     span = spans.get(longest.name, 0.0)
-    if not span or longest.waiting_ms < RANK_WAITS * span:
+    if span < NANOSECOND_MS or longest.waiting_ms < RANK_WAITS * span:
         return
     one = latest.last > waits.collectives / 2
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
@@ -205,7 +205,7 @@ def host_between_operators(answer: TraceAnswer, _: Thresholds) -> Iterator[Findi
     """On a CPU: long stretches in which the host does something else than torch's operators."""
     for rank in answer.ranks:
         host = rank.operators.host
-        if rank.devices or host is None or not rank.operators.operator_calls or host.span_ms <= 0:
+        if rank.devices or host is None or not rank.operators.operator_calls or host.span_ms < NANOSECOND_MS:
             continue
         share = host.long_ms / host.span_ms
         if share < BETWEEN_OPERATORS:
@@ -250,16 +250,20 @@ def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: 
     if not reached:
         return None
     rank, device, share = max(reached, key=lambda each: each[2])
-    others = f" {len(reached):,} of {len(found):,} devices are over {percent(limit)}." if len(found) > 1 else ""
+    others = f" Of {len(found):,} devices, {len(reached):,} reach {percent(limit)}." if len(found) > 1 else ""
     return rank, device, share, others
 
 
 def _share(part_ms: float, device: DeviceTime) -> float:
-    return part_ms / device.gaps.span_ms if device.gaps.span_ms > 0 else 0.0
+    return part_ms / device.gaps.span_ms if device.gaps.span_ms >= NANOSECOND_MS else 0.0
 
 
 def _launch_share(device: DeviceTime) -> float:
     return _share(device.launch_bound.idle_ms, device) if device.launch_bound is not None else 0.0
+
+
+def _stretches(count: int) -> str:
+    return "one stretch" if count == 1 else f"{count:,} stretches"
 
 
 def _where(rank: TracedRank, device: DeviceTime) -> str:

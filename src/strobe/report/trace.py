@@ -32,7 +32,7 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
         )
         sections.append(Section("waits", "Who waits", _waits(answer), [about]))
     for index, rank in enumerate(answer.ranks[:RANKS]):
-        of = f" of {rank.name}" if len(answer.ranks) > 1 else ""
+        of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
         sections += _of_rank(rank, f"-{index}", of, depth, detail=index > 0)
     facts = [("Strobe", answer.strobe_version), ("Traces", ", ".join(rank.file for rank in answer.ranks[:RANKS]))]
     more = len(answer.ranks) - RANKS
@@ -67,7 +67,7 @@ def _answers(answer: TraceAnswer) -> list[str]:
                 f"{rank.name}: {units.count(count, 'iteration')} of {its.name}, median {units.short_ms(its.median_ms)} "
                 f"ms{ends}."
             )
-    if answer.waits is not None:
+    if answer.waits is not None and answer.waits.ranks:
         most = max(answer.waits.ranks, key=lambda rank: rank.waiting_ms)
         last = max(answer.waits.ranks, key=lambda rank: rank.last)
         sentences.append(
@@ -129,7 +129,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
         add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
-        add("iterations", f"Iterations ({rank.iterations.name})", _iterations(rank))
+        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank))
     add("parts", "Parts (annotations)", _parts(rank.parts, depth))
     add("copies", "Copies", _copies(rank))
     add("syncs", "Synchronisations", _syncs(rank))
