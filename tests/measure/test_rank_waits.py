@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.made_trace import training, work
 
+from strobe.measure.device_time import rank_waits
 from strobe.measure.profiler_events import rows_of
-from strobe.measure.ranks import rank_waits
 from strobe.results.trace import RankWaits
 
 

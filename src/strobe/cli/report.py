@@ -26,6 +26,7 @@ is there already, the text and all other results stay.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,15 +36,16 @@ from strobe.cli.bounds import at_least, one_of, positional
 from strobe.cli.display import log, refuse_log, show
 from strobe.cli.live import Live
 from strobe.cli.parse import parse
-from strobe.cli.report_trace import page_of, read_traces, traces_of
 from strobe.cli.runner import Command
 from strobe.cli.summaries import summary_of_run
 from strobe.errors import UserError, in_words
 from strobe.report.exports import WRITERS
 from strobe.runs import store
+from strobe.runs.trace_file import ENDINGS, is_trace, traces_in
 
 if TYPE_CHECKING:
     from strobe.results.answer import Answer
+    from strobe.results.trace import TraceAnswer
 
 
 @dataclass
@@ -73,9 +75,9 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
 def report(config: ReportConfig, live: Live) -> int:
     """Show or write the run in the format of the flags. Return the exit code. Raises UserError."""
     shape, output = config.format, config.output
-    if files := traces_of(config.runs):
-        answer = read_traces(config.runs, files, shape, live)
-        return _report(answer, config, page_of(config.runs), config.runs[0].name)
+    if files := _traces_of(config.runs):
+        answer = _read_traces(config.runs, files, shape, live)
+        return _report(answer, config, _page_of(config.runs), config.runs[0].name)
     if len(config.runs) > 1:
         raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
     (run,) = config.runs
@@ -116,6 +118,61 @@ def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) ->
     else:
         show(answer, config.depth)
     return 0
+
+
+def _traces_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the traces that the arguments name; [] where they name a run or a folder of runs.
+
+    Raises:
+        UserError: several arguments, not all of them traces.
+    """
+    if len(paths) == 1 and paths[0].is_dir():
+        holds_results = (paths[0] / store.RESULT).is_file() or any(paths[0].glob(f"*/{store.RESULT}"))
+        return [] if holds_results else traces_in(paths[0])
+    traces = [path for path in paths if is_trace(path)]
+    if len(paths) > 1 and len(traces) < len(paths):
+        other = next(path for path in paths if path not in traces)
+        raise UserError(
+            f"{other} is no trace of torch.profiler: several arguments are the traces of one program's ranks"
+            if other.exists()
+            else f"no file at {other}"
+        )
+    return traces
+
+
+def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> TraceAnswer:
+    """Return what the traces show, with findings.
+
+    Args:
+        paths: as the command has them.
+        files: the traces.
+        shape: of ``--format``.
+
+    Raises:
+        UserError: none of them is a whole trace, or the format is one of a run.
+    """
+    from strobe.cli.keep import complete
+    from strobe.findings.thresholds import DEFAULTS
+    from strobe.studies.trace import trace
+
+    if shape in (*WRITERS, "model-card"):
+        raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
+    started = time.monotonic()
+    with live:
+        answer = trace(files, lambda path: live.doing(f"reading {path.name}"))
+    complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
+    return answer
+
+
+def _page_of(paths: Sequence[Path]) -> Path:
+    """Return where the page of traces goes: beside the trace, or into the folder of several."""
+    first = paths[0]
+    if first.is_dir():
+        return first / store.REPORT
+    if len(paths) > 1:
+        return first.parent / store.REPORT
+    stem = next((first.name.removesuffix(end) for end in reversed(ENDINGS) if first.name.endswith(end)), first.name)
+    return first.parent / f"{stem}.{store.REPORT}"
 
 
 def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> int:

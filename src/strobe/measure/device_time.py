@@ -1,17 +1,17 @@
-"""What a device did in a trace: computing, communication, copies, stretches bound by launches; what held the host."""
+"""What devices did in traces: computing, collectives, copies, stretches bound by launches; what held host and ranks."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from strobe.measure.nesting import Nest
 from strobe.measure.occupancy import Merged, length, merged, overlap
 from strobe.measure.operators import LONG_MS, blocking_calls, device_gaps, launches
 from strobe.measure.profiler_events import DeviceWork, HostCall, Rows
-from strobe.results.trace import CopyTime, DeviceTime, LaunchBound, SyncTime
+from strobe.results.trace import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
 
 SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
 AT_ONCE_NS = 10_000  # from the end of its launch to a kernel's start: more than that, it stood in a queue
@@ -172,3 +172,43 @@ def _callers(calls: Iterable[HostCall], operators: Nest) -> list[str]:
     """Return the outermost operators around the calls."""
     around = (operators.around(call.thread, call.start) for call in calls)
     return [name for name, _ in Counter(found[-1].name for found in around if found).most_common(CALLERS)]
+
+
+def rank_waits(ranks: Mapping[str, Rows]) -> RankWaits | str:
+    """Return what each rank waited for the others in collectives, or why these traces cannot show it.
+
+    The kernel of a collective runs from when its own rank arrives until all have arrived and the data is exchanged. So
+    the rank whose kernel is the shortest came last, and the others waited for it. That needs no common clock.
+
+    Args:
+        ranks: name → rows.
+    """
+    if len(ranks) < 2:
+        return "there is one rank"
+    orders = {name: _collectives(rows) for name, rows in ranks.items()}
+    without = [name for name, works in orders.items() if not works]
+    if without:
+        return f"{', '.join(without[:4])}{' …' if len(without) > 4 else ''}: no collectives in the trace"
+    sequences = {tuple(work.name for work in works) for works in orders.values()}
+    if len(sequences) > 1:
+        return "the ranks did not run the same collectives in the same order"
+    together = list(zip(*orders.values(), strict=True))
+    shortest = [min(work.end - work.start for work in works) for works in together]
+    waits = []
+    for name, works in orders.items():
+        took = [work.end - work.start for work in works]
+        waits.append(
+            RankWait(
+                name=name,
+                waiting_ms=sum(mine - least for mine, least in zip(took, shortest, strict=True)) / 1e6,
+                last=sum(mine == least for mine, least in zip(took, shortest, strict=True)),
+            )
+        )
+    return RankWaits(collectives=len(together), ranks=waits)
+
+
+def _collectives(rows: Rows) -> Sequence[DeviceWork]:
+    """Return the kernels of collectives, stream by stream: each stream runs its own in order."""
+    works = [work for work in rows.device if is_collective(work)]
+    streams = list(dict.fromkeys(work.stream for work in sorted(works, key=lambda work: work.start)))
+    return sorted(works, key=lambda work: (streams.index(work.stream), work.start))

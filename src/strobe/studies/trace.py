@@ -11,11 +11,10 @@ from pathlib import Path
 import strobe
 from strobe.errors import UserError
 from strobe.measure.annotations import iterations, parts
-from strobe.measure.device_time import copies, device_time, syncs
+from strobe.measure.device_time import copies, device_time, rank_waits, syncs
 from strobe.measure.nesting import Nest
 from strobe.measure.operators import profile_of
 from strobe.measure.profiler_events import Rows, rows_of
-from strobe.measure.ranks import rank_waits
 from strobe.results.trace import RankWaits, TraceAnswer, TracedRank
 from strobe.runs.trace_file import TraceFile, read_trace
 
