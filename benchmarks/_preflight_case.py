@@ -17,6 +17,7 @@ from strobe.results.finding import Finding
 from strobe.results.preflight import PreflightResult
 from strobe.studies.preflight.open_loop import Frames
 from strobe.studies.preflight.run import Preflight, look_at_frames, preflight
+from strobe.studies.preflight.run_of_policy import read_run
 from strobe.wiring.dataset import read_dataset
 from strobe.wiring.of_run import settings_of
 from strobe.wiring.robot import Connected
@@ -47,7 +48,8 @@ class Case:
 
     def reading(self, mend: Path | None = None) -> Preflight:
         """Return the look that reads files."""
-        return Preflight(self.policy, self.data, self.robot, self.rename, mend, self.rollout, self.settings)
+        run = read_run(self.rollout) if self.rollout is not None else None
+        return Preflight(self.policy, self.data, self.robot, self.rename, mend, run, self.settings)
 
 
 def look(case: Case) -> tuple[PreflightResult, list[Finding]]:

@@ -14,7 +14,8 @@ from _preflight_training import ACT, DIFFUSION
 from strobe.results.finding import Finding
 
 LOOKED_AT, FRAMES = 20, 20  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
-MORE = 60  # frames; with 20, a shift in time is nearer and 'not shown': an episode's only frame may be one of rest
+MORE = 20, 60  # with 20 frames a shift in time is nearer and 'not shown': an episode's only frame may be one of rest
+MOST = 40, 80  # relative actions are judged beside each tick's state, which no policy sees: 20 episodes are too few
 Change = Callable[[Ticks], Ticks]
 Mend = Callable[[Finding, World], Change]  # what a finding says, as a change of the planted data
 DEGREES = 180 / np.pi
@@ -22,24 +23,26 @@ DEGREES = 180 / np.pi
 
 def _data(
     name: str, policy: tuple[str, World], rule: str, says: str, change: Change, mend: Mend, *, slower: int = 1,
-    frames: int = FRAMES,
+    looked: tuple[int, int] = (LOOKED_AT, FRAMES),
 ) -> Plant:  # fmt: skip
     """Return a plant of the data.
 
     Args:
         mend: applied to the planted data; where it takes another recording, to the sound one.
         slower: by how much its rate is lower than the training's.
+        looked: episodes and frames that are looked at.
     """
+    episodes, frames = looked
     slug = name.replace(" ", "-")
 
     def make(stage: Stage) -> Case:
-        planted = [change(dict(ticks)) for ticks in stage.episodes[:LOOKED_AT]]
+        planted = [change(dict(ticks)) for ticks in stage.episodes[:episodes]]
         fps = stage.world.fps // slower
         return Case(stage.policy, stage.written(planted, f"data-{slug}", fps), frames=frames)
 
     def mended(finding: Finding, case: Case, stage: Stage) -> Case:
         wired = mend(finding, stage.world)
-        source = stage.episodes[:LOOKED_AT]
+        source = stage.episodes[:episodes]
         if slower == 1:
             source = [change(dict(ticks)) for ticks in source]
         return replace(case, data=stage.written([wired(dict(ticks)) for ticks in source], f"mended-{slug}"))
@@ -172,8 +175,8 @@ IN_DATA: Sequence[Plant] = (
     _data("x reversed", PUSHER, "wired-otherwise-sign", "Calibrate x", _mirror(0, TABLE), _turned(TABLE)),
     _data("gripper reversed", ARM, "wired-otherwise-sign", "Calibrate gripper", _mirror(3, 1.0), _turned(1.0)),
     _data("relative actions", PUSHER, "wired-otherwise-relative", "absolute",
-          lambda ticks: ticks | {ACTION: ticks[ACTION] - ticks[STATE]}, _absolute),
-    _data("actions two ticks early", ARM, "wired-otherwise-shift", "tick", _shifted(2), _unshifted, frames=MORE),
+          lambda ticks: ticks | {ACTION: ticks[ACTION] - ticks[STATE]}, _absolute, looked=MOST),
+    _data("actions two ticks early", ARM, "wired-otherwise-shift", "tick", _shifted(2), _unshifted, looked=MORE),
     _data("half the rate", ARM, "wired-otherwise-rate", "--fps",
-          lambda ticks: {key: value[::2] for key, value in ticks.items()}, _again, slower=2, frames=MORE),
+          lambda ticks: {key: value[::2] for key, value in ticks.items()}, _again, slower=2, looked=MORE),
 )  # fmt: skip

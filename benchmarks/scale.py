@@ -6,9 +6,13 @@ Each command runs in a process of its own, whose wall time, CPU time and largest
   summaries), again, and `strobe history FOLDER`. Bars at the most runs: 1 s again, 5 s for the history.
 - minutes of a rollout: made-up events at 30 Hz with two cameras and six joints, `strobe rollout --events=FILE`. Bars
   for an hour: 30 s, 1 GB beyond what importing torch and LeRobot takes, a page of 5 MB.
+- cells of a sweep: batch sizes × cameras of a tiny ACT. `strobe sweep … --dry-run` plans them; `strobe report` makes
+  the table and the page of a sweep whose cells are copies of those in docs/examples. Bars at the most cells: 30 s for
+  the plan, which imports LeRobot, 10 s for table and page, a page of 5 MB.
 
-    python benchmarks/scale.py            1,000 runs, an hour
-    python benchmarks/scale.py --quick    200 runs, 15 minutes: the same bars
+    python benchmarks/scale.py                 1,000 runs, an hour, 1,000 cells
+    python benchmarks/scale.py --runs=10000    more of them
+    python benchmarks/scale.py --quick         200 runs, 15 minutes, 200 cells: the same bars
 
 Bars are of CPU time, since wall time depends on what else the machine does. The last line is JSON.
 """
@@ -33,6 +37,8 @@ EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 MADE = str(Path(__file__).with_name("_made_rollout.py"))  # not imported: a large parent makes a child look large
 AGAIN_S, HISTORY_S, ROLLOUT_S = 1.0, 5.0, 30.0
 ROLLOUT_GB, PAGE_MB = 1.0, 5.0
+PLAN_S, TABLE_S = 30.0, 10.0
+CAMERAS = 10  # of the sweep's cells
 
 
 def measured(*arguments: str, code: int = 0) -> dict[str, float]:
@@ -91,25 +97,52 @@ def of_rollout(work: Path, minutes: float) -> dict[str, float]:
     return figures | {"events_mb": round(file.stat().st_size / 1e6), "page_mb": round(page.stat().st_size / 1e6, 2)}
 
 
+def of_sweep(work: Path, count: int) -> dict[str, dict[str, float]]:
+    sizes, cameras = [str(size) for size in range(1, count // CAMERAS + 1)], [str(n) for n in range(1, CAMERAS + 1)]
+    grid = [f"--grid=batch_size={','.join(sizes)}", f"--grid=cameras={','.join(cameras)}"]
+    tiny = ["--policy.type=act", "--policy.size=tiny"]
+    planned = measured("sweep", "breakdown", *tiny, *grid, f"--sweep_dir={work / 'sweep'}", "--dry-run")
+    sweep = json.loads((EXAMPLES / "act-variations" / "result.json").read_text())
+    done = [cell for cell in sweep["cells"] if cell["status"] == "done"]
+    sweep["axes"] = [
+        {"name": "batch_size", "values": sizes, "numbers": [float(size) for size in sizes], "unit": "samples"},
+        {"name": "cameras", "values": cameras, "numbers": [float(each) for each in cameras], "unit": "cameras"},
+    ]
+    places = [{"batch_size": size, "cameras": each} for size in sizes for each in cameras]
+    sweep["cells"] = [
+        done[number % len(done)] | {"key": f"{number:016x}", "settings": settings}
+        for number, settings in enumerate(places)
+    ]
+    folder = work / f"cells-{count}"
+    folder.mkdir()
+    (folder / "result.json").write_text(json.dumps(sweep))
+    shown = measured("report", str(folder))
+    return {"plan": planned, "page": shown | {"page_mb": round((folder / "report.html").stat().st_size / 1e6, 2)}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--cells", type=int, default=1000)
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
-    runs, minutes = (200, 15.0) if arguments.quick else (arguments.runs, arguments.minutes)
-    figures: dict[str, Any] = {"runs": {}, "rollout_minutes": {}}
+    runs, minutes, cells = (200, 15.0, 200) if arguments.quick else (arguments.runs, arguments.minutes, arguments.cells)
+    figures: dict[str, Any] = {"runs": {}, "rollout_minutes": {}, "cells": {}}
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         for count in (runs // 4, runs // 2, runs):
             figures["runs"][count] = of_runs(work, count)
             print(f"{count:,} runs: {figures['runs'][count]}", flush=True)
+        for count in (cells // 4, cells // 2, cells):
+            figures["cells"][count] = of_sweep(work, count)
+            print(f"{count:,} cells: {figures['cells'][count]}", flush=True)
         imported = measured("-c", "import strobe.studies.rollout.run")
         figures["imported"] = imported
         for length in (minutes / 4, minutes / 2, minutes):
             figures["rollout_minutes"][length] = of_rollout(work, length)
             print(f"{length:g} minutes: {figures['rollout_minutes'][length]}", flush=True)
-    of_most, longest = figures["runs"][runs], figures["rollout_minutes"][minutes]
+    of_most, longest, widest = figures["runs"][runs], figures["rollout_minutes"][minutes], figures["cells"][cells]
     missed = [
         what
         for what, held in {
@@ -117,7 +150,9 @@ def main() -> None:
             f"history in {HISTORY_S:g} s": of_most["history"]["cpu_s"] <= HISTORY_S,
             f"rollout in {ROLLOUT_S:g} s": longest["cpu_s"] <= ROLLOUT_S,
             f"rollout in {ROLLOUT_GB:g} GB": longest["max_mb"] - imported["max_mb"] <= 1000 * ROLLOUT_GB,
-            f"page of {PAGE_MB:g} MB": longest["page_mb"] <= PAGE_MB,
+            f"page of {PAGE_MB:g} MB": max(longest["page_mb"], widest["page"]["page_mb"]) <= PAGE_MB,
+            f"plan of a sweep in {PLAN_S:g} s": widest["plan"]["cpu_s"] <= PLAN_S,
+            f"table of a sweep in {TABLE_S:g} s": widest["page"]["cpu_s"] <= TABLE_S,
         }.items()
         if not held
     ]

@@ -12,7 +12,7 @@ from support.stored import stored
 
 from strobe.cli import cell
 from strobe.cli.main import main
-from strobe.cli.sweep import refused
+from strobe.cli.sweep import checked
 from strobe.results.answer import CompareResult
 from strobe.runs import store
 from strobe.sweeps import grid
@@ -96,7 +96,7 @@ def test_cells_of_a_sweep_count_clips(tmp_path):
 
 def test_a_sweep_refuses_cells_before_it_runs_any():
     cells = grid.cells("breakdown", ["--model.type=vjepa2"], {"model.size": ["tiny", "small"]})
-    assert list(refused("breakdown", cells)) == [cells[1].key]
+    assert list(checked("breakdown", cells)[0]) == [cells[1].key]
 
 
 WRONG = {

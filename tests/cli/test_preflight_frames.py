@@ -18,6 +18,9 @@ from support.turning_arm import TOP, WRIST, recording, saved, written
 from strobe.cli.main import main
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.runs import store
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "rollout"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +55,23 @@ def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_mends_it(
     code, result = run(tmp_path / "second", *flags, mend)
     assert code == 0
     assert result["open_loop"]["parts"][0]["explained"] > 0.95
+
+
+def test_a_run_of_the_policy_is_read_once(
+    checkpoint: Path, swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, reads = store.load_answer, []
+
+    def counted(path: Path | str) -> object:
+        reads.append(path)
+        return load(path)
+
+    monkeypatch.setattr(store, "load_answer", counted)
+    flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", f"--rollout={GOLDEN}", "--seconds=4"]
+    _, result = run(tmp_path, *flags)
+    assert reads == [GOLDEN]
+    shown = [result["wiring"]["lag"]["run"], result["wiring"]["timing"]["call"]["run"]]
+    assert [*shown, result["open_loop"]["first_jump"]["run"]] == [str(GOLDEN)] * 3
 
 
 def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from support.turning_arm import ACTION, JOINTS, STATE, Frames, recording, subjec
 from strobe.findings.preflight.first_actions import is_far
 from strobe.results.first_jump import FirstAction, FirstJump
 from strobe.results.open_loop import OpenLoop
-from strobe.runs import store
 from strobe.studies.preflight import first_actions, open_loop
+from strobe.studies.preflight.run_of_policy import read_run
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=12)
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -85,18 +85,17 @@ def test_ctrl_c_on_the_first_frames_ends_it() -> None:
     assert "before the first frame" in result.unjudged
 
 
-def test_a_runs_first_action_stands_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_first_action_stands_beside() -> None:
     jump = judged(recording()).first_jump
     assert jump is not None
-    answer = store.load_answer(GOLDEN / "rollout")
-    monkeypatch.setattr(store, "load_answer", lambda _: answer)
-    first_actions.add_run(jump, tmp_path)
+    run = read_run(GOLDEN / "rollout")
+    first_actions.add_run(jump, run)
     assert "an earlier version of Strobe saved it" in jump.unjudged[0], "its answer has no first action"
-    answer.rollout.first_action = [FirstAction(joint="pan", at=1.0, sent=-2.5)]  # type: ignore[union-attr]
+    run.rollout.first_action = [FirstAction(joint="pan", at=1.0, sent=-2.5)]
     jump.unjudged.clear()
-    first_actions.add_run(jump, tmp_path)
+    first_actions.add_run(jump, run)
     assert [joint.run for joint in jump.joints] == [3.5, None, None, None]
     assert jump.unjudged == []
     empty = FirstJump(joints=[joint.model_copy(update={"joint": "other"}) for joint in jump.joints])
-    first_actions.add_run(empty, tmp_path)
+    first_actions.add_run(empty, run)
     assert "none of its joints" in empty.unjudged[0]

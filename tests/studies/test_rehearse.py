@@ -131,6 +131,30 @@ def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path
     assert found.rollout.rehearsal.goals >= 1
 
 
+@pytest.mark.matrix
+def test_a_tiny_policy_whose_config_has_no_tiny_size_is_loaded_as_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LeRobot makes a pi0.5 of three billion weights from the config of a tiny one."""
+    from lerobot.policies.pi05 import modeling_pi05
+
+    monkeypatch.setattr(modeling_pi05, "get_gemma_config", lambda _: pytest.fail("a size of LeRobot's own"))
+    flags = ["--robot.type=so101_follower", "--policy.type=pi05", "--policy.num_inference_steps=2", "--task=push"]
+    flags += ["--device=cpu", "--return_to_initial_position=false", "--play_sounds=false", "--duration=4"]
+    found = rehearsal.rehearse(flags, tmp_path / "events", RehearsalOptions()).result
+    assert found.rollout.rehearsal is not None
+    assert found.rollout.rehearsal.goals >= 1
+    assert found.subject.parameters is not None
+    assert found.subject.parameters < 5e6
+
+
+def test_a_first_call_that_outlasts_the_run_is_named(act: Path, tmp_path: Path) -> None:
+    options = RehearsalOptions(faults=["inference,ms=1500,call=0"])
+    said = r"first call took \d+\.\d s; give it a longer --duration \(no servo holds torque\)"
+    with pytest.raises(UserError, match=said):
+        rehearsal.rehearse(arguments(act, "--duration=1"), tmp_path / "events", options)
+
+
 def test_damaged_answers_are_counted_where_the_driver_hides_them(act: Path, tmp_path: Path) -> None:
     options = RehearsalOptions(faults=["corrupt,servo=gripper,count=2,when=0"], latency_ms=0.2)
     found = rehearsal.rehearse(arguments(act), tmp_path / "events", options).result

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoints import tiny_checkpoint
+from support.checkpoints import tiny_for_robot
+from support.matrix import matrix
 from support.policy_server import CLIENT, client_arguments, wait_for, watched_server
 from support.watched_robot import watched_robot
 
@@ -22,6 +23,12 @@ from strobe.runs import store
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 
+# By type of policy: the robot's cameras, of which VQ-BeT takes one; its exception; whether LeRobot logs a word of it;
+# and the line that raises it.
+RAISED = {
+    "diffusion": (("front", "wrist"), "AssertionError, without a message", False, "assert n_obs_steps == "),
+    "vqbet": (("front",), "RuntimeError: stack expects a non-empty TensorList", True, "batch = {k: torch.stack("),
+}
 TICKS = 60  # until the client is ended: its first observation has failed by then, and a wait of 0.3 s is over
 
 
@@ -30,7 +37,7 @@ def robot(monkeypatch):
     yield from watched_robot(monkeypatch)
 
 
-def failure_in(folder: Path) -> tuple[RolloutResult, Failure]:
+def failure_in(folder: Path, kind: str) -> tuple[RolloutResult, Failure]:
     (run,) = folder.iterdir()
     result = store.load(run)
     assert isinstance(result, RolloutResult)
@@ -39,14 +46,17 @@ def failure_in(folder: Path) -> tuple[RolloutResult, Failure]:
     (finding,) = [finding for finding in result.findings if finding.rule == "requests-fail"]
     assert finding.level == "warning"
     assert failure.place in finding.seen
-    assert "runs diffusion with lerobot-rollout" in finding.do
+    assert f"runs {kind} with lerobot-rollout" in finding.do
     return result, failure
 
 
-def test_diffusion_behind_the_server_names_its_exception_on_both_sides(
-    robot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kind", matrix(list(RAISED)))
+def test_a_policy_of_several_observations_behind_the_server_names_its_exception_on_both_sides(
+    kind: str, robot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    tiny_checkpoint("diffusion", tmp_path / "diffusion")
+    cameras, error, logged, source = RAISED[kind]
+    monkeypatch.setattr(f"{robot.__module__}.CAMERAS", cameras)
+    tiny_for_robot(kind, tmp_path / kind, 6, cameras, 64)
     monkeypatch.chdir(tmp_path)  # LeRobot's client makes a folder of logs when it is imported
 
     def before(tick: int) -> None:
@@ -58,7 +68,7 @@ def test_diffusion_behind_the_server_names_its_exception_on_both_sides(
     with watched_server(tmp_path, "--obs_queue_timeout=0.3") as (process, port):
         wait_for(port, process)
         try:
-            given = client_arguments(tmp_path, port, "diffusion")
+            given = client_arguments(tmp_path, port, kind)
             code = main(["rollout", f"--output_dir={tmp_path / 'runs'}", "--", CLIENT, *given])
         finally:
             signal.signal(signal.SIGTERM, previous)
@@ -66,18 +76,20 @@ def test_diffusion_behind_the_server_names_its_exception_on_both_sides(
         printed, _ = process.communicate(timeout=300)
     assert (code, process.returncode) == (0, 0), printed
 
-    served, failure = failure_in(tmp_path / "served")
-    assert failure.error == "AssertionError, without a message", "LeRobot logs no word of it"
-    assert failure.place.startswith("lerobot.policies.diffusion.modeling_diffusion.")
-    assert failure.source.startswith("assert n_obs_steps == ")
+    served, failure = failure_in(tmp_path / "served", kind)
+    assert failure.error == error
+    assert ("Error in StreamActions: \n" not in printed) is logged, "LeRobot logs the message alone"
+    assert failure.place.startswith(f"lerobot.policies.{kind}.modeling_{kind}.")
+    assert failure.source.startswith(source)
     assert served.rollout.sentence == "The server made no chunk: the one request for one failed."
     assert "interrupted before anything was measured" not in printed
 
-    client, told = failure_in(tmp_path / "runs")
+    client, told = failure_in(tmp_path / "runs", kind)
     assert told == failure, "a watched server tells its client"
     assert client.rollout.remote is not None
     assert client.rollout.remote.empty > 1, "after it, waits that were over"
-    assert "1 request for a chunk failed in the policy server: AssertionError" in capsys.readouterr().out
+    kind_of_error = error.partition(":")[0].partition(",")[0]
+    assert f"1 request for a chunk failed in the policy server: {kind_of_error}" in capsys.readouterr().out
 
 
 def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(

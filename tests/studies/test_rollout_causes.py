@@ -44,6 +44,10 @@ def test_two_rollouts_stand_side_by_side():
     assert len(section.table.rows) == len(found)
 
 
+def rules(result: RolloutResult) -> set[str]:
+    return {finding.rule for finding in advise(result)}
+
+
 def only_finding(result: RolloutResult) -> Finding:
     (finding,) = advise(result)
     return finding
@@ -93,6 +97,39 @@ def test_calls_longer_than_a_chunk_never_move_the_arm():
     assert "--fps=12" in finding.do, "half a chunk of 50 covers 2 s at 12.5 Hz"
     assert result.rollout.queue.first_action_ms is None
     assert result.rollout.sentence == "The robot was never sent an action."
+
+
+def test_a_first_call_that_outlasts_the_run_is_named_as_unfinished():
+    finding = only_finding(answered(rtc(lambda _: 9000.0, seconds=8)))
+    assert finding.rule == "first-call-unfinished"
+    assert "The run ended after 8.0 s. Its first call began 8.0 s before and had not returned." in finding.seen
+    assert "compile" not in finding.why + finding.do
+    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 7000.0, seconds=8))), "it returned at 7 s"
+    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 2000.0, seconds=11))), "the others are late too"
+    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 990.0, seconds=10))), "the last is unfinished"
+
+
+def test_calls_that_compile_when_the_run_ends_are_no_chunks_that_come_too_late():
+    """Until the policy is warm the loop wants no action, and the chunks of those calls are thrown away."""
+    wants = {"get", "values", "pick"}
+    warming = [event for event in rtc(lambda call: 5000.0, seconds=8) if event[0] not in wants]
+    result = answered(warming, compiled=True)
+    finding = only_finding(result)
+    assert finding.rule == "first-call-unfinished"
+    assert "Its call 2 began 3.0 s before" in finding.seen
+    assert "torch.compile compiles during the first calls" in finding.why
+    assert "--use_torch_compile=false" in finding.do
+    assert result.rollout.inference is not None
+    assert result.rollout.inference.useless == 1
+
+
+def test_a_call_that_failed_or_was_no_longer_recorded_is_not_unfinished():
+    events = rtc(lambda _: 9000.0, seconds=8)
+    raised = [*events[:-1], ("raised", 7_900 * MS), events[-1]]
+    assert answered(raised).rollout.unfinished is None
+    cut_off = [*events, ("end", 20_000 * MS)]  # the second end is the run's own
+    assert answered(cut_off).rollout.unfinished is None
+    assert answered(events[:-1]).rollout.unfinished is None, "killed: the run had no end"
 
 
 def test_calls_that_begin_too_late_starve_the_robot():

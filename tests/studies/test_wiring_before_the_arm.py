@@ -13,7 +13,9 @@ from support.patience import patient_drivers
 from support.wired import change_json
 
 from strobe.cli.main import main
+from strobe.cli.rollout import read
 from strobe.cli.rollouts import look_at_wiring
+from strobe.loops import rollout as loop
 from strobe.results.preflight import PreflightResult
 from strobe.results.rollout import RolloutResult
 from strobe.runs import store
@@ -64,6 +66,21 @@ def reversed_order(inert: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def parses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Collects the port of each config that Strobe has LeRobot make of a rollout's arguments."""
+    ports: list[str] = []
+    parsed = loop.parsed
+
+    def counted(*args: Any) -> Any:
+        config = parsed(*args)
+        ports.append(config.robot.port)
+        return config
+
+    monkeypatch.setattr(loop, "parsed", counted)
+    return ports
+
+
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     patient_drivers(monkeypatch)
@@ -97,9 +114,10 @@ def test_a_rehearsal_with_an_inert_normaliser_ends_before_an_arm_is_emulated(
 
 
 def test_anyway_rehearses_and_shows_the_finding_before_it_starts_and_beside_its_own(
-    inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    inert: Path, tmp_path: Path, parses: list[str], capsys: pytest.CaptureFixture[str]
 ):
     assert main(["rehearse", "--anyway", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
+    assert parses == ["/dev/no_such_port"], "parsed once; LeRobot then parses those of the emulated arm for itself"
     result = answer(tmp_path)
     assert isinstance(result, RolloutResult)
     assert result.rollout.rehearsal is not None
@@ -121,12 +139,17 @@ def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
     assert "--inference.type=rtc keeps the policy's order" in " ".join(capsys.readouterr().out.split())
     assert {finding.rule for finding in answer(runs).findings if finding.level == "warning"} == {"action-order"}
     rtc = arguments(reversed_order, "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
-    assert look_at_wiring("lerobot-rollout", rtc).dangerous is False
+    _, chosen = read(["--", *rtc])
+    assert chosen is not None
+    assert look_at_wiring(chosen).dangerous is False
 
 
-def test_a_rollout_is_refused_before_lerobot_connects(inert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_rollout_is_refused_before_lerobot_connects(
+    inert: Path, tmp_path: Path, parses: list[str], capsys: pytest.CaptureFixture[str]
+):
     assert main(["rollout", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 1
     assert answer(tmp_path).refused == "strobe rollout"
+    assert len(parses) == 1, "the flags are checked and the wiring is read from one config"
     shutil.rmtree(tmp_path)
     assert main(["rollout", "--anyway", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 2
     assert "/dev/no_such_port" in capsys.readouterr().err, "LeRobot tried to connect"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+
+from lerobot.configs.types import FeatureType, PolicyFeature
 
 from strobe.policies import inputs, lerobot_policies
 from strobe.policies.loading import load_subject
@@ -39,6 +42,17 @@ def tiny_checkpoint(kind: str, folder: Path, *overrides: str) -> PolicySubject:
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return subject
+
+
+def tiny_for_robot(kind: str, folder: Path, joints: int, cameras: Sequence[str], side: int) -> None:
+    """Save a tiny policy for a robot of so many joints, whose ``cameras`` have images of ``side`` x ``side`` pixels."""
+    config = lerobot_policies.config_from_type(kind, ["--device=cpu"])
+    images = {f"observation.images.{name}": PolicyFeature(FeatureType.VISUAL, (3, side, side)) for name in cameras}
+    config.input_features = images | {"observation.state": PolicyFeature(FeatureType.STATE, (joints,))}
+    config.output_features = {"action": PolicyFeature(FeatureType.ACTION, (joints,))}
+    loaded = lerobot_policies.load(config, inputs.synthetic(config), size="tiny")
+    for part in (loaded.policy, loaded.preprocessor, loaded.postprocessor):
+        part.save_pretrained(folder)
 
 
 def tiny_recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:

@@ -73,7 +73,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
 
 def test_a_driver_without_the_device_hands_out_cells_for_it():
     cells = grid.cells("breakdown", ["--policy.type=act", "--policy.device=cuda:7"], {"batch_size": ["8", "0"]})
-    here, there = sweep.refused("breakdown", cells), sweep.refused("breakdown", cells, elsewhere=True)
+    here, there = (sweep.checked("breakdown", cells, elsewhere=away)[0] for away in (False, True))
     assert len(here) == 2
     assert [why for why in there.values() if "cuda" in why] == []
     assert len(there) == 1  # what is wrong everywhere is still refused: a batch of none

@@ -163,6 +163,18 @@ def realise(config: Any) -> None:
             realise(value)
 
 
+def requests(config: Any) -> list[shapes.Request]:
+    """Return what `realise` asks of LeRobot, of a config and the configs in it."""
+    asked = []
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if (lazy := shapes.request_of(value)) is not None:
+            asked.append(lazy)
+        elif dataclasses.is_dataclass(value) and groups(type(value)):
+            asked += requests(value)
+    return asked
+
+
 def _real(lazy: shapes.Request) -> Any:
     if lazy.where == registries.ENVIRONMENT:
         from strobe.simulators.environments import register_plugins

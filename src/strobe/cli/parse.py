@@ -18,12 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import draccus
+from draccus.wrappers import docstring
 
 from strobe.cli.bounds import bare_of, check_bounds, positional_of
 from strobe.cli.lazy_flags import groups, lazy_config, option_names, options, refusals
 from strobe.errors import UserError
 from strobe.findings.thresholds import refusal_of_former
 from strobe.lerobot.schema.shapes import nested
+
+# Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
+docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:

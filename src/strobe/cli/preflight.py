@@ -54,6 +54,7 @@ from strobe.errors import UserError
 
 if TYPE_CHECKING:
     from strobe.results.preflight import PreflightResult
+    from strobe.studies.preflight.run_of_policy import PolicyRun
 
 
 @dataclass
@@ -116,6 +117,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
 def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
+    from strobe.studies.preflight.run_of_policy import read_run
     from strobe.wiring.checkpoint import checkpoint_folder
     from strobe.wiring.of_run import policy_flags, settings_of
 
@@ -131,10 +133,11 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     live.stage("reading the files")
     settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
-    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, config.rollout, settings)
+    run = read_run(config.rollout) if config.rollout is not None else None
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings)
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
-        _look_at_frames(result, flags, config, live)
+        _look_at_frames(result, flags, config, run, live)
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         result,
@@ -145,7 +148,9 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
     )
 
 
-def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: PreflightConfig, live: Live) -> None:
+def _look_at_frames(
+    result: PreflightResult, flags: SubjectFlags, config: PreflightConfig, run: PolicyRun | None, live: Live
+) -> None:
     """Run the policy on recorded frames; with the names of the wiring, which the rollout's may be among."""
     from strobe.studies.preflight.run import look_at_frames
 
@@ -159,7 +164,7 @@ def _look_at_frames(result: PreflightResult, flags: SubjectFlags, config: Prefli
         list(flags.overrides),
     )  # fmt: skip
     live.stage("predicting on recorded frames")
-    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress)
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run)
 
 
 run = Command("preflight", __doc__, PreflightConfig, read, study)

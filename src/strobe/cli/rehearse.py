@@ -42,13 +42,14 @@ Linux only. Exit code: 0, 1 when the run failed or did not start, 2 for wrong in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
 from strobe.cli.rollouts import (
+    ChosenLoop,
     choose_loop,
     events_file,
     look_at_wiring,
@@ -94,12 +95,12 @@ class Staging:
     Args:
         frames: camera → what it shows; '' for all others.
         faults: as --fault has them.
-        theirs: the arguments after ``--``.
+        loop: the loop that is played.
     """
 
     frames: dict[str, str]
     faults: list[str]
-    theirs: list[str]
+    loop: ChosenLoop
 
 
 def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
@@ -117,31 +118,32 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     config = parse(RehearseConfig, rest)
     example = "rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER"
     theirs = require_lerobot(after, "lerobot-rollout", example)
-    command, arguments = choose_loop(theirs, config.observations)
-    if command not in PLAYED:
-        raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {command}")
-    if command == "lerobot-rollout":
-        check(arguments, command, new_policy=True)
+    chosen = choose_loop(theirs, config.observations)
+    if chosen.command not in PLAYED:
+        raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {chosen.command}")
+    if chosen.command == "lerobot-rollout":
+        check(chosen.arguments, chosen.command, new_policy=True)
     elif config.bench:
-        raise UserError(f"--bench calls the policy of lerobot-rollout: {command} asks none")
-    return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, theirs)
+        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} asks none")
+    return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
 
 
 def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
     with importing():
-        from strobe.emulator.arms import with_ports
         from strobe.emulator.rehearsal.stage import RehearsalOptions
         from strobe.studies.rollout.rehearse import rehearse
 
-    command, arguments = choose_loop(staging.theirs, config.observations)
-    look = look_at_wiring(command, with_ports(joined(arguments, command))) if _has_checkpoint(arguments) else None
+    chosen, look = staging.loop, None
+    if _has_checkpoint(chosen.arguments):
+        chosen = _parsed(chosen)
+        look = look_at_wiring(chosen)
     if look is not None and look.dangerous and not config.anyway:
-        return refused(look, "rehearse", config, staging.theirs)
+        return refused(look, "rehearse", config, chosen.theirs)
     say_serious(look, live)
     events = events_file(config.output_dir)
     watched = rehearse(
-        arguments,
+        chosen.arguments,
         events,
         RehearsalOptions(
             frames=staging.frames,
@@ -152,17 +154,29 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
         depth=config.depth,
         record_s=config.record_s,
         observations=observations_folder(events) if config.observations else None,
-        command=command,
+        command=chosen.command,
+        config=chosen.config,
     )
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rehearse", config, watched, staging.theirs, events, look=look)
+    return studied_rollout("rehearse", config, watched, chosen.theirs, events, look=look)
 
 
 def _has_checkpoint(arguments: Sequence[str]) -> bool:
     """Whether the policy is a checkpoint; one of random weights (``--policy.type``) is made for the robot."""
     names = {name for name, _ in pairs(arguments)}
-    return "--policy.path" in names or "--config_path" in names
+    return "--policy.type" not in names and bool({"--policy.path", "--config_path"} & names)
+
+
+def _parsed(chosen: ChosenLoop) -> ChosenLoop:
+    """Return the loop with a port for each arm, and with LeRobot's config. Raises UserError for what it refuses."""
+    with importing():
+        from strobe.emulator.arms import with_ports
+        from strobe.loops.registry import loop_of
+
+        loop = loop_of(chosen.command)
+    arguments = with_ports(joined(chosen.arguments, chosen.command))
+    return replace(chosen, arguments=arguments, config=loop.check(arguments))
 
 
 def help_words() -> str:

@@ -44,7 +44,7 @@ interrupted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strobe.cli.bounds import at_least
@@ -52,6 +52,7 @@ from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.cli.rollouts import (
+    ChosenLoop,
     choose_loop,
     events_file,
     look_at_wiring,
@@ -88,8 +89,8 @@ class RolloutConfig(OutputFlags):
     observations: bool = False
 
 
-def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
-    """Return the command's flags, and those of LeRobot's loop (None with --events), checked. Raises UserError."""
+def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
+    """Return the command's flags, and LeRobot's loop with its config (None with --events). Raises UserError."""
     ours, after = split_lerobot(argv)
     config = parse(RolloutConfig, ours, refused=REFUSED)
     if config.events is not None:
@@ -97,36 +98,35 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, list[str] | None]:
             raise UserError("--events shows a run that is over; it takes no arguments after --")
         return config, None
     theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
-    command, arguments = choose_loop(theirs, config.observations)
-    if command == "lerobot-rollout":
-        check(arguments, command)
+    chosen = choose_loop(theirs, config.observations)
+    if chosen.command == "lerobot-rollout":
+        check(chosen.arguments, chosen.command)
     with importing():
         from strobe.loops.registry import loop_of
 
-        loop = loop_of(command)
-    loop.check(arguments)  # a wrong flag ends in an error of one line, before the robot is connected
-    return config, theirs
+        loop = loop_of(chosen.command)
+    # A wrong flag ends in an error of one line, before the robot is connected.
+    return config, replace(chosen, config=loop.check(chosen.arguments))
 
 
-def study(config: RolloutConfig, theirs: list[str] | None, live: Live) -> Studied:
+def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studied:
     """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
     from strobe.studies.rollout.run import recovered, watch
 
-    if theirs is None:
+    if chosen is None:
         assert config.events is not None
         watched = recovered(config.events)
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
-    command, arguments = choose_loop(theirs, config.observations)
-    look = look_at_wiring(command, arguments)
+    look = look_at_wiring(chosen)
     if look.dangerous and not config.anyway:
-        return refused(look, "rollout", config, theirs)
+        return refused(look, "rollout", config, chosen.theirs)
     say_serious(look, live)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None
-    watched = watch(arguments, events, config.depth, config.record_s, observations, command)
+    watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
     if config.bench:
         measure_on_bench(watched, live)
-    return studied_rollout("rollout", config, watched, theirs, events, look=look)
+    return studied_rollout("rollout", config, watched, chosen.theirs, events, look=look)
 
 
 run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False, heavy="timed")

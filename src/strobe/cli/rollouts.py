@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,25 @@ if TYPE_CHECKING:
     from strobe.wiring.of_run import WiringLook
 
 
-def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[str]]:
-    """Return the loop that the arguments after ``--`` name, and its own arguments.
+@dataclass(frozen=True)
+class ChosenLoop:
+    """A loop of LeRobot that a command line chooses.
+
+    Args:
+        theirs: all arguments after ``--``.
+        command: the loop, of `strobe.loops.registry.NAMES`.
+        arguments: the loop's own: ``theirs`` without the word that chooses the loop.
+        config: LeRobot's config of ``arguments``. None: they are not parsed yet.
+    """
+
+    theirs: list[str]
+    command: str
+    arguments: list[str]
+    config: Any = None
+
+
+def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
+    """Return the loop that the arguments after ``--`` name, without a config.
 
     Args:
         observations: whether observations are recorded, which only a replay of lerobot-rollout reads.
@@ -34,7 +52,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> tuple[str, list[st
     command, arguments = chosen(theirs)
     if observations and command != ROLLOUT:
         raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
-    return command, arguments
+    return ChosenLoop(list(theirs), command, arguments)
 
 
 def events_file(output_dir: Path) -> Path:
@@ -64,25 +82,20 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
             live.say(plain(f"! {finding.title}. {finding.seen}"))
 
 
-def look_at_wiring(command: str, arguments: Sequence[str]) -> WiringLook:
+def look_at_wiring(chosen: ChosenLoop) -> WiringLook:
     """Read the wiring of a checkpoint that lerobot-rollout is to run; no port is opened.
 
     Args:
-        command: a loop of LeRobot; others than lerobot-rollout ask no policy.
-
-    Raises:
-        UserError: lerobot-rollout refuses the arguments.
+        chosen: with its config; other loops than lerobot-rollout ask no policy.
     """
-    from strobe.loops.registry import ROLLOUT, loop_of
+    from strobe.loops.registry import ROLLOUT
     from strobe.wiring.of_run import WiringLook, wiring_of_rollout
 
-    if command != ROLLOUT:
+    if chosen.command != ROLLOUT:
         return WiringLook()
     with importing():
         from strobe.lerobot.argument_names import joined
-
-        config = loop_of(command).check(arguments)
-    return wiring_of_rollout(config, joined(arguments, command))
+    return wiring_of_rollout(chosen.config, joined(chosen.arguments, chosen.command))
 
 
 def measure_on_bench(watched: Any, live: Live) -> None:

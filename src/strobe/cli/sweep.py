@@ -30,7 +30,7 @@ import contextlib
 import importlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -102,7 +102,8 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         UserError: cells are refused, or another sweep is running in the folder.
     """
     wishes = _wishes(config, cells)
-    invalid = refused(study, cells, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
+    reading = live.each("reading the cells", cells, "cells")
+    invalid, flags = checked(study, reading, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
     if invalid and not config.skip_invalid:
         listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
         raise UserError(
@@ -110,7 +111,7 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
         )
     root = config.sweep_dir or Path("runs") / name_of(study, cells)
     if config.dry_run:
-        dry_run(study, config, cells, invalid, root)
+        dry_run(config, cells, invalid, root, flags)
         return 0
     from strobe.sweeps.table import answer
 
@@ -171,35 +172,48 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     return study, config, grid.cells(study, flags, axes, document["cells"])
 
 
-def refused(study: str, cells: Sequence[Cell], *, elsewhere: bool = False, thorough: bool = True) -> dict[str, str]:
-    """Return cell key → why its flags are refused, found without running anything.
+def checked(
+    study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Read the flags of all cells without running anything.
 
     Args:
         elsewhere: whether they run on other machines, which may have devices that this one lacks.
         thorough: whether to look for values that only LeRobot's configs refuse even if some cells are refused already;
             importing LeRobot takes seconds.
+
+    Returns:
+        Cell key → why its flags are refused; cell key → the study's config, of those that can be read.
     """
-    from strobe.cli.lazy_flags import realise
+    from strobe.cli.lazy_flags import realise, requests
     from strobe.cli.subject_flags import check_values
 
     command = importlib.import_module(f"strobe.cli.{study}")
     reasons: dict[str, str] = {}
-    options = {}
+    subjects, configs = {}, {}
     for cell in cells:
         try:
-            options[cell.key] = command.read(without_device(cell.argv) if elsewhere else list(cell.argv))
+            subjects[cell.key], configs[cell.key] = command.read(
+                without_device(cell.argv) if elsewhere else list(cell.argv)
+            )
         except UserError as error:
             reasons[cell.key] = str(error)
     if reasons and not thorough:
-        return reasons
+        return reasons, configs
+    judged: dict[str, str] = {}  # many cells ask the same of LeRobot, which takes its time to answer
     with importing():
-        for key, (flags, config) in options.items():
-            try:
-                check_values(flags)
-                realise(config)
-            except UserError as error:
-                reasons[key] = str(error)
-    return reasons
+        for key, config in configs.items():
+            wanted = repr((subjects[key], requests(config)))
+            if wanted not in judged:
+                try:
+                    check_values(subjects[key])
+                    realise(config)
+                    judged[wanted] = ""
+                except UserError as error:
+                    judged[wanted] = str(error)
+            if judged[wanted]:
+                reasons[key] = judged[wanted]
+    return reasons, configs
 
 
 def launch(
@@ -238,11 +252,17 @@ def launch(
     return True, unsaved
 
 
-def dry_run(study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path) -> None:
-    """Print the runs in their order, and how long they will take."""
+def dry_run(
+    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, Any]
+) -> None:
+    """Print the runs in their order, and how long they will take.
+
+    Args:
+        flags: cell key → the study's config.
+    """
     from strobe.sweeps.table import ended
 
-    expected, basis = _expected(study, config, cells, root)
+    expected, basis = _expected(config, cells, root, flags)
     table = Table(box=None, pad_edge=False, show_edge=False)
     for title in ("", "cell", "repeat", "state", "time"):
         table.add_column(title, justify="right" if title in ("", "repeat", "time") else "left")
@@ -315,7 +335,7 @@ def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]
 
 
 def _expected(
-    study: str, config: SweepConfig, cells: Sequence[Cell], root: Path
+    config: SweepConfig, cells: Sequence[Cell], root: Path, flags: Mapping[str, Any]
 ) -> tuple[dict[str, float | None], str]:
     """Return the seconds of each cell, and in words where they come from."""
     from statistics import median
@@ -331,17 +351,13 @@ def _expected(
     if took:
         usual = median(took.values())
         return {cell.key: took.get(cell.key, usual) for cell in cells}, "by the cells that have run"
-    command = importlib.import_module(f"strobe.cli.{study}")
     expected: dict[str, float | None] = {}
     for cell in cells:
-        try:
-            _, flags = command.read(list(cell.argv))
-        except UserError:
+        own = flags.get(cell.key)
+        if own is None or (own.iterations is not None and own.seconds is None):
             expected[cell.key] = None
-            continue
-        unlimited = flags.iterations is not None and flags.seconds is None
-        phases = len(getattr(flags, "phases", ["one"]))
-        expected[cell.key] = None if unlimited else START_S + phases * (flags.seconds or 30.0)
+        else:
+            expected[cell.key] = START_S + len(getattr(own, "phases", ["one"])) * (own.seconds or 30.0)
     return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
 
 

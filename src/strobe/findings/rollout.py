@@ -135,7 +135,7 @@ def _fps_flag(rollout: Rollout) -> str:
 def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     """Calls longer than a chunk: every chunk is over before it arrives."""
     rollout, inference = result.rollout, result.rollout.inference
-    if not _stands_still(rollout) or inference is None:
+    if not _stands_still(rollout) or inference is None or rollout.unfinished is not None:
         return
     longest, chunk = _call_ms(inference), inference.chunk
     lasts = "" if chunk is None else f", a chunk of {chunk:,} actions lasts {1e3 * chunk / rollout.fps:,.0f} ms"
@@ -148,6 +148,32 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         why="LeRobot drops the actions that fell due during the call, though the robot executed none. It says nothing.",
         do=_longer_chunks(rollout, inference),
         evidence={"useless": inference.useless / inference.calls, "call_ms": longest},
+    )
+
+
+def unfinished_call(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
+    """A run that was over before the policy gave its first chunk."""
+    call = result.rollout.unfinished
+    if call is None:
+        return
+    which = "first call" if not call.calls else f"call {call.calls + 1}"
+    seen = f"The run ended after {call.run_s:.1f} s. Its {which} began {call.ms / 1e3:.1f} s before and had not "
+    seen += "returned. No action was sent."
+    if call.calls:
+        seen += f" The chunks of the {call.calls} before were thrown away: LeRobot warms the policy up with them."
+    why = "LeRobot ends a run at its --duration, also where its inference thread still waits for the policy."
+    do = "A longer --duration: the call needs more time than that. `strobe breakdown --policy.path=…` measures it"
+    if call.compiled:
+        why = "torch.compile compiles during the first calls, which may take minutes. " + why
+        do += "; --use_torch_compile=false does without compiling"
+    yield Finding(
+        rule="first-call-unfinished",
+        level="warning",
+        title="The run ended before the policy returned its first actions",
+        seen=seen,
+        why=why,
+        do=f"{do}.",
+        evidence={"run_s": call.run_s, "call_s": call.ms / 1e3},
     )
 
 
@@ -302,4 +328,4 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-RULES = (slow_loop, never_moves, starvation, poisoned_delay, seam_jumps, stamps)
+RULES = (slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)

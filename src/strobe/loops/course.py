@@ -10,7 +10,7 @@ from strobe.loops import events, rollout
 from strobe.loops.device_probes import FROZEN
 from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.results.rollout import Turns
+from strobe.results.rollout import Turns, Unfinished
 from strobe.timeline.clock import ThreadUse
 from strobe.timeline.timeline import Section, nest
 
@@ -112,6 +112,7 @@ class Course:
         uploads, trips, empty, clock_shared, encoding: of a robot client.
         failures: of remote inference, on either side.
         received, served: of a policy server.
+        unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
     """
 
     ticks: list[Tick] = field(default_factory=list)
@@ -138,6 +139,7 @@ class Course:
     encoding: events.ImagesEncoded | None = None
     received: list[events.ObservationReceived] = field(default_factory=list)
     served: list[events.ChunkServed] = field(default_factory=list)
+    unfinished: Unfinished | None = None
 
     def sections(self, most: int) -> list[Section]:
         """Return the latest ``most`` ticks, and what all threads did since, in tree order."""

@@ -163,14 +163,20 @@ def opener(append: Callable[[Any], None]) -> sections.Opener:
 
 
 class LastError(logging.Handler):
-    """Holds the last error that the inference thread logged."""
+    """Holds the last error that the inference thread logged.
 
-    def __init__(self) -> None:
+    Args:
+        logged: called at each error, on the thread that logs it; must return at once.
+    """
+
+    def __init__(self, logged: Callable[[], None] = lambda: None) -> None:
         super().__init__(logging.ERROR)
+        self.logged = logged
         self.text = ""
 
     def emit(self, record: logging.LogRecord) -> None:
         with contextlib.suppress(Exception):
+            self.logged()
             lines = [line for line in record.getMessage().splitlines() if line.strip()]
             if len(lines) == 1:  # the others are tracebacks
                 self.text = lines[0].strip()

@@ -169,6 +169,12 @@ class CallThreadUse(NamedTuple):
     waited: int
 
 
+class CallRaised(NamedTuple):
+    """The inference thread logs an error: its call has ended without a chunk."""
+
+    at: int
+
+
 class ChunkMerged(NamedTuple):
     """The queue took a chunk of ``length`` actions.
 
@@ -298,6 +304,7 @@ RECORDS: dict[str, type[Any]] = {
     "values": ActionValues,
     "call": ChunkPredicted,
     "used": CallThreadUse,
+    "raised": CallRaised,
     "merge": ChunkMerged,
     "upload": ObservationUploaded,
     "trip": ChunkReceived,

@@ -18,7 +18,7 @@ from strobe.loops.events import Row, decode
 from strobe.loops.header import Header
 from strobe.measure.robot import BusRead, Move
 from strobe.measure.rollout import Action, Call, Tick
-from strobe.results.rollout import Turns
+from strobe.results.rollout import Turns, Unfinished
 from strobe.timeline.clock import ThreadUse
 
 NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
@@ -58,6 +58,9 @@ class _Reader:
         self.merges = 0
         self.chunk = 0
         self.length: int | None = None
+        self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
+        self.over: int | None = None  # end of the loop
+        self.cut = False  # recording stopped before the loop's end
         course = self.course
         self.at_any_time: dict[type[Any], Callable[[Any], None]] = {
             events.LoopBegan: self.loop_began,
@@ -84,6 +87,7 @@ class _Reader:
             events.ActionValues: self.action_values,
             events.ChunkPredicted: self.chunk_predicted,
             events.CallThreadUse: self.call_thread_use,
+            events.CallRaised: self.call_raised,
             events.ChunkMerged: self.chunk_merged,
             events.ObservationUploaded: course.uploads.append,
             events.ChunkReceived: course.trips.append,
@@ -101,7 +105,18 @@ class _Reader:
             if handle:
                 handle(event)
         self.end_tick(None)
+        self.course.unfinished = self.unfinished()
         return self.course
+
+    def unfinished(self) -> Unfinished | None:
+        """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
+        turns, calls = self.course.loop_turns, len(self.course.calls)
+        warmups = calls if self.warmups is None else self.warmups
+        if self.header.engine != "rtc" or self.pending is None or self.over is None or self.cut or calls > warmups:
+            return None
+        run_s = (self.over - turns[0].start) / 1e9 if turns else 0.0
+        ms = (self.over - self.pending.start) / 1e6
+        return Unfinished(calls=calls, ms=ms, run_s=run_s, compiled=self.header.compiled)
 
     @property
     def open_turn(self) -> LoopTurn | None:
@@ -133,6 +148,8 @@ class _Reader:
     def loop_ended(self, event: events.LoopEnded) -> None:
         self.end_tick(event.at)
         self.turn = None
+        self.cut = self.cut or not self.running
+        self.over = event.at
         self.running = False
 
     def tick_began(self, event: events.TickBegan) -> None:
@@ -218,6 +235,9 @@ class _Reader:
             waited = event.waited if event.waited >= 0 else None
             self.course.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
 
+    def call_raised(self, _: events.CallRaised) -> None:
+        self.pending = None
+
     def chunk_merged(self, event: events.ChunkMerged) -> None:
         self.merges += 1
         call, self.pending = self.pending, None
@@ -228,6 +248,8 @@ class _Reader:
         self.course.calls.append(Call(call.start, event.at, length, call.assumed, event.delay, executed, event.after))
 
     def action_requested(self, event: events.ActionRequested) -> None:
+        if self.warmups is None:
+            self.warmups = len(self.course.calls)
         self.depth = event.depth if event.depth >= 0 else None
         self.chunk = event.chunk
         turn, asynchronous = self.turn, self.header.engine in ASYNCHRONOUS

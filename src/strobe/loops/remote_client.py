@@ -32,6 +32,7 @@ PICKLE, SEND = "pickle observation", "send observation"
 WAIT, UNPICKLE, MERGE = "wait for actions", "unpickle actions", "merge into the queue"
 NAMES = frozenset({PICKLE, SEND})
 REMEMBERED = 1000  # observations on their way
+JOIN_S = 5.0  # seconds that the receiver may take to end, once its connection is closed
 TRIED = 10  # times that the last images are encoded
 
 
@@ -58,6 +59,23 @@ def main() -> None:
     async_client()  # pyright: ignore[reportCallIssue]  # reads the command line for itself
 
 
+class _Receiver(threading.Thread):
+    """The client's receiving thread, for which LeRobot waits without a limit after the robot is disconnected.
+
+    A signal raises KeyboardInterrupt between any two steps of the main thread, also between the end of a block of gRPC
+    and the release of its lock. Then the receiver waits for that lock for ever.
+    """
+
+    def __init__(self, notes: list[str], *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._notes = notes
+
+    def join(self, timeout: float | None = None) -> None:
+        super().join(JOIN_S if timeout is None else timeout)
+        if timeout is None and self.is_alive():
+            self._notes.append(f"the client's receiving thread did not end in {JOIN_S:g} s and was left behind")
+
+
 class ClientWatch(LoopWatch):
     """Watches one run of LeRobot's robot client in this process."""
 
@@ -79,6 +97,7 @@ class ClientWatch(LoopWatch):
         client = module.RobotClient
         self._wrap(client, "start", self._started)
         self._wrap(client, "control_loop", self._looped)
+        self._replace(module, "threading", standing_in(threading, Thread=functools.partial(_Receiver, self.notes)))
         self._interruptible()
         return self
 
@@ -116,6 +135,10 @@ class ClientWatch(LoopWatch):
             return inner(client, *args, **kwargs)
         finally:
             self._resting = True
+            # The receiver waits there for this thread to come. Interrupted before, it never does, and LeRobot would
+            # wait for the receiver without end.
+            if (barrier := getattr(client, "start_barrier", None)) is not None:
+                barrier.abort()
             self.end()  # what follows puts the robot to rest
 
     def _attach(self, client: Any) -> None:

@@ -83,7 +83,7 @@ class RolloutWatch(LoopWatch):
         self._engine: Any = None
         self._context: Any = None
         self._latest: tuple[Any, int] = (None, 0)  # the queue's actions, and the number of their chunk
-        self._errors = LastError()
+        self._errors = LastError(lambda: log.append(("raised", host_ns())))
 
     @property
     def signals(self) -> int:

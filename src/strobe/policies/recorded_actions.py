@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from lerobot.utils.constants import ACTION
@@ -46,6 +46,11 @@ class RecordedActions:
         if self.states is None or self.states.shape[1] != self.actions.shape[1]:
             return False
         return not (self.names and self.state_names) or _same_names(self.names, self.state_names)
+
+    def absolute(self) -> RecordedActions:
+        """Return the actions as they are if the recorded ones are relative to the state of their own tick."""
+        assert self.states is not None
+        return replace(self, actions=self.actions + self.states)
 
     def around(self, values: Array, frame: int, first: int, last: int) -> Array:
         """Return those of ``values``, actions or states, from tick ``first`` of a frame to before ``last``.

@@ -149,6 +149,15 @@ class Inference(Data):
     errors: str = Field(default="", description="the last error of the inference thread, where it gave up")
 
 
+class Unfinished(Data):
+    """The call that had not returned when a run ended that was sent no action."""
+
+    calls: int = Field(description="calls that had returned before: all of them warmed the policy up")
+    ms: Finite = Field(description="from its observation to the end of the loop")
+    run_s: Finite = Field(description="seconds from the first tick to the end of the loop")
+    compiled: bool = Field(default=False, description="by LeRobot's --use_torch_compile, in the first calls")
+
+
 class Queue(Data):
     """Actions that wait for their tick, and ticks without one. The wait for the first action is reported separately."""
 
@@ -256,6 +265,7 @@ class Rollout(Data):
     sentence: str
     pace: Pace | None = Field(default=None, description="None with fewer than two ticks")
     inference: Inference | None = Field(default=None, description="None where no call was seen")
+    unfinished: Unfinished | None = Field(default=None, description="of the rtc engine; None where an action was sent")
     bench: Bench | None = Field(default=None, description="calls here beside calls on the bench; None for too few")
     queue: Queue
     age: Quantiles | None = Field(default=None, description="milliseconds from an observation to each of its actions")

@@ -23,6 +23,7 @@ from strobe.loops import rollout
 from strobe.loops.header import MADE
 from strobe.loops.rollout import COMMAND
 from strobe.policies import inputs, lerobot_policies
+from strobe.policies.families.registry import building
 from strobe.policies.standins import stand_ins
 
 _EYE = "--robot.cameras={front: {type: opencv, index_or_path: 0, fps: 30, width: 640, height: 480}}"
@@ -89,5 +90,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
                 part.save_pretrained(folder)
         (folder / MADE).write_text(json.dumps(made))
         del loaded
-        with stand_ins(kind, random_weights=True, tiny=size == "tiny"):
+        # Some configs hold no tiny size: LeRobot makes such a policy again as it was made here.
+        tiny = size == "tiny"
+        with stand_ins(kind, random_weights=True, tiny=tiny), building(config, tiny):
             yield [*rest, f"--policy.path={folder}"]

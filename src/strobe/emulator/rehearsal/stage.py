@@ -77,12 +77,13 @@ class RehearsalStage:
     arms: dict[str, EmulatedArm]
 
 
-def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT) -> RehearsalPlan:
+def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT, config: Any = None) -> RehearsalPlan:
     """Check ``argv``, and everything else that can be wrong before something starts.
 
     Args:
         argv: the command's arguments.
         command: lerobot-rollout, lerobot-record or lerobot-teleoperate.
+        config: LeRobot's config of ``argv``. None: it is parsed here.
 
     Raises:
         UserError: a package that is not installed; what the command refuses; an arm that cannot be emulated; a camera
@@ -90,7 +91,7 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT)
             calibration file.
     """
     argv = with_ports(joined(argv, command))
-    config = loop_of(command).check(argv)
+    config = loop_of(command).check(argv) if config is None else config
     robot, teleop = config.robot, getattr(config, "teleop", None)
     assert robot is not None
     arms = arms_of(robot, "robot") | (arms_of(teleop, "teleop") if teleop is not None else {})

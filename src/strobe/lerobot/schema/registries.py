@@ -42,8 +42,13 @@ def choices(registry: str) -> dict[str, Class]:
 
 def plugins() -> list[str]:
     """Return the names of LeRobot's installed plug-ins: a distribution and its module have the same name."""
-    names = []
-    for folder in dict.fromkeys(sys.path):
+    return list(_plugins_in(tuple(sys.path)))
+
+
+@cache
+def _plugins_in(folders: tuple[str, ...]) -> list[str]:
+    names: list[str] = []
+    for folder in dict.fromkeys(folders):
         try:
             entries = os.listdir(folder or ".")
         except OSError:

@@ -51,7 +51,10 @@ class Change:
         observed: the name of an `Observed`; '' for the observation as it is.
         act: what is done to the predicted actions, (frames, actions, dimensions).
         state_added: how many times the state is added to them.
-        state_of: whether the state is that of the chunk's observation, or the one recorded with each action.
+        state_of: whose state is added, or would hold the robot still: that of the chunk's observation, or the one
+            recorded with each action.
+        recorded_relative: whether the recorded actions are relative to the state of their own tick. The policy's are
+            then compared with the absolute ones.
         shift: ticks from a predicted action to the recorded one that it stands for.
         predicted_every, recorded_every: of the actions that are compared, each how manieth.
         dimensions: of the actions, those that it is judged on; None for all.
@@ -66,6 +69,7 @@ class Change:
     act: Callable[[Array], Array] | None = None
     state_added: int = 0
     state_of: Literal["chunk", "action"] = "chunk"
+    recorded_relative: bool = False
     shift: int = 0
     predicted_every: int = 1
     recorded_every: int = 1
@@ -223,11 +227,14 @@ def _relative(wiring: SubjectWiring) -> Iterator[Change]:
         ("the policy's actions are relative to the state of their own tick", 1, "action",
          data.format("convert this data's to relative ones")),
         ("the state is added once too often", -1, "chunk", steps.format("turn off")),
-        ("this data's actions are relative to the state, the policy's are absolute", -1, "action",
-         data.format("convert this data's to absolute ones")),
     )  # fmt: skip
     for words, added, state_of, mend in ways:
         yield Change("relative", words, mend, state_added=added, state_of=state_of, over_hold=True)
+    words = "this data's actions are relative to the state, the policy's are absolute"
+    yield Change(
+        "relative", words, data.format("convert this data's to absolute ones"), state_of="action",
+        recorded_relative=True, over_hold=True,
+    )  # fmt: skip
 
 
 def _times() -> Iterator[Change]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -14,9 +13,8 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.recorded_actions import RecordedActions
 from strobe.results.first_jump import FirstJump
 from strobe.results.open_loop import ActionRange
-from strobe.results.rollout import RolloutResult
-from strobe.runs import store
 from strobe.studies.preflight.predictions import Predictions, predict
+from strobe.studies.preflight.run_of_policy import PolicyRun
 
 SHARE = 0.2  # of the time for all predictions, that those on first frames may take
 
@@ -72,16 +70,15 @@ def executed_of(subject: PolicySubject, chunk: int) -> int:
     return min(chunk, steps) if isinstance(steps, int) and steps > 0 else chunk
 
 
-def add_run(jump: FirstJump, run: Path) -> None:
-    """Add the first action that a run sent, joint by joint. Raises UserError for a folder that cannot be read."""
-    jump.run = str(run)
-    answer = store.load_answer(run)
-    sent = (answer.rollout.first_action if isinstance(answer, RolloutResult) else None) or []
+def add_run(jump: FirstJump, run: PolicyRun) -> None:
+    """Add the first action that a run sent, joint by joint."""
+    jump.run = str(run.folder)
+    sent = run.rollout.first_action or []
     by_name = {action.joint: action.jump for action in sent}
     for joint in jump.joints:
         joint.run = by_name.get(joint.joint)
     if not sent:
         why = "no action was sent, its robot told no positions, or an earlier version of Strobe saved it"
-        jump.unjudged.append(f"The first action of {run}: {why}.")
+        jump.unjudged.append(f"The first action of {run.folder}: {why}.")
     elif jump.joints and all(joint.run is None for joint in jump.joints):
-        jump.unjudged.append(f"The first action of {run}: none of its joints has the name of one in the data.")
+        jump.unjudged.append(f"The first action of {run.folder}: none of its joints has the name of one in the data.")

@@ -78,6 +78,11 @@ class Compared:
         first, count = REACH + shift, self.chunk if count is None else count
         return self.states[:, first : first + every * (count - 1) + 1 : every]
 
+    def absolute(self) -> Compared:
+        """Return the same frames, with the actions as they are if the recorded ones are relative to the state."""
+        assert self.states is not None
+        return replace(self, recorded=self.recorded.absolute(), windows=self.windows + self.states)
+
     def errors(self, predicted: Array, recorded: Array) -> Array:
         """Return squared errors in σ."""
         return squared_errors(predicted, recorded, self.recorded.spread)
@@ -187,11 +192,14 @@ def _judge(change: Change, data: Compared, level: float) -> _Judged:
         return judged
     count = -(-data.chunk // change.predicted_every)
     own = predicted[:, :: change.predicted_every]
-    target = data.recorded_at(change.shift, change.recorded_every, count)
-    squares = data.errors(own, target)
-    wired = data.errors(data.predictions.wired[:, :count], data.recorded_at(count=count))
-    mean = data.errors(np.broadcast_to(data.recorded.actions.mean(axis=0), target.shape), target)
-    judged.whole = mean_square(squares) or np.inf
+    # A policy of absolute actions misses by far more than relative ones vary, however well it was trained. Its errors
+    # are therefore judged in σ of the absolute actions. All hypotheses are ranked in σ of the recorded ones.
+    under = data.absolute() if change.recorded_relative else data
+    target = under.recorded_at(change.shift, change.recorded_every, count)
+    squares = under.errors(own, target)
+    wired = under.errors(data.predictions.wired[:, :count], data.recorded_at(count=count))
+    mean = under.errors(np.broadcast_to(under.recorded.actions.mean(axis=0), target.shape), target)
+    judged.whole = mean_square(data.errors(own, target)) or np.inf
     if change.dimensions is not None:
         squares, wired, mean = (each[..., list(change.dimensions)] for each in (squares, wired, mean))
     hypothesis.explained, hypothesis.wired = explained(squares, mean), explained(wired, mean)
@@ -202,7 +210,7 @@ def _judge(change: Change, data: Compared, level: float) -> _Judged:
     if change.over_hold and data.recorded.can_hold and data.states is not None:
         # Where the record is relative to the state, a robot that holds still has actions of 0.
         held = 0.0 if change.state_added < 0 else data.state_at(change.state_of)
-        hold = data.errors(np.broadcast_to(held, target.shape), target)
+        hold = under.errors(np.broadcast_to(held, target.shape), target)
         over_hold = paired_error(squares, hold, data.episodes, level)
     hypothesis.outcome, hypothesis.why = _outcome(hypothesis, change, over_hold)
     if hypothesis.outcome == "claimed":
@@ -252,10 +260,12 @@ def _outcome(hypothesis: Hypothesis, change: Change, over_hold: PairedError | No
         return "not looked at", f"another frame's moves its actions by {hypothesis.moved:.2g} σ only"
     if paired.smaller is False or paired.ratio > 1 - MARGIN:
         return "not better", ""
-    if (hypothesis.explained or 0.0) < EXPLAINED or over_mean.smaller is not True:
+    if (hypothesis.explained or 0.0) < EXPLAINED or over_mean.ratio >= 1:
         return "not better", "nearer than it is, but not nearer than the mean action is"
-    if change.over_hold and over_hold is not None and over_hold.smaller is not True:
+    holding = over_hold if change.over_hold else None
+    if holding is not None and holding.ratio >= 1:
         return "not better", "nearer than it is, but not nearer than holding still is"
-    if paired.smaller is None:
-        return "not shown", f"nearer than it is, but not surely so over {paired.episodes} episodes: look at more"
+    for error, what in ((paired, "it is"), (over_mean, "the mean action is"), (holding, "holding still is")):
+        if error is not None and error.smaller is None:
+            return "not shown", f"nearer than {what}, but not surely so over {error.episodes} episodes: look at more"
     return "claimed", ""

@@ -9,26 +9,20 @@ import numpy as np
 
 from strobe.datasets import recording
 from strobe.datasets.fault import DatasetError
-from strobe.errors import UserError
 from strobe.measure.robot import lag_ticks
 from strobe.measure.statistics import summarise
 from strobe.results.lag import JointLag, Lag
-from strobe.results.rollout import Rollout, RolloutResult
 from strobe.results.wiring import CallTime, Wiring
-from strobe.runs import store
 from strobe.runs.rollout_files import EVENTS
+from strobe.studies.preflight.run_of_policy import PolicyRun
 
 MOST_EPISODES = 100
 HELD = 0.9  # of the requested rate: below it, ticks of a run are no ticks of the data
 STATE = "observation.state"
 
 
-def lags(wiring: Wiring, dataset: Path, run: Path | None) -> Lag:
-    """Return the lags of a data set's joints, and of the run in the folder ``run``.
-
-    Raises:
-        UserError: ``run`` is no run of `strobe rollout` or `strobe rehearse`.
-    """
+def lags(wiring: Wiring, dataset: Path, run: PolicyRun | None) -> Lag:
+    """Return the lags of a data set's joints, and of those in ``run``."""
     recorded = recording.read(dataset)
     lag = Lag(joints=[], fps=recorded.fps)
     try:
@@ -86,30 +80,18 @@ def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterato
                 yield np.stack(rows[action].to_list()), np.stack(rows[state].to_list())
 
 
-def call_in(run: Path) -> CallTime | None:
-    """Return the time of a call in the run in the folder ``run``; None where none was timed, or a server answered.
-
-    Raises:
-        UserError: ``run`` is no run of `strobe rollout` or `strobe rehearse`.
-    """
-    rollout = _rollout(run)
-    engine = rollout.engine
+def call_in(run: PolicyRun) -> CallTime | None:
+    """Return the time of a call in ``run``; None where none was timed, or a server answered."""
+    rollout, engine = run.rollout, run.rollout.engine
     if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
         return None
-    return CallTime(ms=rollout.inference.latency.median, run=str(run), fps=rollout.fps, engine=engine)
+    return CallTime(ms=rollout.inference.latency.median, run=str(run.folder), fps=rollout.fps, engine=engine)
 
 
-def _rollout(run: Path) -> Rollout:
-    answer = store.load_answer(run)
-    if not isinstance(answer, RolloutResult):
-        raise UserError(f"--rollout={run} is no run of `strobe rollout` or `strobe rehearse`")
-    return answer.rollout
-
-
-def _add_run(lag: Lag, run: Path) -> None:
+def _add_run(lag: Lag, run: PolicyRun) -> None:
     """Add the lags of a run, from its events where they were kept, else from its answer."""
-    rollout = _rollout(run)
-    lag.run, lag.run_fps = str(run), rollout.fps
+    rollout = run.rollout
+    lag.run, lag.run_fps = str(run.folder), rollout.fps
     lag.frames_run = {
         camera.name: camera.age.median * rollout.fps / 1000 for camera in rollout.cameras if camera.age is not None
     }
@@ -121,7 +103,7 @@ def _add_run(lag: Lag, run: Path) -> None:
             f"Lags of the run: its loop held {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its ticks are longer."
         )
         return
-    found = _of_events(run) or {
+    found = _of_events(run.folder) or {
         joint.joint: float(joint.lag_ticks) for joint in rollout.tracking if joint.lag_ticks is not None
     }
     if not found:

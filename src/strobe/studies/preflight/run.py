@@ -11,6 +11,7 @@ import strobe
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import CallTime, Weights, Wiring
 from strobe.studies.preflight.lag import call_in, lags
+from strobe.studies.preflight.run_of_policy import PolicyRun
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
 from strobe.wiring.device import device_here
@@ -33,7 +34,7 @@ class Preflight:
         dataset: the folder of a LeRobotDataset.
         robot: what a rollout would connect.
         rename: names in the inputs → names that the policy knows.
-        rollout: the folder of a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
+        rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
     """
@@ -43,7 +44,7 @@ class Preflight:
     robot: Connected | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
     mend: Path | None = None
-    rollout: Path | None = None
+    rollout: PolicyRun | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -72,11 +73,21 @@ def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
     )
 
 
-def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progress: Callable[[Progress], None]) -> None:
+def look_at_frames(
+    result: PreflightResult,
+    policy: Path,
+    frames: Frames,
+    progress: Callable[[Progress], None],
+    run: PolicyRun | None = None,
+) -> None:
     """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
 
     Added are its errors and the hypotheses on them, its first actions, weights that were not read, and the time of a
     call.
+
+    Args:
+        policy: the checkpoint's folder.
+        run: a run of this policy, whose first action stands beside those on the frames.
     """
     from strobe.studies.preflight.first_actions import add_run
     from strobe.studies.preflight.open_loop import open_loop
@@ -84,8 +95,8 @@ def look_at_frames(result: PreflightResult, policy: Path, frames: Frames, progre
     wiring = result.wiring
     loop, result.hypotheses, read = open_loop(policy, frames, progress)
     result.open_loop = loop
-    if loop.first_jump is not None and wiring.lag is not None and wiring.lag.run:
-        add_run(loop.first_jump, Path(wiring.lag.run))
+    if loop.first_jump is not None and run is not None:
+        add_run(loop.first_jump, run)
     if read is not None and wiring.weights is not None:
         _add_names(wiring.weights, read)
     if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop

@@ -139,6 +139,8 @@ def rollout_of(header: Header, course: Course) -> Rollout:
         series=measure.series(ticks, course.calls),
         overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(course.calls)),
     )
+    if rollout.queue.first_action_ms is None:
+        rollout.unfinished = course.unfinished
     rollout.sentence = sentence(rollout)
     return rollout
 

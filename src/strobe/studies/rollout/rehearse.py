@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from strobe.emulator.arm import ArmEndedError
 from strobe.emulator.rehearsal.disturb import disturbed
@@ -27,11 +28,13 @@ def rehearse(
     record_s: float = 1800.0,
     observations: Path | None = None,
     command: str = ROLLOUT,
+    config: Any = None,
 ) -> WatchedRollout:
     """Run ``command`` with ``arguments`` on emulated arms, and watch it as `watch` does.
 
     Args:
         command: see `stage.plan`.
+        config: LeRobot's config of ``arguments``, of a checkpoint. None: they are parsed here.
 
     Raises:
         UserError: see `with_policy`, `stage.plan` and `watch`, which then says how the servos were left.
@@ -40,7 +43,7 @@ def rehearse(
     with ExitStack() as stack:
         if command == ROLLOUT:
             arguments = stack.enter_context(with_policy(arguments))
-        made = plan(arguments, options, command)
+        made = plan(arguments, options, command, config)
         drawn = draws([fault.like for fault in made.slow if fault.like is not None])
         stage = stack.enter_context(staged(made, options.latency_ms))
         with disturbed(stage.arms, made.on_bus, made.slow, made.busy, drawn, command):

@@ -85,7 +85,7 @@ def watch(
             shutil.rmtree(observations, ignore_errors=True)
         if interrupted and not (watching.endless and watching.notes):
             raise KeyboardInterrupt
-        raise UserError(reason or _unwatched(watching)) from None
+        raise UserError(reason or _unwatched(watching, course)) from None
     watched = _answered(header, course)
     result = watched.result
     if interrupted and not watching.endless:
@@ -168,8 +168,14 @@ def _note_on_observations(keeper: Keeper, ticks: int) -> str:
     return f"{note}, those of {missing:,} were not: {why}" if missing else note
 
 
-def _unwatched(watching: LoopWatch) -> str:
-    return watching.notes[0] if watching.notes else "the run ended before its second tick: nothing to show"
+def _unwatched(watching: LoopWatch, course: Course) -> str:
+    if watching.notes:
+        return watching.notes[0]
+    why = "nothing to show"
+    if course.calls:  # made by the loop itself, which looks at its --duration before each tick
+        call = course.calls[0]
+        why = f"the policy's first call took {(call.end_ns - call.start_ns) / 1e9:.1f} s; give it a longer --duration"
+    return f"the run ended before its second tick: {why}"
 
 
 def _reason(error: BaseException, command: str) -> str:
