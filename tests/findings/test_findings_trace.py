@@ -57,7 +57,9 @@ def test_a_busy_device_is_good_news_alone(found):
 
 def test_an_idle_device_is_named_with_cause_and_longest_gap(found):
     pause = event("cuda_runtime", "cudaMalloc", 100, 4800)
-    seen = found([pause, *work(1, 0, 5, 100), *work(2, 5000, 5010, 100)])["trace-device-idle"]
+    rules = found([pause, *work(1, 0, 5, 100), *work(2, 5000, 5010, 100)])
+    assert set(rules) == {"trace-device-idle"}
+    seen = rules["trace-device-idle"]
     assert "idle for 4.9" in seen.seen
     assert "nothing was launched yet" in seen.seen
     assert "while the host was in cudaMalloc" in seen.seen
@@ -78,7 +80,7 @@ def test_launches_that_set_the_pace(found):
 def test_many_small_kernels(found):
     seen = found(small(2))["trace-small-kernels"]
     assert "1,200 in each ProfilerStep" in seen.seen
-    fast = [{**e, "dur": 10} if e["cat"] == "kernel" else e for e in small(2)]
+    fast = [{**e, "dur": 9.9} if e["cat"] == "kernel" else e for e in small(2)]
     assert "trace-small-kernels" not in found(fast), "the device is never idle"
     few = [e for e in small(2) if e["cat"] != "kernel" or e["args"]["correlation"] % 2]
     assert "trace-small-kernels" not in found(few)

@@ -76,6 +76,8 @@ def test_a_stretch_is_launch_bound_where_each_kernel_begins_at_once():
     ("events", "why"),
     [
         (chain(19), "too few"),
+        ([each for n in range(40) for each in work(1, 0, n * 3, 1, call="cudaGraphLaunch")], "one launch of a graph"),
+        ([*chain(15), *work(1, 250, 300, 5), *chain(15, begin=320)], "a kernel that stood in a queue is between them"),
         (chain(40, period=20, took=19), "the host keeps up"),
         ([each for n in range(40) for each in work(n, n * 5, 500 + n * 50, 10)], "they stand in a queue"),
         ([each for n in range(40) for each in work(n, n * 2000, n * 2000 + 6, 10)], "pauses of milliseconds"),

@@ -60,7 +60,9 @@ def chain(count: int, period: float = 20, took: float = 5, begin: float = 0) -> 
     return [
         each
         for place in range(count)
-        for each in work(1000 + place, begin + place * period, begin + place * period + 6, took, "elementwise")
+        for each in work(
+            1000 + place + int(begin), begin + place * period, begin + place * period + 6, took, "elementwise"
+        )
     ]
 
 

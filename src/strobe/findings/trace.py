@@ -23,6 +23,7 @@ STILL_IDLE = 0.05  # … while the device idles for as much: without that, the h
 COPIES = 0.05  # share in which copies run and no kernel does
 COLLECTIVES = 0.1  # share in which collectives run and nothing is computed
 RANK_WAITS = 0.05  # share of a rank's time that it waits for others
+LATE = 0.75  # share of the collectives in which a rank comes last from which it is the late one
 
 GRAPHS = "CUDA graphs, as torch.compile(mode='reduce-overhead') makes them, or larger batches"
 # In the names of calls that take milliseconds only when they are made for the first time.
@@ -183,7 +184,7 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     span = spans.get(longest.name, 0.0)
     if span < NANOSECOND_MS or longest.waiting_ms < RANK_WAITS * span:
         return
-    one = latest.last > waits.collectives / 2
+    one = latest.last >= LATE * waits.collectives
     shown = ", ".join(f"{rank.name} {ms(rank.waiting_ms)}" for rank in waits.ranks[:8])
     yield Finding(
         rule="trace-late-rank",
@@ -191,7 +192,8 @@ def late_rank(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         title=f"The other ranks wait for {latest.name}" if one else "The ranks wait for each other",
         seen=f"In {waits.collectives:,} collectives, waiting beyond the rank that came last: {shown}. {latest.name} "
         f"came last in {latest.last:,} of them.",
-        why="A collective ends when the last rank has arrived.",
+        why="A collective ends when the last rank has arrived. Where ranks exchange uneven data, that is a part of the "
+        "difference.",
         do=f"Compare the parts of {latest.name} with those of {longest.name}: a larger batch, slower loading, a hotter "
         "card?"
         if one

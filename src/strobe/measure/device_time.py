@@ -92,11 +92,13 @@ def _launch_bound(rows: Rows, annotations: Nest) -> LaunchBound | None:
 
 
 def _chains(rows: Rows) -> list[list[DeviceWork]]:
-    """Return runs of kernels that each began at once after its launch."""
+    """Return runs of kernels that each began at once after its launch, which was its own: a graph launches many."""
     chains: list[list[DeviceWork]] = [[]]
+    launched_by = Counter(work.correlation for work in rows.device)
     kernels = ((work, at) for work, at in launches(rows) if work.kind == "kernel" and not is_collective(work))
     for work, launched in sorted(kernels, key=lambda pair: pair[0].start):
-        at_once = launched is not None and work.start - launched <= AT_ONCE_NS
+        own = launched_by[work.correlation] == 1
+        at_once = own and launched is not None and work.start - launched <= AT_ONCE_NS
         if not at_once or (chains[-1] and work.start - chains[-1][-1].end > LONG_MS * 1e6):
             chains.append([])
         if at_once:

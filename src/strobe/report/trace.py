@@ -8,7 +8,7 @@ from strobe.report import charts, frame, profiles, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.trace import DeviceTime, TraceAnswer, TracedRank, TracePart
+from strobe.results.trace import DeviceTime, RankWaits, TraceAnswer, TracedRank, TracePart
 
 RANKS = 8  # that are shown one by one; the data has all
 CALLERS = 2
@@ -52,14 +52,11 @@ def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
 
 def _answers(answer: TraceAnswer) -> list[str]:
     """Return what each device did, the time of an iteration, and who waits."""
-    sentences = [_of_device(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    sentences = [_most_waiting(answer.waits)] if answer.waits is not None and answer.waits.ranks else []
+    sentences += [_of_device(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
     for rank in answer.ranks[:RANKS]:
         if not rank.devices:
-            host = rank.operators.host
-            took = units.short_ms(rank.operators.iteration_ms)
-            busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
-            share = f", {busy} of it in torch's operators" if busy else ""
-            sentences.append(f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}.")
+            sentences.append(_of_host(rank))
         if rank.iterations is not None and rank.iterations.ms:
             its, count = rank.iterations, len(rank.iterations.ms)
             ends = f" ({units.short_ms(min(its.ms))} to {units.short_ms(max(its.ms))})" if count > 1 else ""
@@ -67,14 +64,24 @@ def _answers(answer: TraceAnswer) -> list[str]:
                 f"{rank.name}: {units.count(count, 'iteration')} of {its.name}, median {units.short_ms(its.median_ms)} "
                 f"ms{ends}."
             )
-    if answer.waits is not None and answer.waits.ranks:
-        most = max(answer.waits.ranks, key=lambda rank: rank.waiting_ms)
-        last = max(answer.waits.ranks, key=lambda rank: rank.last)
-        sentences.append(
-            f"{most.name} waits most for other ranks, {units.short_ms(most.waiting_ms)} ms; {last.name} came last in "
-            f"{last.last:,} of {units.count(answer.waits.collectives, 'collective')}."
-        )
     return sentences or ["The trace has nothing to show."]
+
+
+def _most_waiting(waits: RankWaits) -> str:
+    most = max(waits.ranks, key=lambda rank: rank.waiting_ms)
+    last = max(waits.ranks, key=lambda rank: rank.last)
+    collectives = units.count(waits.collectives, "collective")
+    return (
+        f"{most.name} waits most for other ranks, {units.short_ms(most.waiting_ms)} ms; {last.name} came last in "
+        f"{last.last:,} of {collectives}."
+    )
+
+
+def _of_host(rank: TracedRank) -> str:
+    host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
+    busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
+    share = f", {busy} of it in torch's operators" if busy else ""
+    return f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}."
 
 
 def _of_device(rank: TracedRank, device: DeviceTime) -> str:
