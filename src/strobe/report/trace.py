@@ -80,7 +80,7 @@ def _most_waiting(waits: RankWaits) -> str:
 def _of_host(rank: TracedRank) -> str:
     host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
     busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
-    share = f", {busy} of it in torch's operators" if busy else ""
+    share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
     return f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}."
 
 

@@ -85,8 +85,7 @@ def _title(ranks: Sequence[TracedRank]) -> str:
 
 def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
     """Return what one trace shows."""
-    host = [call for calls in (rows.operators, rows.runtime) for call in calls] or rows.annotations
-    whole = host or rows.device
+    whole = [call for calls in (rows.operators, rows.runtime, rows.annotations) for call in calls] or rows.device
     begin, end = min(event.start for event in whole), max(event.end for event in whole)
     annotations = Nest(rows.annotations)
     by_device: dict[str, list] = {}
