@@ -246,4 +246,4 @@ def _why(cell: Cell) -> str:
     return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"
 
 
-run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True)
+run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True, heavy="timed")

@@ -66,7 +66,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
 
-    options = options_of(config)
+    options = options_of(config, len(config.phases))
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
         treatments = rungs_of(subject, config.recipe)
@@ -83,4 +83,6 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
-run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed")
+run = Command(
+    "breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed", gives_way=True
+)

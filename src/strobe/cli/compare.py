@@ -128,7 +128,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
-    options = options_of(config)
+    options = options_of(config, phases=1)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"left out: {reason}" for reason in composed.left_out]
@@ -156,5 +156,12 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
 
 
 run = Command(
-    "compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model", heavy="timed"
+    "compare",
+    lambda: with_treatments(__doc__),
+    CompareConfig,
+    read,
+    study,
+    subject="policy or model",
+    heavy="timed",
+    gives_way=True,
 )

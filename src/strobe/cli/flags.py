@@ -123,8 +123,10 @@ class SamplingFlags:
 
     # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
     iterations: int | None = field(default=None, metadata=at_least(1))
-    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Looks at the actions
-    # come after it, and may take as long again.
+    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Looks at the actions,
+    # counting and profilers come after it. breakdown and compare end their work within four times this and a minute
+    # for each phase, plus the call that is running, also on a busy machine. The answer names what did not fit. Where
+    # three rounds or 28 calls take longer than this, their time takes its place. Loading and compiling come on top.
     seconds: float | None = field(default=None, metadata=above(0))
     # Stop once the 95 % interval's half-width is below this fraction of the median.
     interval: float = field(default=0.01, metadata=above(0))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from strobe.cli.display import WIDTH, log, refuse_log, show
+from strobe.cli.live import shown_if_slow
 from strobe.cli.summaries import keep_summary
 from strobe.errors import NotKeptError, in_words
 from strobe.findings.thresholds import Thresholds
@@ -108,9 +109,11 @@ def keep(
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
         if root is not None:
-            folder = write_run(answer, root, trace, files)
+            with shown_if_slow(f"saving the run in {root}"):
+                folder = write_run(answer, root, trace, files)
     if page_file is not None:
-        store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
+        with shown_if_slow(f"writing {page_file}"):
+            store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
         print(f"\nreport: {page_file}")
     if folder is not None:
         print(f"\nreport   {folder / store.REPORT}")
@@ -156,13 +159,14 @@ def keep_in(answer: Answer, folder: Path) -> None:
     try:
         show(answer)
     finally:
-        try:
-            store.save(answer, folder)
-        except OSError as error:
-            what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
-            raise _not_kept(what, flag, folder, error) from None
-        keep_summary(answer, folder)
-        _write_page(answer, folder)
+        what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
+        with shown_if_slow(f"saving the {what} in {folder}"):
+            try:
+                store.save(answer, folder)
+            except OSError as error:
+                raise _not_kept(what, flag, folder, error) from None
+            keep_summary(answer, folder)
+            _write_page(answer, folder)
     log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
     if is_sweep:

@@ -44,7 +44,7 @@ from strobe.cli.bounds import above, at_least, one_of
 from strobe.cli.flags import RayFlags, check_launcher
 from strobe.cli.live import CellsLive, Live, importing
 from strobe.cli.parse import pairs, parse, spelt
-from strobe.cli.runner import Command, Studied
+from strobe.cli.runner import Command, Studied, say_other_work
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
@@ -117,9 +117,11 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))
+        beside = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
+        sweep.notes += beside
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
@@ -358,7 +360,7 @@ def _expected(
             expected[cell.key] = None
         else:
             expected[cell.key] = START_S + len(getattr(own, "phases", ["one"])) * (own.seconds or 30.0)
-    return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
+    return expected, f"by --seconds, and {START_S:.0f} s a cell to start; looks and counting come on top"
 
 
 def name_of(study: str, cells: Sequence[Cell]) -> str:

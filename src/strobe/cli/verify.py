@@ -107,4 +107,4 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed")
+run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed", gives_way=True)

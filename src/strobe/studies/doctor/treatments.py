@@ -218,10 +218,12 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
         undo()
     if not math.isfinite(loss):
         return Tried("the loss is not finite", "one step", treatment.effect)
-    compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
-    if why:
-        raise UserError(why)
-    agreement = compared[attempt.lever]
+    check = gradients(subject, [Variant("plain"), variant], BATCH)
+    if check.interrupted:
+        raise KeyboardInterrupt
+    if check.note:
+        raise UserError(check.note)
+    agreement = check.agreements[attempt.lever]
     least = min(LEAST_COSINE, (agreement.seed_cosine or 1.0) - 0.05) if agreement.own_noise else LEAST_COSINE
     broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else ""
     seen = f"gradient's cosine {agreement.cosine:.6f}, loss {loss:.4g}"
