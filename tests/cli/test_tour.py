@@ -34,7 +34,7 @@ class Tour:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
         pace, written = Pace(), io.StringIO()
         self.now += RECORD_S * times
-        pace.done(RECORD_S)
+        pace.note_stop(RECORD_S)
         made = [Stop(s.title, s.usual_s, s.argv, self._run(s, times), s.lacking) for s in stops]
         self.code = run_stops(made, pace, Console(file=written, width=200))
         self.text = written.getvalue()

@@ -83,7 +83,7 @@ class Pace:
         """Return how many times as long as usual the tour took so far, 1 at least."""
         return max((time.perf_counter() - self._began) / self._usual_s, 1.0) if self._usual_s else 1.0
 
-    def done(self, usual_s: float) -> None:
+    def note_stop(self, usual_s: float) -> None:
         """Note that a stop that usually takes ``usual_s`` seconds is done."""
         self._usual_s += usual_s
 
@@ -107,7 +107,7 @@ def tour(config: TourConfig, live: Live) -> int:
         console.print(f"there already: {data}  (--fresh records it again)", highlight=False)
     else:
         record(RecordConfig(root=data))
-        pace.done(RECORD_S)
+        pace.note_stop(RECORD_S)
         console.print(f"3 episodes of 40 frames, 480×480 video: {data}", highlight=False)
     if code := run_stops(stops_of(config, data, console), pace, console):
         return code
@@ -135,7 +135,7 @@ def run_stops(stops: Sequence[Stop], pace: Pace, console: Console) -> int:
         console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
         if code := stop.run(argv[1:]):
             return code
-        pace.done(stop.usual_s)
+        pace.note_stop(stop.usual_s)
     return 0
 
 

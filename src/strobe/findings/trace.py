@@ -93,7 +93,7 @@ def small_kernels(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
             title="The program is many small kernels",
             seen=f"{rank.name}: {kernels:,} kernels ({per}), of which {small:,} take less than {SMALL_KERNEL_US:g} µs; "
             f"the device idles for {percent(idle)} of its time.",
-            why="Each operator costs Python and a launch, whatever it computes.",
+            why="Each operator costs Python and a launch, however small it is.",
             do=f"Launch fewer and larger ones: {GRAPHS}.",
             gain="not known before it is tried; what the device is idle for is the most it can be",
             evidence={"kernels": kernels, "small_kernels": small, "idle_share": idle},
@@ -142,7 +142,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
         title=f"Copies without a kernel beside them take {percent(share)} of the device's time",
         seen=f"{_where(rank, device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
         f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
-        why="The device moves data and computes nothing meanwhile.",
+        why="The device moves data and computes nothing during that time.",
         do=("Pin the memory of batches (DataLoader(pin_memory=True)): these come from pageable memory. " * pageable)
         + "Copy the next batch on a stream of its own, with non_blocking=True, while this one is computed.",
         gain=_gain(device.gaps.span_ms, device.exposed_copies_ms),
@@ -163,7 +163,7 @@ def exposed_collectives(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]
         title=f"Collectives without computing beside them take {percent(share)} of the device's time",
         seen=f"{_where(rank, device)}: {ms(device.exposed_communication_ms)} of {ms(device.gaps.span_ms)}, of "
         f"{ms(device.communication_ms)} in collectives.{unknown}{others}",
-        why="The device exchanges data with other ranks, or waits for them, and computes nothing meanwhile.",
+        why="The device exchanges data with other ranks, or waits for them, and computes nothing during that time.",
         do="Give the traces of all ranks to `strobe report` to see who waits. Then let collectives run beside the "
         "computing: smaller or larger buckets of DDP, prefetching of FSDP, embeddings exchanged earlier."
         if answer.waits is None
