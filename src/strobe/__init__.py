@@ -8,6 +8,9 @@
     for part in timeline.sections():
         print(part.path, part.ms)
 
+    strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
+    strobe.breakdown(policy, observation)
+
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
 The command line is ``strobe --help``; profiling by hand is ``strobe.profiling``.
@@ -18,10 +21,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Probe", "Timeline", "__version__", "attach", "load_policy", "section", "timed"]
+__all__ = [
+    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from strobe.deploy import load_policy
+    from strobe.python import breakdown, compare
     from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
@@ -31,6 +37,10 @@ def __getattr__(name: str) -> Any:
         import strobe.deploy
 
         return strobe.deploy.load_policy
+    if name in ("breakdown", "compare"):
+        import strobe.python
+
+        return getattr(strobe.python, name)
     if name in __all__:
         import strobe.timeline
 
