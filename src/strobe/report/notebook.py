@@ -99,6 +99,7 @@ def _page(document: Document, plot: Picture | None, most: int) -> str:
     short = replace(
         document,
         title=_cut(document.title, most),
+        banner=None if document.banner is None else _cut(document.banner, most),
         answers=[_cut(text, most) for text in document.answers[:ANSWERS]],
         findings=[_cut_finding(finding, most) for finding in document.findings[:FINDINGS]],
     )
