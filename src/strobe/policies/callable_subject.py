@@ -172,9 +172,7 @@ class CallableSubject:
     def _run(self, index: int) -> Any:
         target, place = self.target, index % len(self.inputs)
         arguments = _arguments(self.inputs[place])
-        torch.manual_seed(self.seed + index)
-        np.random.seed((self.seed + index) % 2**32)
-        random.seed(self.seed + index)
+        self._draw_from(self.seed + index)
         waits = self._waits.get(target.name, True)
         try:
             if target.before is not None:
@@ -190,6 +188,15 @@ class CallableSubject:
             words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
         return output
+
+    def _draw_from(self, seed: int) -> None:
+        # Not torch.manual_seed: without a GPU in use it takes a millisecond, for a traceback of what it puts off.
+        torch.default_generator.manual_seed(seed)
+        if self._accelerator is not None:
+            module: Any = torch.get_device_module(self._accelerator)
+            getattr(module, "manual_seed_all", module.manual_seed)(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
 
     def _note(self, target: Target) -> None:
         """Note what of ``target`` a reader of its figures must know."""
