@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from strobe.version import __version__
+
 __all__ = [
     "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 import torch
 from support.sleeper import Clock
 from torch import nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 import strobe
 from strobe.errors import UserError
@@ -117,7 +118,7 @@ def test_a_call_that_cannot_be_counted_keeps_its_times(clock: Clock, monkeypatch
 
     class Refusing(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if torch.utils._python_dispatch._get_current_dispatch_mode() is not None:
+            if _get_current_dispatch_mode() is not None:
                 raise NotImplementedError("not under a mode")
             return super().forward(x)
 

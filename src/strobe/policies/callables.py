@@ -77,7 +77,7 @@ def target_of(name: str, thing: object) -> Target:
     while isinstance(inner, functools.partial):
         inner = inner.func
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
-    label = getattr(inner, "__qualname__", type(inner).__name__).rpartition("<locals>.")[2]
+    label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     return _target(name, thing, "function" if "<lambda>" in label else label, _kind(thing), owner)
 
 

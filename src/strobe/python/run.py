@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 
@@ -18,6 +18,7 @@ from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import Target, target_of
 from strobe.policies.subject import Subject
+from strobe.python.request import Request
 from strobe.python.shown import ShownAnswer
 from strobe.results.agreement import Effect
 from strobe.results.answer import BreakdownResult, CompareResult, Result
@@ -25,9 +26,6 @@ from strobe.studies.breakdown import breakdown
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Measured, Options
 from strobe.treatments.treatment import Treatment, Undo, Variant
-
-if TYPE_CHECKING:
-    from strobe.python.verbs import Request
 
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured]]
 

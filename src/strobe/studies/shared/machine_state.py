@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-import strobe
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
 from strobe.policies.subject import Subject
@@ -15,6 +14,7 @@ from strobe.results.answer import Result
 from strobe.results.subject import Ceiling, Machine
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Steps
+from strobe.version import __version__
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
 
@@ -51,7 +51,7 @@ def begin_result[R: Result](
         described = machine.describe(subject.device)
         described.ceiling = Ceiling()
     return kind(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=title,
         subject=subject.info,
         machine=described,

@@ -30,7 +30,10 @@ def judge(
     agreement = None
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
-        if measured.variants[candidate.name].guided != measured.variants[baseline.name].guided:
+        if (
+            agreement is not None
+            and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
+        ):
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return Comparison(
