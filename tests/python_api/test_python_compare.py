@@ -307,3 +307,9 @@ def test_the_cause_of_a_failure_is_the_variants_own():
     with pytest.raises(UserError, match="ZeroDivisionError: by nought") as refused:
         strobe.compare({"a": failing, "b": failing}, "x")
     assert isinstance(refused.value.__cause__, ZeroDivisionError)
+
+
+def test_advice_names_arguments_and_not_flags(clock: Clock):
+    answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
+    few = next(finding for finding in answer.findings if finding.rule == "few-samples")
+    assert few.do.startswith("Measure longer: seconds=120")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -95,8 +96,17 @@ def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer
     result.notes += [f"when it began, {beside}"] if beside else []
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
-    result.findings = advise(result)
+    result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]
     return ShownAnswer(result, measured.sections)
+
+
+def as_arguments(text: str) -> str:
+    """Write the flags in ``text`` that are arguments here as arguments.
+
+    >>> as_arguments("Measure longer: --seconds=120.")
+    'Measure longer: seconds=120.'
+    """
+    return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
 
 
 def _subject(request: Request) -> CallableSubject:
