@@ -10,6 +10,7 @@
 
     strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
     strobe.breakdown(policy, observation)
+    strobe.verify(before, after, inputs, guard="largest_error<=1e-3")
 
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
@@ -23,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 from strobe.version import __version__
 
 __all__ = [
-    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed",
+    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed", "verify",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from strobe.deploy import load_policy
-    from strobe.python import breakdown, compare
+    from strobe.python import breakdown, compare, verify
     from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
@@ -38,7 +39,7 @@ def __getattr__(name: str) -> Any:
         import strobe.deploy
 
         return strobe.deploy.load_policy
-    if name in ("breakdown", "compare"):
+    if name in ("breakdown", "compare", "verify"):
         import strobe.python
 
         return getattr(strobe.python, name)

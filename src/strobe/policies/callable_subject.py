@@ -89,7 +89,7 @@ class CallableSubject:
     @property
     def fed(self) -> Fed:
         """The kind and digest of its inputs."""
-        return Fed("data", self._digest())
+        return Fed("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
@@ -109,7 +109,7 @@ class CallableSubject:
             raise UserError(f"a call from Python is timed as it is: no {phase}")
 
         def run(index: int) -> Tensor:
-            numbers = numbers_of(self._run(index))
+            numbers = numbers_of(self.output(index))
             self.forms.setdefault(self.target.name, {})[index % len(self.inputs)] = _without_values(numbers)
             return numbers.values if numbers.values is not None else torch.empty(0)
 
@@ -125,24 +125,28 @@ class CallableSubject:
         """Return how many inputs there are: what else a call works on is not known."""
         return Traits(call=CallTraits(inputs=len(self.inputs)))
 
-    def first_calls(self, reporter: Callable[[str], None] = lambda _: None) -> None:
+    def first_calls(self, reporter: Callable[[str], None], targets: Sequence[Target] = ()) -> None:
         """Call each target with an input of each shape, before anything is timed, and note what would spoil a figure.
 
         What is compiled for a shape is compiled now. Each is called twice with the first input, to see whether it
         answers the same.
+
+        Args:
+            reporter: is told which target is called.
+            targets: those to call; () for all.
 
         Raises:
             UserError: a target fails.
         """
         shapes = [numbers_of(given).shapes for given in self.inputs]
         wanted = sorted({shape: index for index, shape in reversed(list(enumerate(shapes)))}.values())
-        for target in self.targets:
+        for target in targets or self.targets:
             reporter(f"first calls of {target.name}")
             with self.switched(target):
                 for index in wanted:
-                    before = self._digest(index)
-                    output = self._run(index)
-                    if self._digest(index) != before:
+                    before = self.digest_of(index)
+                    output = self.output(index)
+                    if self.digest_of(index) != before:
                         self.notes.append(
                             f"{target.name} changes its inputs in place: later calls did not see what the first saw"
                         )
@@ -169,7 +173,8 @@ class CallableSubject:
             np.random.set_state(numpy_state)
             random.setstate(python_state)
 
-    def _run(self, index: int) -> Any:
+    def output(self, index: int) -> Any:
+        """Return what the target that is on returns for input ``index``, once it is there. Raises UserError."""
         target, place = self.target, index % len(self.inputs)
         arguments = _arguments(self.inputs[place])
         self._draw_from(self.seed + index)
@@ -200,8 +205,8 @@ class CallableSubject:
 
     def _note(self, target: Target) -> None:
         """Note what of ``target`` a reader of its figures must know."""
-        first = numbers_of(self._run(0))
-        output = self._run(0)
+        first = numbers_of(self.output(0))
+        output = self.output(0)
         second = numbers_of(output)
         if first.values is None or second.values is None:
             self.notes.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
@@ -226,10 +231,10 @@ class CallableSubject:
         tensors = [tensor for given in self.inputs for tensor in tensors_in(given)]
         return next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), torch.device("cpu"))
 
-    def _digest(self, index: int | None = None) -> str:
-        chosen = self.inputs if index is None else [self.inputs[index % len(self.inputs)]]
-        read = [numbers_of(given).values for given in chosen]
-        return digest([values for values in read if values is not None])
+    def digest_of(self, index: int) -> str:
+        """Return a digest of the arrays of input ``index``."""
+        values = numbers_of(self.inputs[index % len(self.inputs)]).values
+        return digest([values] if values is not None else [])
 
 
 def _arguments(given: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from strobe.cli.live import Live
 from strobe.kinds import advise
 from strobe.measure import other_work
-from strobe.measure.guard import Guards
+from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import Target, target_of
@@ -22,13 +22,14 @@ from strobe.policies.subject import Subject
 from strobe.python.request import Request
 from strobe.python.shown import ShownAnswer
 from strobe.results.agreement import Effect
-from strobe.results.answer import BreakdownResult, CompareResult, Result
+from strobe.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
 from strobe.studies.breakdown import breakdown
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Measured, Options
+from strobe.studies.verify_outputs import verify_outputs
 from strobe.treatments.treatment import Treatment, Undo, Variant
 
-Work = Callable[[CallableSubject, Live], tuple[Result, Measured]]
+Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,7 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
     """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
+        subject.first_calls(live.stage)
         variants = [Variant(target.name, (OfTarget(target),)) for target in subject.targets]
         # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
         options = _options(request, counted=False, probed=False)
@@ -67,6 +69,7 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
 
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
         target = subject.target
+        subject.first_calls(live.stage)
         if target.opaque or not target.modules:
             why = target.opaque or "no torch module was found in it"
             subject.notes.append(f"{subject.info.name} is one part: {why}")
@@ -76,6 +79,11 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
         return result, measured
 
     return _answer(request, work, {"depth": depth, "count": count})
+
+
+def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
+    """Hold the second thing of ``request`` against the first. Raises UserError."""
+    return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 
 def _options(request: Request, **how: Any) -> Options:
@@ -91,13 +99,12 @@ def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer
         if beside:
             live.say(f"… {beside}")
         with subject.generators_kept():
-            subject.first_calls(live.stage)
             result, measured = work(subject, live)
     result.notes += [f"when it began, {beside}"] if beside else []
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
     result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]
-    return ShownAnswer(result, measured.sections)
+    return ShownAnswer(result, measured.sections if measured is not None else ())
 
 
 def as_arguments(text: str) -> str:

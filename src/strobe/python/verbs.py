@@ -1,4 +1,4 @@
-"""`strobe.compare` and `strobe.breakdown`: their arguments, checked before anything heavy is imported."""
+"""`strobe.compare`, `strobe.breakdown` and `strobe.verify`: their arguments, checked before a heavy import."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
-from strobe.measure.guard import Guards
+from strobe.measure.guard import Guard, Guards
 from strobe.python.request import Request
 from strobe.python.shown import ShownAnswer
 
 if TYPE_CHECKING:
-    from strobe.results.answer import BreakdownResult, CompareResult
+    from strobe.results.answer import BreakdownResult, CompareResult, VerifyResult
 
 
 def compare(
@@ -107,6 +107,35 @@ def breakdown(
     from strobe.python.run import broken_down
 
     return broken_down(request, depth, count)
+
+
+def verify(
+    before: Any, after: Any, inputs: Any, *, guard: str, device: str = "", seed: int = 0
+) -> ShownAnswer[VerifyResult]:
+    """Say whether ``after`` returns what ``before`` does, within a guard, input by input. Nothing is timed.
+
+        answer = strobe.verify(eager, compiled, observations, guard="largest_error<=1e-3")
+        assert answer.outcome == "held"
+
+    Args:
+        before, after: what is called, as variants of `compare`.
+        inputs, device, seed: as in `compare`.
+        guard: limits such as 'cosine>=0.999, largest_error<=1e-3', the second in the output's own units. Those in σ are
+            not judged. There is no default, as nobody but you knows what the outputs mean.
+
+    Returns:
+        An answer like that of `strobe verify`; ``outcome`` is 'held', 'broken' or 'not judged'. An ``after`` that fails
+        or returns other shapes has broken the guard. An interrupt keeps the inputs that were looked at.
+
+    Raises:
+        UserError: nothing to call, no inputs, a guard that cannot be read, or a ``before`` that fails on an input.
+    """
+    request = Request({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
+    limits = Guard.parse(guard)
+    _announce()
+    from strobe.python.run import verified
+
+    return verified(request, limits)
 
 
 def _announce() -> None:
