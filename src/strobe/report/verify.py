@@ -67,6 +67,8 @@ def _headline_of_outputs(result: VerifyResult) -> str:
     (check, *_), name = result.checks, result.subject.name
     if result.passed and check.agreement is not None:
         inputs = units.count(check.agreement.observations, "input")
+        if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
+            inputs += f", {distinct:,} different"
         return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs})."
     if check.broken:
         return f"FAILED: the outputs of '{check.name}' are not those of {name}. {check.broken}."
@@ -98,13 +100,12 @@ def _still_wrong(result: VerifyResult) -> list[str]:
         check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
     ]
     most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
-    if not result.passed or most_seen is None or not most_seen.distinct:
+    if not result.passed or most_seen is None or not most_seen.distinct or most_seen.of == "outputs":
         return []
     share = f"{units.sigma(100 * at_most_wrong(most_seen.distinct))} %"
-    seen, made = ("input", "outputs") if most_seen.of == "outputs" else ("observation", "chunks")
     return [
-        f"{units.count(most_seen.distinct, f'different {seen}')} held: at most {share} of {made} can be wrong "
-        f"(95 %), on {seen}s like these. All {most_seen.observations:,} calls on them held."
+        f"{units.count(most_seen.distinct, 'different observation')} held: at most {share} of chunks can be wrong "
+        f"(95 %), on observations like these. All {most_seen.observations:,} calls on them held."
     ]
 
 
