@@ -103,7 +103,7 @@ def _turned(total: float) -> Mend:
     """Return the mend that turns the dimension whose name a finding has."""
 
     def mend(finding: Finding, world: World) -> Change:
-        name = re.search(r"Calibrate (\S+) anew", finding.do or "")
+        name = re.search(r"Calibrate (\S+) again", finding.do or "")
         return _mirror(world.dimensions.index(name.group(1)), total) if name else dict
 
     return mend
@@ -149,7 +149,7 @@ def _bgr(policy: tuple[str, World]) -> Plant:
 
 
 def _again(finding: Finding, world: World) -> Change:
-    """Record anew at the rate that a finding names: the sound recording, at twice the planted one's rate."""
+    """Record again at the rate that a finding names: the sound recording, at twice the planted one's rate."""
     return dict if "twice this data's" in (finding.do or "") else lambda ticks: {k: v[::2] for k, v in ticks.items()}
 
 

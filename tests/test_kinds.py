@@ -64,6 +64,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "dataloader": starved,
     "budget": missed,
     "doctor": ailing,
+    "trace": lambda: stored("trace"),
     "history": lambda: history(
         [runs.saved("one", runs.act()), runs.saved("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
     ),

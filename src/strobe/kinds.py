@@ -34,6 +34,7 @@ from strobe.findings import remote as remote_rules
 from strobe.findings import replay as replay_rules
 from strobe.findings import rollout as rollout_rules
 from strobe.findings import sweep as sweep_rules
+from strobe.findings import trace as trace_rules
 from strobe.findings import training as training_rules
 from strobe.findings.rules import Rule
 from strobe.findings.thresholds import DEFAULTS, Thresholds
@@ -53,6 +54,7 @@ from strobe.report import (
     replay,
     rollout,
     sweep,
+    trace,
     training,
     verify,
 )
@@ -70,6 +72,7 @@ from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
+from strobe.results.trace import TraceAnswer
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     Difference: Kind[Difference](changes),
     History: Kind[History](history),
     DoctorResult: Kind[DoctorResult](doctor, trust.OF_SELF_CHECKS),
+    TraceAnswer: Kind[TraceAnswer](trace, trace_rules.RULES),
 }
 
 

@@ -77,7 +77,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
     assert "2 pairs cannot exclude a loss of 10 points" in err
     assert "SUCCESS AGAINST LATENCY" in out
     assert "The weights are random" in " ".join(out.split())
-    assert any("4 steps are the policy as it is" in note for note in result.notes)
+    assert any("4 steps are the policy's own" in note for note in result.notes)
     assert {Path(one.file).suffix for one in result.videos} <= {".mp4", ".webp"}
     assert [(one.variant, one.seed) for one in result.videos] == [("as it is", 4), ("1 step", 4)], "3 was not filmed"
     assert "data:video/mp4" in (folder / "report.html").read_text()
@@ -106,12 +106,12 @@ def test_two_processes_play_the_same_table(tmp_path, capsys):
 
 
 WRONG = {
-    "no simulator": (ACTS, "where are episodes played? --env.type=pusht"),
-    "no policy": (["--env.type=pusht"], "which policy?"),
-    "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model does not act"),
-    "steps": ([*PLAYS, "--steps=10,zero"], "--steps=10,zero: 'zero' is no number of denoising steps"),
-    "no steps at all": ([*PLAYS, "--steps=0"], "'0' is no number of denoising steps"),
-    "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: each number once"),
+    "no simulator": (ACTS, "name the simulator that plays the episodes: --env.type=pusht"),
+    "no policy": (["--env.type=pusht"], "name the policy:"),
+    "a model": (["--model.type=vjepa2", "--env.type=pusht"], "a model has no actions"),
+    "steps": ([*PLAYS, "--steps=10,zero"], "--steps=10,zero: 'zero' is not a number of denoising steps"),
+    "no steps at all": ([*PLAYS, "--steps=0"], "'0' is not a number of denoising steps"),
+    "twice": ([*PLAYS, "--steps=5,5"], "--steps=5,5: give each number once"),
     "margin": ([*PLAYS, "--margin=1.5"], "--margin=1.5: must be between 0 and 1"),
     "episodes": ([*PLAYS, "--episodes=0"], "--episodes=0: must be at least 1"),
     "recipe": ([*PLAYS, "--recipe=none.yaml"], "cannot read the recipe none.yaml"),

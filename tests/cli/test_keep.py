@@ -99,7 +99,7 @@ def test_what_is_not_written_whole_leaves_nothing_but_the_answer_on_the_screen(
     full(monkeypatch, lacking)
     with pytest.raises(NotKeptError, match="no space left on device; free some or name another folder") as told:
         keeping.keep(runs.act(), tmp_path, TRACE, {"act_profile.json": b"{}"})
-    assert str(told.value).startswith(f"cannot keep the run in {tmp_path}")
+    assert str(told.value).startswith(f"cannot save the run in {tmp_path}")
     assert "\n" not in str(told.value)
     assert list(tmp_path.iterdir()) == []
     assert "Image backbone takes" in capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_a_folder_that_refuses_is_told_without_advice_to_free_room(tmp_path: Pat
         keeping.keep(runs.act(), tmp_path)
     taken = tmp_path / "file"
     taken.write_text("")
-    with pytest.raises(NotKeptError, match=f"cannot keep the run in {taken}: "):
+    with pytest.raises(NotKeptError, match=f"cannot save the run in {taken}: "):
         keeping.keep(runs.act(), taken)
 
 
@@ -133,7 +133,7 @@ def test_a_sweep_s_earlier_answer_outlives_a_full_disk(
     assert capsys.readouterr().out.endswith(f"\nreport   {tmp_path / store.REPORT}\ncells    {tmp_path / 'cells'}\n")
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     full(monkeypatch, store.RESULT)
-    with pytest.raises(NotKeptError, match=r"cannot keep the sweep in .*; free some or .* --sweep_dir"):
+    with pytest.raises(NotKeptError, match=r"cannot save the sweep in .*; free some or .* --sweep_dir"):
         keeping.keep_in(sweeps.line(), tmp_path)
     assert "strobe sweep of" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -156,7 +156,7 @@ def test_a_command_on_a_full_disk_ends_with_one_line_and_code_2(
     out, err = capsys.readouterr()
     assert "Image backbone takes" in out
     (line,) = err.splitlines()
-    assert line.startswith(f"strobe: cannot keep the run in {tmp_path}")
+    assert line.startswith(f"strobe: cannot save the run in {tmp_path}")
     assert list(tmp_path.iterdir()) == [kept]
 
 
@@ -188,7 +188,7 @@ def test_on_a_disk_that_is_really_full(small_disk: Path):
         keeping.keep(runs.act(), small_disk, TRACE)  # the page alone takes 2 MB
     (folder,) = small_disk.iterdir()
     assert store.load(folder).subject.name == "act"
-    with pytest.raises(NotKeptError, match="cannot keep the run in"):
+    with pytest.raises(NotKeptError, match="cannot save the run in"):
         keeping.keep(runs.act(), small_disk, TRACE, {"profile.prof": os.urandom(2**20)})
     assert list(small_disk.iterdir()) == [folder]
 

@@ -92,9 +92,12 @@ def test_a_tool_that_is_not_there_is_named(run, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["record", "--root={new}"], "--log=trackio has nothing to log: a dataset is recorded, nothing is measured"),
-        (["diff", "{run}", "{run}"], "the answer is not kept; --output_dir=FOLDER keeps it"),
-        (["report", "{runs}"], "holds several runs; name one of them"),
+        (
+            ["record", "--root={new}"],
+            "--log=trackio has nothing to log: strobe record only records a dataset, and measures nothing",
+        ),
+        (["diff", "{run}", "{run}"], "the answer is not saved; --output_dir=FOLDER saves it"),
+        (["report", "{runs}"], "contains several runs; name one of them"),
         (["report", "{run}", "--format=model-card"], "--format=model-card only writes a file"),
     ],
 )

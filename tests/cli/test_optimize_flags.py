@@ -149,7 +149,7 @@ def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(t
 
 
 WRONG = {
-    "a recipe to begin with": (["--recipe=fast.yaml"], "begin with treatments by --start="),
+    "a recipe to begin with": (["--recipe=fast.yaml"], "give the first treatments with --start="),
     "guard": (["--guard=cosine>0.9"], "cosine is guarded by >="),
     "figure": (["--guard", "cosin>=0.9"], "did you mean 'cosine'"),
     "target": (["--target-hz=0"], "--target_hz=0.0: must be above 0"),
@@ -161,10 +161,10 @@ WRONG = {
     "value": (["--candidate", "precision=bf61"], "did you mean 'bf16'"),
     "start": (["--start", "channels_last=3"], "channels_last takes no value"),
     "flag": (["--guardd=cosine>=0.9"], "did you mean --guard"),
-    "profiler": (["--operators"], "`strobe breakdown` has it"),
+    "profiler": (["--operators"], "give it to `strobe breakdown`"),
     "episodes": (["--eval.n_episodes=3"], "needs a simulator: --env.type=pusht"),
     "number of episodes": (["--eval.n_episodes=-3", "--env.type=pusht"], "--eval.n_episodes=-3: must be 0 or more"),
-    "guard without episodes": (["--guard=success_drop<=0.1"], "is seen in episodes: add --eval.n_episodes=50"),
+    "guard without episodes": (["--guard=success_drop<=0.1"], "needs episodes: add --eval.n_episodes=50"),
     "too few episodes": (
         ["--guard=success_drop<=0.1", "--env.type=pusht", "--eval.n_episodes=5"],
         "takes 48 pairs of episodes or more",
@@ -172,7 +172,7 @@ WRONG = {
     "simulator": (["--env.type=aloha", "--eval.n_episodes=3"], "'aloha' is not installed"),
     "episodes with RTC": (
         ["--env.type=pusht", "--eval.n_episodes=3", "--rtc.execution_horizon=8"],
-        "leave out --rtc.* for it",
+        "leave out --rtc.*",
     ),
     "rtc": (["--rtc.execution_horizon=8"], "has no Real-Time Chunking"),
 }

@@ -135,7 +135,7 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
-    episodes_of_no_data_set: "Name it with --dataset.root=DATA",
+    episodes_of_no_data_set: "name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
     no_config: "there is no config.json in it",
@@ -146,7 +146,7 @@ WRONG = {
     old_dataset: "it is in LeRobot's format v2.1",
     no_dataset: "no LeRobotDataset at",
     no_policy: "--policy.path=FOLDER",
-    a_model: "a model is wired to no robot",
+    a_model: "a model drives no robot",
     odd_features: "hold what LeRobot does not write there",
     unknown_rollout_flag: "lerobot-rollout has no flag --durration: did you mean '--duration'?",
 }

@@ -60,13 +60,13 @@ TRUE = [*PLAYS, "--realtime"]
 WRONG = {
     "latency alone": ([*PLAYS, "--latency=0,100"], "--latency needs --realtime: without it the simulator waits"),
     "engine alone": ([*PLAYS, "--inference=rtc"], "--inference needs --realtime"),
-    "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is no number of milliseconds, not 'live'"),
-    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is no number of control ticks"),
-    "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks say the same"),
+    "latency": ([*TRUE, "--latency=fast"], "--latency=fast: 'fast' is not a number of milliseconds, nor 'live'"),
+    "ticks": ([*TRUE, "--delay_ticks=1.5"], "--delay_ticks=1.5: '1.5' is not a number of control ticks"),
+    "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks set the same"),
     "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
     "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),
     "not guided": ([*TRUE, "--inference=sync,rtc"], "cannot guide the policy type 'diffusion'; it guides"),
-    "threshold": ([*TRUE, "--inference.queue_threshold=3"], "are of --inference.type=rtc, or sync,rtc"),
+    "threshold": ([*TRUE, "--inference.queue_threshold=3"], "need --inference.type=rtc, or sync,rtc"),
     "horizon": ([*TRUE, "--inference=rtc", "--inference.rtc.execution_horizon=0"], "must be at least 1"),
     "guidance": (
         [*TRUE, "--inference=rtc", "--inference.rtc.max_guidance_weight=0"],
@@ -74,7 +74,7 @@ WRONG = {
     ),
     "live on a cluster": (
         [*TRUE, "--launcher=ray"],
-        "--latency=live times the calls as they come, and nodes may differ",
+        "--latency=live uses the times of the calls here, and nodes may differ",
     ),
     "rate": ([*TRUE, "--env.fps=0"], "--env.fps=0: must be above 0"),
 }

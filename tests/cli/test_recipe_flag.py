@@ -111,9 +111,9 @@ PHASES = "--phases=[inference, training forward]"
         ),
         (["breakdown", "--policy.type=pi05"], "fast.yaml is a recipe for the type 'act', and this is 'pi05'"),
         (["breakdown", "--model.type=vjepa2"], "fast.yaml is a recipe for the type 'act', and this is 'vjepa2'"),
-        (["batch", "--policy.type=act"], "--recipe is not for this: recipes are about inference"),
-        (["train"], "--recipe is about inference"),
-        (["dataloader"], "--recipe is about inference"),
+        (["batch", "--policy.type=act"], "--recipe does not fit here: recipes are for inference"),
+        (["train"], "--recipe is for inference"),
+        (["dataloader"], "--recipe is for inference"),
     ],
 )
 def test_where_it_makes_no_sense_it_is_refused(

@@ -75,7 +75,7 @@ def test_two_styles_are_refused_and_lerobots_own_flags_are_left_alone(capsys):
 
 def test_help_tells_the_styles(capsys):
     main(["diff", "--help"])
-    assert "--json   print one line of JSON" in capsys.readouterr().out
+    assert "--json   print the content of result.json" in capsys.readouterr().out
 
 
 def test_of_a_deep_tree_the_deepest_parts_go_first_and_then_the_last_rows():

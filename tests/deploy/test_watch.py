@@ -238,7 +238,7 @@ def test_watching_is_asked_for_at_loading_where_weights_are_let_go(saved: Saved)
     folder, subject = saved["act"]
     with pytest.raises(UserError, match=r"let go when it was loaded.*load it with watch=0.5, which keeps them"):
         watch(strobe.load_policy(folder, tiny_recipe("act", BF16)), 0.5)
-    with pytest.raises(UserError, match="no recipe on this policy"):
+    with pytest.raises(UserError, match="this policy has no recipe"):
         watch(strobe.load_policy(folder), 0.5)
     with pytest.raises(UserError, match="watch=2: it is a share"):
         strobe.load_policy(folder, tiny_recipe("act", BF16), watch=2)

@@ -150,7 +150,7 @@ def test_an_arm_leaves_the_link_of_the_one_that_took_its_name(tmp_path: Path) ->
 
 def test_a_file_of_the_users_is_not_taken_for_a_link(tmp_path: Path) -> None:
     (tmp_path / "port").write_text("mine")
-    with pytest.raises(UserError, match="is there already"), EmulatedArm(link=tmp_path / "port"):
+    with pytest.raises(UserError, match="exists already"), EmulatedArm(link=tmp_path / "port"):
         pass
     with pytest.raises(UserError, match="no such file"), EmulatedArm(link=tmp_path / "missing" / "port"):
         pass

@@ -113,7 +113,7 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
     findings = found(subject, set())
     assert findings["frame-rate-limit"].level == "info"
     assert findings["frame-rate-limit"].evidence["part"] == "model"
-    for words in ("frames/s", "clips/s", "By itself: decode", "Overlapped, at most"):
+    for words in ("frames/s", "clips/s", "Each by itself: decode", "Overlapped, at most"):
         assert words in findings["frame-rate-limit"].seen
 
 

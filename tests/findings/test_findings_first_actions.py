@@ -182,7 +182,7 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
     ]
     assert sections["reach"].table.rows[0].cells == ["lift.pos", "−70 to 70", "−60 to 20", "−80 to 80"]
     assert "σ)" in (sections["first-action"].table.rows[1].cells[1] or "")
-    assert "From where the arm stands to the first action" in page(result)
+    assert "From the arm's position to the first action" in page(result)
 
     result.open_loop = None
     sections = {section.key: section for section in document(result).sections}
@@ -191,7 +191,7 @@ def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:
     result.wiring.sources = {"policy": "checkpoint", "robot": "so101"}
     text = [note for section in document(result).sections for note in section.text]
     assert "Not judged. Predicted actions: it takes recorded frames: --dataset.root=DATA." in text
-    assert any("from where this arm stands now: LeRobot turns the torque on" in note for note in text)
+    assert any("from this arm's present position: LeRobot turns the torque on" in note for note in text)
 
 
 def test_a_runs_first_action_is_the_first_that_was_sent() -> None:

@@ -65,7 +65,7 @@ def test_a_claimed_hypothesis_is_serious_and_says_how_to_mend_it() -> None:
     (finding,) = findings(result)
     assert (finding.rule, finding.level, finding.do) == ("wired-otherwise-cameras", "warning", "--rename_map=…")
     assert "90 %" in finding.seen
-    assert "0.30 times as large so [0.20, 0.40], over 8 episodes" in finding.seen
+    assert "0.30 times as large [0.20, 0.40], over 8 episodes" in finding.seen
     result.findings = [finding]
     assert result.serious == 1
 

@@ -80,7 +80,7 @@ def test_a_defect_that_a_ladder_refused_is_told_with_the_way_round():
     )  # fmt: skip
     found = rules(made)["exact-treatment-broken"]
     assert "prefix_cache=static" in found.title
-    assert found.do.startswith("Climb without it: --skip=prefix_cache. ")
+    assert found.do.startswith("Run the command without it: --skip=prefix_cache. ")
     assert "exact-treatment-broken" not in rules(ladder(0.004))
 
 
@@ -113,7 +113,7 @@ def test_a_dimension_that_is_always_off_is_told_in_its_own_units(rms: float, off
     found = rules(variant(apart([dimension("x", rms, offset=off), dimension("y", 0.001)])))
     assert ("offset" in found) == fires
     if fires:
-        assert found["offset"].title == "'bf16' shifts x by −0.3, always the same way"
+        assert found["offset"].title == "'bf16' shifts x by −0.3, always in the same direction"
         assert "−0.03 σ, of 0.04 σ RMS" in found["offset"].seen
 
 

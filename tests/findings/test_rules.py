@@ -57,7 +57,7 @@ def test_a_limit_that_was_a_flag_once_is_refused_in_a_line(tmp_path: Path):
     file = tmp_path / "config.yaml"
     file.write_text("thresholds:\n  graph_growth: 0.1\n")
     for flag in ("--thresholds.graph_growth=0.1", f"--config_path={file}"):
-        with pytest.raises(UserError, match=r"^--thresholds.graph_growth: no flag any more, [^\n]*constant"):
+        with pytest.raises(UserError, match=r"^--thresholds.graph_growth: this flag no longer exists. [^\n]*constant"):
             parse(JudgeConfig, [flag])
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.measure.operators import Stretch, occupancy
+from strobe.measure.occupancy import Stretch, length, merged, occupancy, overlap
 
 stretches = st.lists(
     st.builds(
         lambda start, length, kind: Stretch(start, start + length, kind),
         st.integers(-50, 150),
         st.integers(-5, 40),
-        st.sampled_from(["work", "work", "queued", "wait"]),
+        st.sampled_from(["work", "work", "queued", "wait", "copy"]),
     ),
     max_size=30,
 )
@@ -47,8 +47,10 @@ def test_causes_are_what_a_plain_search_says(given_stretches):
             assert gap.cause == "end"
         elif overlaps("queued", gap.start, gap.start + 1):
             assert gap.cause == "queued"
+        elif overlaps("wait", gap.start, gap.end):
+            assert gap.cause == "wait"
         else:
-            assert gap.cause == ("wait" if overlaps("wait", gap.start, gap.end) else "idle")
+            assert gap.cause == ("copy" if overlaps("copy", gap.start, gap.end) else "idle")
 
 
 @given(stretches, st.randoms())
@@ -65,6 +67,8 @@ def test_the_order_of_the_stretches_does_not_matter(given_stretches, random):
         ([Stretch(5, 60, "queued")], "queued"),
         ([Stretch(45, 60, "queued")], "idle"),  # launched only when the device had run dry
         ([Stretch(30, 45, "wait")], "wait"),
+        ([Stretch(30, 45, "copy")], "copy"),
+        ([Stretch(30, 45, "copy"), Stretch(30, 45, "wait")], "wait"),
         ([Stretch(10, 40, "wait")], "idle"),
         ([Stretch(5, 60, "queued"), Stretch(30, 45, "wait")], "queued"),
     ],
@@ -79,3 +83,15 @@ def test_nothing_at_all_is_one_gap():
     (gap,) = occupancy([], 0, 10).gaps
     assert (gap.start, gap.end) == (0, 10)
     assert occupancy([Stretch(0, 5)], 10, 10).gaps == []
+
+
+pieces = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+
+
+@given(pieces, pieces)
+def test_what_two_unions_share_is_counted_once(some, others):
+    def moments(stretches):
+        return {moment for start, stop in stretches for moment in range(start, stop)}
+
+    assert length(merged(some)) == len(moments(some))
+    assert overlap(merged(some), merged(others)) == len(moments(some) & moments(others))

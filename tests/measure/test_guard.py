@@ -193,7 +193,7 @@ def test_what_is_written_reads_as_it_was(found: dict[str, float], exact: bool) -
         "worst<=nan": "an error is 0 or more",
         "flips<=2": "a share of flipped decisions lies between 0 and 1",
         "rsm<=0.1": "did you mean 'rms'",
-        "rms<=0.1, rms<=0.2": "rms is there twice",
+        "rms<=0.1, rms<=0.2": "rms is given twice",
         "exactly": "write FIGURE>=LIMIT",
         " , ": "write FIGURE>=LIMIT",
     }.items(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,10 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
+from strobe.cli.live import importing
 from strobe.cli.runner import Command, Studied
-from strobe.measure import other_work
+from strobe.measure import machine, other_work
 from strobe.measure.other_work import OtherWork
+from strobe.studies.shared import comparable_runs
 
 LOOK = other_work.look  # as it is: tests of commands get one that sees nothing
 
@@ -102,3 +106,66 @@ def test_a_command_says_it_before_it_begins_and_in_its_notes(monkeypatch, capsys
     assert len(looks) == said, "a command that measures nothing does not wait for a look"
     assert [note for note in result.notes if "2 of 2 cores" in note] == result.notes
     assert len(result.notes) == said
+
+
+@pytest.fixture
+def no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has not imported torch, whose user has said nothing of how its threads wait."""
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    for name in other_work.WAITING:
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_threads_give_way_where_torch_is_not_there_yet_and_the_user_has_said_nothing(
+    monkeypatch: pytest.MonkeyPatch, no_torch: None
+) -> None:
+    assert other_work.waiting() == ""
+    assert "OMP_WAIT_POLICY=passive" in other_work.give_way()
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+    assert other_work.give_way() == "", "the user's own setting stays"
+    assert "OMP_WAIT_POLICY" not in os.environ
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setitem(sys.modules, "torch", sys)
+    assert other_work.give_way() == "", "torch's threads have read their settings"
+    assert "OMP_WAIT_POLICY" not in os.environ
+
+
+@pytest.mark.parametrize("gives_way", [True, False])
+@pytest.mark.parametrize("busy", [True, False])
+def test_only_a_busy_machine_and_a_command_that_says_so_changes_how_threads_wait(
+    monkeypatch: pytest.MonkeyPatch, no_torch: None, capsys: Any, gives_way: bool, busy: bool
+) -> None:
+    monkeypatch.delitem(sys.modules, "lerobot.policies", raising=False)
+    monkeypatch.setattr(other_work, "look", lambda: OtherWork(2, 2.0 * busy, 2.0 * busy))
+    result = SimpleNamespace(notes=[], status="complete")
+    seen: list[str] = []
+
+    def read(_: Any) -> tuple[Nothing]:
+        with importing():  # as a recipe is checked
+            seen.append(other_work.waiting())
+        return (Nothing(),)
+
+    def study(_: Nothing, live: Any) -> Studied:
+        live.stage("the work")
+        return Studied(result, {}, None, shown=False)
+
+    assert Command("made-up", "", Nothing, read, study, heavy="timed", gives_way=gives_way)([]) == 0
+    assert seen == ["OMP_WAIT_POLICY=passive" if busy and gives_way else ""]
+    assert capsys.readouterr().err.count("2 of 2 cores") == busy
+    assert [note for note in result.notes if "OMP_WAIT_POLICY=passive" in note] == result.notes[1:]
+    assert len(result.notes) == busy + (busy and gives_way)
+
+
+def test_runs_whose_threads_wait_otherwise_are_not_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in other_work.WAITING:
+        monkeypatch.delenv(name, raising=False)
+    before = machine.describe(torch.device("cpu"))
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive")
+    after = machine.describe(torch.device("cpu"))
+    assert "waiting threads" not in before.power
+    assert after.power["waiting threads"] == "OMP_WAIT_POLICY=passive"
+    old, new = (comparable_runs._machine(each) for each in (before, after))
+    assert comparable_runs.unlike(old, new) == ["waiting threads: none → OMP_WAIT_POLICY=passive"]

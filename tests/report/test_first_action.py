@@ -41,7 +41,7 @@ def test_positions_that_are_not_told_are_not_judged(result: RolloutResult):
     section = first_action(result)
     assert section is not None
     assert section.table is None
-    assert section.text == ["Not judged: the robot tells no positions of its joints, or not all of them."]
+    assert section.text == ["Not judged: the robot does not report the positions of all its joints."]
 
 
 def test_a_run_of_an_earlier_version_says_nothing_of_it(result: RolloutResult):

@@ -24,7 +24,7 @@ def climbed(took: tuple[float, float, float] = (400, 300, 250), known: bool = Tr
         runs.limited(measured, ["float32", "float32", "bfloat16"])
     rungs = [Rung(name=m.name, treatment=f"treatment={i}" if i else "") for i, m in enumerate(measured)]
     ladder = Ladder(
-        target_hz=20, target_ms=50, guard="", met=False, ended="nothing was left", chosen="rung 2", rungs=rungs
+        target_hz=20, target_ms=50, guard="", met=False, ended="no treatment remained", chosen="rung 2", rungs=rungs
     )
     return OptimizeResult(
         strobe_version="0.1.0", title="pi05: a ladder", subject=runs.SUBJECT, machine=runs.MACHINE,

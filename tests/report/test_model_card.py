@@ -73,12 +73,12 @@ def test_a_card_that_is_there_keeps_its_own_and_a_second_time_changes_nothing(tm
 @pytest.mark.parametrize("example", ["train-act", "act-variations"])
 def test_what_has_no_chunks_is_refused_in_a_line(example, capsys):
     assert main(["report", str(EXAMPLES / example), "--format=model-card"]) == 2
-    assert "a model card tells a policy's latency and success" in capsys.readouterr().err
+    assert "a model card shows a policy's latency and success" in capsys.readouterr().err
 
 
 def test_a_broken_card_is_left_alone(tmp_path, capsys):
     there = tmp_path / "README.md"
     there.write_text("---\nlicense: [\n---\n")
     assert main(["report", str(EXAMPLES / "optimize-act"), "--format=model-card", f"--output={there}"]) == 2
-    assert "the card that is there cannot be read" in capsys.readouterr().err
+    assert "the existing card cannot be read" in capsys.readouterr().err
     assert there.read_text() == "---\nlicense: [\n---\n"

@@ -30,4 +30,4 @@ def test_what_cannot_be_drawn_is_a_line(tmp_path, monkeypatch, capsys):
     assert main(["report", str(RUN), "--format=png", f"--output={tmp_path / 'none' / 'a.png'}"]) == 2
     monkeypatch.setattr(picture.shutil, "which", lambda _: None)
     assert main(["report", str(RUN), "--format=png", f"--output={tmp_path / 'a.png'}"]) == 2
-    assert "drawn by Chromium or Chrome, and neither is on the PATH" in capsys.readouterr().err
+    assert "Chromium or Chrome draws the picture, and neither is on the PATH" in capsys.readouterr().err

@@ -98,4 +98,4 @@ def test_what_cannot_be_read_is_told_and_one_shape_is_of_one_run(folder, capsys)
     assert "left out broken:" in out
     assert "5 runs: " in out
     assert main(["report", str(folder), "--format=markdown"]) == 2
-    assert "holds several runs" in capsys.readouterr().err
+    assert "contains several runs" in capsys.readouterr().err

@@ -170,7 +170,7 @@ def test_zeros_are_at_the_floor_of_the_plot_or_not_drawn():
     assert plot.data[0]["customdata"][0][0] == "0 σ"
     assert plot.caption.endswith("0, not drawn: held.")
     (plot,) = sameness_plots.plots([sameness.Candidate("x", apart([nothing]))], YARDSTICKS)[sameness.KEY]
-    assert plot.caption.startswith("No action moved at all: 0, not drawn.")
+    assert plot.caption.startswith("No action moved: 0 is not drawn.")
 
 
 def test_many_dimensions_share_one_entry_of_the_legend():
@@ -190,7 +190,7 @@ def test_a_broken_candidate_comes_before_those_that_hold():
     said = sameness.answers(many, YARDSTICKS)
     assert len(said) == 8
     assert [sentence.split()[0] for sentence in said[:6]] == ["v0", "v1", "v2", "v3", "v4", "v8"]
-    assert said[-2] == "3 more in the table."
+    assert said[-2] == "The table has 3 more."
 
 
 @pytest.mark.parametrize(

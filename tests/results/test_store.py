@@ -81,7 +81,7 @@ def test_a_field_of_another_study_that_says_something_is_refused(tmp_path: Path)
 def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
     document = json.loads(result.model_dump_json())
     for study in ({"study": "no study"}, {"study": None}, {"study": ["breakdown"]}):
-        assert "study: not one that this Strobe knows" in broken(tmp_path, json.dumps(document | study))
+        assert "study: this Strobe does not have it" in broken(tmp_path, json.dumps(document | study))
 
 
 @pytest.mark.parametrize(

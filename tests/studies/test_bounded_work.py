@@ -157,6 +157,21 @@ def test_a_log_is_told_that_a_long_call_still_goes_on(monkeypatch: pytest.Monkey
     ]
 
 
+def test_work_that_is_usually_over_at_once_is_named_where_it_takes_long(capsys, monkeypatch) -> None:
+    before = set(threading.enumerate())
+    with live.shown_if_slow("saving the run"):
+        pass
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(live, "SLOW_S", 0.01)
+    with live.shown_if_slow("saving the run"):
+        end, said = time.monotonic() + 5, ""
+        while "so far" not in said and time.monotonic() < end:
+            said += capsys.readouterr().err
+            time.sleep(0.01)
+    assert said == "… saving the run: 0 s so far\n", "once; the next line comes half a minute later"
+    assert not set(threading.enumerate()) - before
+
+
 def test_the_watch_ends_with_the_work(capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "QUIET_S", 0.0)
     monkeypatch.setattr(live, "LOOK_S", 0.01)

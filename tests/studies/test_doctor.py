@@ -348,7 +348,7 @@ def test_an_area_that_fails_ends_no_other(tmp_path: Path) -> None:
 
     found = examined(tmp_path, clock=lambda: iter([held("at once")]), noise=broken)
     assert [(check.name, check.outcome) for check in found.checks] == [
-        ("at once", "holds"), ("later", "holds"), ("the same against the same", "fails"),
+        ("at once", "holds"), ("later", "holds"), ("the same work compared with itself", "fails"),
     ]  # fmt: skip
     assert "no such file" in found.checks[-1].seen
     assert not found.trusted

@@ -87,7 +87,9 @@ def test_what_was_kept_is_put_on_together_and_its_run_shows_each_rung(climb):
     }
     assert took_again < 0.8 * took
     assert "ordered by 1 earlier ladder of sleeper on this machine; --fresh ignores it" in lines.lines
-    (line,) = [line for line in lines.lines if line.startswith("kept last time, now together: skip=true; tidy=true: ")]
+    (line,) = [
+        line for line in lines.lines if line.startswith("accepted last time, now together: skip=true; tidy=true: ")
+    ]
     assert line.endswith("→ kept")
     assert not [line for line in lines.lines if line.startswith("the closing run")], "one run is enough"
 
@@ -107,10 +109,10 @@ def test_what_was_refused_is_left_out_unless_all_is_asked_for(climb):
     idle = entry(Planted("idle"), "vision")
     second, _ = climb(*planted, idle)
     assert [name for name, _ in tried(second)] == ["tidy=true", "idle=true"]
-    assert second.ladder.ended.startswith("nothing was left to try; left out: 2 that an earlier ladder has shown")
+    assert second.ladder.ended.startswith("no treatment remained to try; left out: 2 that an earlier ladder has shown")
     third, _ = climb(*planted, idle, everything=True)
     assert [name for name, _ in tried(third)] == ["tidy=true", "wrong=true", "slow=true", "idle=true"]
-    assert third.ladder.ended == "nothing was left to try"
+    assert third.ladder.ended == "no treatment remained to try"
 
 
 def test_what_was_tried_in_other_circumstances_leaves_nothing_out(climb, monkeypatch):
@@ -295,4 +297,4 @@ def test_a_cache_that_cannot_be_written_costs_a_line(climb, monkeypatch, tmp_pat
     lines = Stages()
     result, _ = climb(entry(SKIP, "vision"), reporter=lines)
     assert result.status == "complete"
-    assert lines.lines[-1].startswith(f"the next climb will not know of this one: {tmp_path}/file/strobe/ladders: ")
+    assert lines.lines[-1].startswith(f"the next run cannot use this ladder: {tmp_path}/file/strobe/ladders: ")

@@ -166,7 +166,7 @@ def test_a_policy_that_never_succeeds_has_nothing_to_lose(tmp_path):
     result = evaluated(tmp_path, plan(), MadeUp(dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.0)))
     result.subject = result.subject.model_copy(update={"source": "random weights"})
     said = " ".join(document(result).answers)
-    assert "nothing could be lost" in said
+    assert "no success could be lost" in said
     assert "the fewest not shown" not in said
     assert "The weights are random" in said
     assert [one.rule for one in advise(result, DEFAULTS)] == ["evaluation-never-succeeds"]

@@ -228,11 +228,11 @@ def test_an_evaluation_that_is_gone_on_with_must_have_asked_for_the_same_timing(
 
 
 WRONG = {
-    "0,fast": "'fast' is no number of milliseconds, not 'live', and no run's folder",
+    "0,fast": "'fast' is not a number of milliseconds, nor 'live', nor a run's folder",
     "-5": "-5 must be between 0 and 60000 ms",
     "nan": "nan must be between 0 and 60000 ms",
-    "100,100": "100 ms is there twice",
-    "live,live": "live is there twice",
+    "100,100": "100 ms is given twice",
+    "live,live": "live is given twice",
     ",": "write --latency=0,100,300",
 }
 

@@ -113,7 +113,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"dies": 3}, "one of the 2 processes that play episodes ended (signal SIGKILL): where memory ran out"),
+        ({"dies": 3}, "one of the 2 processes that play episodes ended (signal SIGKILL): if memory ran out"),
         ({"fails": 3}, "seed 3: no torque"),
     ],
     ids=["a process that dies", "an episode that fails"],
@@ -176,7 +176,7 @@ def until(true) -> None:
 
 def test_a_run_is_played_by_one_command_at_a_time(tmp_path):
     first = EpisodeLog.begin(tmp_path, asked(plan()))
-    with pytest.raises(UserError, match="another strobe evaluate is playing in"):
+    with pytest.raises(UserError, match="another strobe evaluate is running in"):
         EpisodeLog.resume(tmp_path, asked(plan()))
     first.close()
     EpisodeLog.resume(tmp_path, asked(plan())).close()

@@ -33,7 +33,7 @@ def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, c
     assert kept.runs[1].together.unpaired.kind == "worse"
     assert (folder / "report.html").exists()
     assert main([*argv, "--same_seeds"]) == 0
-    assert "In pairs: the runs were said to have had the same seed" in " ".join(capsys.readouterr().out.split())
+    assert "In pairs: by --same_seeds the runs had the same seed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_pairs_go_by_task_and_episode_and_tasks_take_turns():

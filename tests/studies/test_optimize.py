@@ -105,7 +105,7 @@ def test_without_a_yardstick_what_claims_to_be_exact_is_not_judged_and_not_kept(
 
 def test_episodes_that_nobody_plays_hold_no_limit(plant, climb):
     plant(entry(SKIP, "vision"))
-    with pytest.raises(UserError, match=r"success_drop is seen in episodes"):
+    with pytest.raises(UserError, match=r"success_drop needs episodes"):
         climb(guards=Guards.parse("success_drop<=0.1"))
 
 
@@ -489,4 +489,4 @@ def test_what_tells_that_it_saves_little_is_left_out_where_much_is_missing(plant
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.5))
     assert outcomes(climb(hz=170.0)) == {"skip=true": "kept"}
     plant(replace(entry(SKIP, "vision"), saves=lambda _: 0.0))
-    assert "nothing was left to try" in climb(hz=170.0, everything=True).ladder.ended, "nothing to be saved"
+    assert "no treatment remained to try" in climb(hz=170.0, everything=True).ladder.ended, "nothing to be saved"

@@ -156,7 +156,7 @@ def test_a_signal_disconnects_the_robot_and_keeps_the_profile(robot, tmp_path, m
     ("words", "said"),
     [
         (["lerobot-recrod"], "no loop is called 'lerobot-recrod': did you mean 'lerobot-record'?"),
-        ([RECORD, "--robot.type=dummy"], "which leader? --teleop.type=so101_leader --teleop.port=… (or another)"),
+        ([RECORD, "--robot.type=dummy"], "name the leader: --teleop.type=so101_leader --teleop.port=… (or another)"),
         ([TELEOPERATE, *arguments(TELEOPERATE, Path("x")), "--fsp=3"],
          "lerobot-teleoperate has no flag --fsp: did you mean '--fps'?"),
         ([TELEOPERATE, *arguments(TELEOPERATE, Path("x")), "--fps=0"], "--fps=0: must be above 0"),

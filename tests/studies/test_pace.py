@@ -152,7 +152,7 @@ def test_calls_longer_than_the_period_follow_on_one_another_and_are_told(clock):
     assert first.cadence is not None
     assert first.cadence.late == first.cadence.calls == 20
     said = [line for line in document(result).answers if "began late" in line]
-    assert said[0].startswith("a: 20 of 20 calls began late: what came before them took longer than 166.7 ms")
+    assert said[0].startswith("a: 20 of 20 calls began late: the calls before them took longer than 166.7 ms")
 
 
 def test_without_a_pace_calls_are_back_to_back_as_before(clock):
@@ -197,9 +197,9 @@ def test_a_call_comes_once_per_executed_chunk():
 
 
 def test_a_pace_is_for_inference():
-    with pytest.raises(UserError, match=r"--pace is about inference, as on a robot, not 'training forward'"):
+    with pytest.raises(UserError, match=r"--pace is for inference, as on a robot, not for 'training forward'"):
         read_breakdown(["--policy.type=act", "--pace=30", "--phases=[training forward]"])
-    with pytest.raises(UserError, match=r"--pace is about inference, as on a robot, not 'training step'"):
+    with pytest.raises(UserError, match=r"--pace is for inference, as on a robot, not for 'training step'"):
         read_compare(["--policy.type=act", "--pace=30", "--levers=auto"])
     with pytest.raises(UserError, match=r"--pace=0.0: must be above 0"):
         read_breakdown(["--policy.type=act", "--pace=0"])

@@ -91,7 +91,7 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     said = " ".join(capsys.readouterr().out.split())
     assert "strobe rehearse act on so101_follower" in said
     assert "FOLLOWING" in said
-    assert "no servo was left with torque" in said
+    assert "no servo had torque" in said
     assert "front: a test pattern" in " ".join(said.split())
     assert "6 gripper" in said
 
@@ -314,7 +314,7 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--fault=late,arm=left"], [], "no arm 'left'"),
         (["--fault=inference,ms=-5"], [], "0 or above"),
         (["--fault=inference,like=nowhere"], [], "nowhere"),
-        (["--fault=busy"], [], "busy with what"),
+        (["--fault=busy"], [], "say what makes it busy"),
         (["--fault=late,0.06"], [], "not key=value"),
         (["--frames=nowhere.mp4"], [], "there is no nowhere.mp4"),
         (["--frames.top=x.mp4"], [], "no camera 'top'"),

@@ -102,13 +102,17 @@ def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("ours", "theirs", "said"),
     [
-        ([], ["robot_client", "--robot.type=so101_follower"], "plays lerobot-rollout, lerobot-record and lerobot-tele"),
-        ([], [TELEOPERATE, "--robot.type=so101_follower"], "which leader?"),
+        (
+            [],
+            ["robot_client", "--robot.type=so101_follower"],
+            "can run lerobot-rollout, lerobot-record and lerobot-tele",
+        ),
+        ([], [TELEOPERATE, "--robot.type=so101_follower"], "name the leader:"),
         ([], [TELEOPERATE, "--robot.type=so101_follower", "--teleop.type=gamepad"], "omx_leader and bi_so_leader only"),
         ([], [TELEOPERATE, *pair("so101"), "--fsp=3"], "did you mean '--fps'"),
-        (["--bench"], [TELEOPERATE, *pair("so101")], "asks none"),
-        (["--observations"], [TELEOPERATE, *pair("so101")], "leaves none to replay"),
-        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "asks no policy"),
+        (["--bench"], [TELEOPERATE, *pair("so101")], "has no policy"),
+        (["--observations"], [TELEOPERATE, *pair("so101")], "cannot be replayed"),
+        (["--fault=inference,ms=9"], [TELEOPERATE, *pair("so101")], "has no policy"),
         (["--fault=dead,arm=leader"], [TELEOPERATE, *pair("so101")], "no arm 'leader'"),
     ],
 )

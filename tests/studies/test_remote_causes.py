@@ -171,7 +171,7 @@ def test_an_unwatched_server_is_seen_from_outside():
     assert {step.side for step in remote.steps} == {"client", "network", "server and network"}
     assert sum(step.share for step in remote.steps) == pytest.approx(1)
     (trips,) = [section for section in document(result).sections if section.key == "round-trips"]
-    assert any("The server was not watched" in text for text in trips.text)
+    assert any("The server did not run in Strobe" in text for text in trips.text)
 
 
 def test_another_machines_clock_is_found_within_its_bound():
@@ -220,7 +220,7 @@ def test_a_server_that_only_answers_with_nothing_is_named():
     result = unanswered()
     (finding,) = advise(result)
     assert finding.rule == "no-chunk"
-    assert "3 answers without a chunk, and none with one; 60 observations were sent." in finding.seen
+    assert "3 answers had no chunk, and no answer had one. The client sent 60 observations." in finding.seen
     assert "`strobe rollout -- policy_server …`" in finding.do
     (table,) = [section for section in document(result).sections if section.key == "observations"]
     assert ["answers without a chunk", "3"] in [row.cells for row in table.table.rows]  # type: ignore[union-attr]

@@ -145,7 +145,7 @@ def test_a_client_without_a_server_is_told_so(robot, tmp_path, monkeypatch, caps
         ([SERVER, "--prot=3"], "policy_server has no flag --prot: did you mean '--port'?"),
         ([SERVER, "--port=0"], "Port must be between 1 and 65535, got 0"),
         ([f"lerobot.async_inference.{SERVER}", "--fps=0"], "--fps must be above 0"),
-        ([CLIENT], "which robot? --robot.type=so101_follower --robot.port=… (or another)"),
+        ([CLIENT], "name the robot: --robot.type=so101_follower --robot.port=… (or another)"),
         ([CLIENT, "--robot.type=dummy"], "Missing required field(s) `policy_type`"),
     ],
 )

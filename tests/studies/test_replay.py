@@ -371,7 +371,7 @@ def test_wrong_flags_are_a_line(kept, flags, said, capsys):
 def test_runs_that_cannot_be_replayed_are_a_line(tmp_path, capsys):
     (tmp_path / store.RESULT).write_text("{}")
     for given, said in [
-        ([], "which rollout?"),
+        ([], "name the rollout's folder"),
         ([str(tmp_path / "nowhere")], "no run at"),
         ([str(tmp_path)], f"holds no {EVENTS}: it is not a rollout, or an older Strobe saved none"),
     ]:

@@ -55,7 +55,7 @@ def test_those_of_one_effect_are_one_rung_and_all_are_judged_in_one_run(climb):
     assert all(c.verdict.pairs >= 6 for c in result.comparisons)
     assert all(one.verdict is not None for one in ladder.tries[1:])
     assert recipe_of(result).treatments == ladder.rungs[2].treatments
-    assert "nothing was left to try together" in ladder.ended
+    assert "no treatments remained to try together" in ladder.ended
 
 
 def test_with_time_enough_they_climb_one_by_one(climb):
@@ -86,7 +86,7 @@ def test_what_cannot_be_put_on_costs_its_group_nothing(climb):
         "broken=true": "failed",
         "skip=true, tidy=true": "kept",
     }
-    told = "large=true: not kept, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
+    told = "large=true: not accepted, does not apply: takes 9.0 GiB more, and 4.0 GiB are free on this machine"
     assert told in lines.lines
     assert recipe_of(result).treatments == [{"skip": True}, {"tidy": True}]
     alone = climb(entry(large, "vision"), entry(broken, "head"))

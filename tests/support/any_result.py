@@ -25,6 +25,7 @@ from strobe.results.ladder import Ladder
 from strobe.results.measurement import Measurement
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.sweep import Axis, Cell, Sweep
+from strobe.results.trace import TraceAnswer
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)
@@ -163,6 +164,7 @@ results = st.one_of(*map(_any_of, SINGLE))
 with_checks = st.one_of(*map(_any_of, (CompareResult, OptimizeResult, VerifyResult)))
 sweeps = _any_of(Sweep)
 loaders = _any_of(Dataloader)
+traces = _any_of(TraceAnswer)
 
 
 def small() -> BreakdownResult:

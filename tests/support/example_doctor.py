@@ -48,7 +48,7 @@ def ailing() -> DoctorResult:
                 name="prefix_cache=static + graph=loop, pi05 (played on the CPU)",
                 outcome="fails",
                 seen="rms 0.31 σ, and reordered sums differ by 1e-7 σ: it is not exact",
-                means="The policy does not do the same with it on this machine.",
+                means="The policy does not act the same with it on this machine.",
                 do="Leave graph=loop out here.",
                 evidence={"rms": 0.31},
             ),

@@ -59,7 +59,7 @@ def climbed(target_hz: float = 8.0, **more: Any) -> OptimizeResult:
         need.treatments = ["int8=true: guard: cosine 0.9971 < 0.999"]
     result.ladder = Ladder(
         **{"target_hz": target_hz, "target_ms": 1e3 / target_hz, "guard": "cosine>=0.999", "met": met,
-           "ended": "the target was reached" if met else "nothing was left to try", "chosen": "rung 2", "rungs": rungs,
-           "tries": tries, "needs": missing} | more
+           "ended": "the target was reached" if met else "no treatment remained to try", "chosen": "rung 2",
+           "rungs": rungs, "tries": tries, "needs": missing} | more
     )  # fmt: skip
     return result

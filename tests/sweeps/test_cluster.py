@@ -352,7 +352,7 @@ def test_a_cell_that_takes_its_node_with_it_is_given_up(nodes: Nodes, light: Cal
 
     assert ended["good"].status == "done"
     assert ended["killer"].status == "crashed"
-    assert ended["killer"].reason.startswith("given up after 3 nodes were lost under it; node ")
+    assert ended["killer"].reason.startswith("given up after 3 nodes that ran it were lost; node ")
     assert outcome_of(jobs[0].folder) == ended["killer"]
     assert [key for key, _ in heard.lost_] == ["killer"] * 2
 

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from support import example_runs as runs
 
-from strobe.cli import breakdown, cell
+from strobe.cli import batch, breakdown, cell
 from strobe.cli import sweep as command
 from strobe.cli.main import main
 from strobe.cli.runner import Studied
 from strobe.cli.subject import studied
 from strobe.errors import UserError
+from strobe.measure import other_work
 from strobe.policies.options import PolicyOptions
 from strobe.results.sweep import Sweep
 from strobe.runs import store
@@ -54,7 +55,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
         driver.send_signal(signal.SIGINT)
         said = driver.communicate(timeout=600)[0]
     assert driver.returncode == 130, said
-    assert "go on with the same command" in said
+    assert "continue with the same command" in said
     answer = store.load_answer(root)
     assert isinstance(answer, Sweep)
     assert answer.status == "interrupted"
@@ -84,7 +85,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
     ("arguments", "says"),
     [
         (["breakdwn", *TINY], "did you mean 'breakdown'"),
-        ([*TINY, "--grid=batch_size=1,2"], "which study?"),
+        ([*TINY, "--grid=batch_size=1,2"], "name the study:"),
         (["breakdown", *TINY], "nothing to sweep over"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--repeats=0"], "at least 1"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--timeout=-1"], "above 0"),
@@ -215,3 +216,28 @@ def test_files_from_another_node_that_have_no_room_here_leave_no_folder(
     lost = _bring_home(tmp_path / "cell", done, files)
     assert (lost.status, lost.reason, lost.node) == ("crashed", "not kept: no space left on device", "there")
     assert not (tmp_path / "cell").exists()
+
+
+@pytest.mark.parametrize(
+    ("study", "more"),
+    [("sweep", ["--grid=batch_size=1,2"]), ("batch", ["--largest=2"])],
+)
+def test_a_busy_machine_is_named_once_by_the_parent(
+    study: str, more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(other_work, "look", lambda: other_work.OtherWork(2, 2.0, 2.0))
+
+    def stopped(*_: object, **__: object) -> Iterator[tuple[Job, Outcome]]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "_launcher", stopped)
+    monkeypatch.setattr(batch, "execute", stopped)
+    root = tmp_path / "sweep"
+    flags = [flag for flag in TINY if study == "sweep" or "counting" not in flag]
+    asked = [study, *(["breakdown"] if study == "sweep" else []), *flags, *more, f"--sweep_dir={root}"]
+    assert main([*asked, "--dry_run"] if study == "sweep" else [*asked, "--help"]) == 0
+    assert "busy" not in capsys.readouterr().err, "nothing runs"
+    assert main(asked) == 130
+    assert capsys.readouterr().err.count("2 of 2 cores are busy with other work: figures will be wide") == 1
+    if study == "sweep":
+        assert any("2 of 2 cores are busy" in note for note in store.load_answer(root).notes)

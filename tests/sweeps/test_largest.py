@@ -80,8 +80,8 @@ def test_the_knee_is_where_all_up_to_the_best_are_as_fast():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--batch_size=8"], "--batch_size is not for this"),
-        (["--phases=[inference]"], "--phases is not for this"),
+        (["--batch_size=8"], "--batch_size does not fit here"),
+        (["--phases=[inference]"], "--phases does not fit here"),
         (["--skip-counting"], "needs the memory"),
         (["--largest=0"], "at least 1"),
         (["--within=2"], "between 0 and 1"),
@@ -113,7 +113,7 @@ def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.Captu
     assert isinstance(answer, Sweep)
     assert [cell.settings["batch_size"] for cell in answer.cells] == ["2"]
     assert answer.best[0].sentence.startswith("The largest batch that fits is 2")
-    assert "no larger one was tried" in answer.best[0].sentence
+    assert "no larger batch was tried" in answer.best[0].sentence
     assert all(row.memory_bytes for cell in answer.cells for row in cell.rows)
     said = capsys.readouterr().out
     assert "samples/s" in said

@@ -248,8 +248,9 @@ def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
         PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(32, 32))
     )
     variants = [Variant("as it is"), Variant("again"), *parse("amp=fp16,accumulate=2")]
-    found, why = gradients(owner, variants, 2)
-    assert not why
+    check = gradients(owner, variants, 2)
+    assert not check.note
+    found = check.agreements
     assert found["again"].cosine == pytest.approx(1, abs=1e-12)
     assert found["again"].loss_error == 0
     assert found["again"].seed_cosine is not None
@@ -271,7 +272,7 @@ def test_a_broken_lever_is_seen_in_the_gradient():
             subject.policy.__dict__["forward"] = lambda batch: (-forward(batch)[0], {})
             return lambda: subject.policy.__dict__.pop("forward")
 
-    found, _ = gradients(subject("act"), [Variant("as it is"), Variant("broken", (Reversed(),))], 2)
+    found = gradients(subject("act"), [Variant("as it is"), Variant("broken", (Reversed(),))], 2).agreements
     assert found["broken"].cosine == pytest.approx(-1)
     assert found["broken"].loss_error == pytest.approx(2)
 
@@ -347,5 +348,6 @@ def test_levers_on_a_gpu_leave_the_weights_and_the_counters_where_they_were():
     assert same_bits(before, [p.detach() for p in owner.policy.parameters()])
     steps = [state["step"] for state in owner.training.optimizer.state.values()]
     assert {s.device.type for s in steps} == {"cpu"}
-    found, _ = gradients(owner, [Variant("as it is"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")], 4)
+    variants = [Variant("as it is"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")]
+    found = gradients(owner, variants, 4).agreements
     assert all(one.cosine > 0.99 for one in found.values())

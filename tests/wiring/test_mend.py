@@ -102,7 +102,7 @@ def test_the_mended_copy_acts_as_the_sound_policy_does(
 
 def test_a_copy_is_not_written_over_a_folder_that_is_there(stage: Wired):
     another_version(stage)
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="exists already"):
         preflight(Preflight(stage.policy, mend=stage.policy))
 
 

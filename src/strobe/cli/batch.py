@@ -1,12 +1,13 @@
 """strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
 
-Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own, so that running out
-of memory is a row of the table and not the end. Two small batches predict the memory of larger ones (a + b × batch);
-sizes are then doubled, the predicted one is tried itself, and the rest is bisected. The table shows predicted and
-measured memory, with milliseconds per step and samples per second.
+Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own. A size that runs out
+of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones (a + b ×
+batch). The search doubles the sizes, tries the predicted size, and bisects the rest. The table shows predicted and
+measured memory, milliseconds per step and samples per second.
 
-The limit is the device's memory, or on the CPU what is free (of the machine, the container or the job) or --memory_gib.
-A size is saved when it ends: interrupted or killed, the same command goes on where it was.
+The limit is the device's memory. On the CPU it is the free memory (of the machine, the container or the job), or
+--memory_gib. Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it
+continues.
 
 Examples:
   strobe batch --policy.type=act --dataset.root=DATASET
@@ -48,9 +49,9 @@ PHASE = "--phases=[training step]"
 SECONDS = "--seconds=10"
 REFUSED = {
     "--batch_size": "the search chooses it",
-    "--phases": "what is measured is a training step",
+    "--phases": "it always measures a training step",
     "--output_dir": "the search's folder is --sweep_dir",
-    "--recipe": "recipes are about inference, and what is measured is a training step",
+    "--recipe": "recipes are for inference, and it measures a training step",
     "--skip_counting": "the search needs the memory",
 }
 FLAT = 0.10  # of throughput: a batch from which on larger ones are shown to gain no more is large enough
@@ -61,15 +62,16 @@ DID_NOT = ("out of memory", "timed out")
 class BatchConfig:
     """Flags of `strobe batch`."""
 
-    # The largest size to try.
+    # The largest size that the search tries.
     largest: int = field(default=1024, metadata=at_least(1))
-    # Stop once the gap to a size that does not fit is below this fraction of the size that does.
+    # The search stops when the gap between the largest size that fits and the smallest that does not is below this
+    # fraction of the size that fits.
     within: float = field(default=0.05, metadata=between(0, 1))
-    # Resident memory that a size may take, in GiB (default: 90 % of what is free when the search starts).
+    # Resident memory that a size may take, in GiB (default: 90 % of the free memory when the search starts).
     memory_gib: float | None = field(default=None, metadata=above(0))
-    # Seconds that a size may take; one that takes longer counts as one that does not fit.
+    # Seconds that a size may take. A size that takes longer counts as one that does not fit.
     timeout: float = field(default=600.0, metadata=at_least(1))
-    # Try again what did not fit.
+    # Try sizes again that did not fit.
     retry: bool = False
     # The search's folder (default: runs/sweep_batch_POLICY).
     sweep_dir: Path | None = None
@@ -90,7 +92,7 @@ def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
     named = {flag.split("=", 1)[0] for flag in rest}
     for flag, why in REFUSED.items():
         if flag in named:
-            raise UserError(f"{flag} is not for this: {why}")
+            raise UserError(f"{flag} does not fit here: {why}")
     flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
     checked, _ = breakdown.read(flags)
     with importing():
@@ -109,7 +111,7 @@ def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
 
         def say_how_to_go_on(_: Path | None) -> Iterator[str]:
             if not ended:
-                yield f"stopped before the answer; go on with the same command:\n  {shlex.join(sweep.command)}"
+                yield f"stopped before the answer; continue with the same command:\n  {shlex.join(sweep.command)}"
 
         options = {"batch": config, "flags": flags}
         held = stack.pop_all()
@@ -174,9 +176,9 @@ def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
     if failed is not None:
         beyond = f"{_size(failed)} {_why(failed)}"
     elif search.largest >= config.largest:
-        beyond = "no larger one was tried (--largest)"
+        beyond = "no larger batch was tried (--largest)"
     else:
-        beyond = "the search was stopped there"
+        beyond = "the search stopped there"
     sentence = (
         f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
         f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."
@@ -246,4 +248,4 @@ def _why(cell: Cell) -> str:
     return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"
 
 
-run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True)
+run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True, heavy="timed")

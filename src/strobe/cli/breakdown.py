@@ -1,8 +1,8 @@
 """strobe breakdown: where does the time of a policy or a backbone go?
 
-Runs the policy as LeRobot does, with probes on its parts, and shows for each part: calls, milliseconds (median and
-its 95 % interval), share of the whole, GFLOP, share of what this machine was measured to do, peak memory. The parts
-and 'other' add up to the whole. Each part is timed where it runs; nothing is synchronised in the middle.
+Runs the policy as LeRobot does, with probes on its parts. For each part it shows: calls, milliseconds (median and its
+95 % interval), share of the whole, GFLOP, share of this machine's measured ceiling, peak memory. The parts and 'other'
+add up to the whole. Strobe times each part where it runs, and synchronises nothing in the middle.
 
 Examples:
   strobe breakdown --policy.type=act                                   full size, random weights, synthetic inputs
@@ -16,12 +16,13 @@ Examples:
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
 
-With --pace=HZ inference is also called as on a robot, in the same rounds: one call every so many control ticks, with
-the machine idle in between. The answer says what those gaps cost. A round takes at least as long as from call to call,
-so raise --seconds where that is long.
+With --pace=HZ Strobe also calls inference as on a robot, in the same rounds: one call every so many control ticks, with
+the machine idle in between. The answer says what those gaps cost. A round takes at least as long as the time between
+two calls. If that time is long, raise --seconds.
 
 A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
-another --model.type (vit, dinov2, videomae, …) cut along its modules. Its blocks are parts at the first level.
+another --model.type (vit, dinov2, videomae, …) that Strobe divides along its modules. Its blocks are parts at the first
+level.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     from strobe.treatments.recipe import rungs_of
     from strobe.treatments.treatment import Treatment, Variant
 
-    options = options_of(config)
+    options = options_of(config, len(config.phases))
     treatments: tuple[Treatment, ...] = ()
     if config.recipe is not None:
         treatments = rungs_of(subject, config.recipe)
@@ -83,4 +84,6 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
-run = Command("breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed")
+run = Command(
+    "breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed", gives_way=True
+)

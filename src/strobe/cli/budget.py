@@ -1,14 +1,14 @@
 """strobe budget: what stands between a policy's latency and a target rate?
 
-Shows latencies by part for each number of denoising steps, the line a + b × steps with its interval, what each part
-would have to fall to for the target, what could be tried on it, and what asynchronous execution (Real-Time Chunking)
-makes of it: delay in control ticks, execution horizon, age of the actions.
+Shows the latencies of each part for each number of denoising steps, and the line a + b × steps with its interval. It
+shows how short each part must become to reach the target, and what you could try on it. For asynchronous execution
+(Real-Time Chunking) it shows the delay in control ticks, the execution horizon and the age of the actions.
 
-A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default): a robot waits for the late
-ones, whatever the median is. Runs and sweeps hold each chunk's time; a table holds its figures alone.
+A target is reached if enough chunks are shown to be in time (--in-time, 95 % by default). A robot waits for each late
+chunk, even if the median is short. Runs and sweeps contain each chunk's time. A table contains only its figures.
 
-A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, of a sweep over them, or a table
-(.csv) of latencies measured elsewhere, in milliseconds: steps,total,<part>,<part> …
+A RUN is the folder of a breakdown or a comparison of a policy with denoising steps, or of a sweep over them. It can
+also be a table (.csv) of latencies from elsewhere, in milliseconds: steps,total,<part>,<part> …
 
 Examples:
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10
@@ -36,11 +36,11 @@ class BudgetConfig(PageFlags):
 
     # Folders of runs or sweeps, or tables (.csv).
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN…"))
-    # Chunks per second.
+    # The target, in chunks per second.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
     # The robot's control rate in Hz.
     control_hz: float = field(default=30.0, metadata=above(0, finite=True))
-    # Share of chunks that must be ready within a period of the target.
+    # Share of chunks that must be ready within one period of the target.
     in_time: float = field(default=0.95, metadata=between(0, 1))
 
 

@@ -1,17 +1,17 @@
 """strobe compare: is it faster, and does the robot still act the same?
 
-Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise, and judges each
-against the first on the paired ratio of its samples: faster, slower, as fast within 2 % (--as_fast_within), no
-difference that these samples can show, or too noisy to say. For RTC it shows what the guidance costs and where.
+Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise. It judges each
+variant against the first by the paired ratio of their samples: faster, slower, as fast within 2 % (--as_fast_within),
+no difference that these samples can show, or too noisy to say. For RTC it shows what the guidance costs, and where.
 
-Without --variant, a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) is compared without and with
-Real-Time Chunking. With --precision it is compared with itself in other floating-point formats: fp32, tf32 (CUDA),
-bf16, fp16, or auto for those that make sense on the device.
+Without --variant, Strobe compares a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) without and with
+Real-Time Chunking. With --precision it compares the policy in several floating-point formats: fp32, tf32 (CUDA), bf16,
+fp16, or auto for those that make sense on the device.
 
-With --levers it is a training step, with and without what makes training faster or smaller: amp (bf16 or fp16), tf32
-(CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N (micro-batches).
-Each step starts from the same weights (the learning rate is 0), and the loss and the gradient of each variant are
-compared with the baseline's for the same batch and seed.
+With --levers Strobe compares a training step with and without what makes training faster or smaller: amp (bf16 or
+fp16), tf32 (CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N
+(micro-batches). Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the
+gradient of each variant with the baseline's, for the same batch and seed.
 
 Examples:
   strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
@@ -32,9 +32,10 @@ Examples:
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
 
-With --recipe every variant carries the recipe's treatments; by itself it is the policy as it is against the recipe.
+With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the policy as it is with
+the recipe.
 
-With --pace=HZ every variant is called as on a robot of that control rate, with gaps between the calls.
+With --pace=HZ Strobe calls every variant as on a robot of that control rate, with gaps between the calls.
 
 A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), and the treatments
 listed at the end.
@@ -71,15 +72,16 @@ class CompareConfig(RunConfig):
     compile_mode: str = field(default="default", metadata={KEY: ("compile=reduce-overhead",)})
     # Also compare RTC with its guidance in closed form: the same bits without autograd.
     closed_form: bool = False
-    # Precisions side by side, the first one the baseline: fp32,tf32,bf16,fp16, or auto.
+    # Precisions to compare, the first one is the baseline: fp32,tf32,bf16,fp16, or auto.
     precision: str = field(default="", metadata={KEY: ("TF32",)})
-    # Levers of a training step, each against the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins some.
+    # Levers of a training step, each compared with the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins
+    # several.
     levers: str = field(default="", metadata={KEY: ("TF32",)})
     # What to compare: inference, training forward or training step (default: inference; with --levers training step).
     phase: str = ""
-    # Call a variant as fast as the first where the whole interval lies within this share of the time.
+    # A variant is as fast as the first if its whole interval lies within this share of the time.
     as_fast_within: float = field(default=0.02, metadata=above(0))
-    # What to compare it with, 'NAME: key=value, key=value'; may be repeated (see above).
+    # What to compare with the policy as it is, 'NAME: key=value, key=value'; may be repeated (see above).
     variant: list[str] = field(default_factory=list)
 
 
@@ -128,10 +130,10 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
-    options = options_of(config)
+    options = options_of(config, phases=1)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
-    result.notes += [f"left out: {reason}" for reason in composed.left_out]
+    result.notes += [f"not compared: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
     answer = studied(result, flags, config, [measured.sections])
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
@@ -156,5 +158,12 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
 
 
 run = Command(
-    "compare", lambda: with_treatments(__doc__), CompareConfig, read, study, subject="policy or model", heavy="timed"
+    "compare",
+    lambda: with_treatments(__doc__),
+    CompareConfig,
+    read,
+    study,
+    subject="policy or model",
+    heavy="timed",
+    gives_way=True,
 )

@@ -1,8 +1,9 @@
 """strobe dataloader: which settings of lerobot-train's data loader feed the policy's training step?
 
-Measures what the step needs, searches among the loader's settings until one of them delivers that, and prints it in
-lerobot-train's spelling, with what it should gain. The loader is lerobot-train's own: its dataset, sampler, collation,
-and DataLoader, each candidate in a process of its own. Nothing is trained, written or pushed.
+Measures how many samples per second the training step needs. It searches among the loader's settings until one of them
+delivers that, and prints it in lerobot-train's spelling, with the gain to expect. The loader is lerobot-train's own:
+its dataset, sampler, collation, and DataLoader. Each candidate runs in a process of its own. The command trains, writes
+and pushes nothing.
 
 Strobe's flags come first, then --, then the dataset and policy flags as lerobot-train takes them.
 
@@ -13,7 +14,7 @@ Examples:
   strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
   strobe dataloader --encodings --encoding_episodes=4 -- …  and what re-encoding the videos would buy
 
-Ctrl-C saves what was measured by then.
+Ctrl-C ends the search and saves the measurements so far.
 """
 
 from __future__ import annotations
@@ -42,23 +43,24 @@ if TYPE_CHECKING:
 class DataloaderConfig(OutputFlags):
     """Flags of `strobe dataloader`."""
 
-    # Samples per second that the training step takes: a number, or max for the fastest loader (default: measured).
+    # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
-    # Numbers of workers to try, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the cores), beside the flags' own.
+    # Numbers of workers to try besides the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
+    # cores).
     workers: str | None = None
-    # Prefetch factors to try (default: 2,4,8), batches that each worker keeps ready.
+    # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
     prefetch: str | None = None
-    # Further batch sizes to search a loader for, e.g. 16,32.
+    # Further batch sizes to find a loader for, e.g. 16,32.
     batch_sizes: str | None = None
-    # Seconds that a candidate is measured at most; in the first rung a sixteenth of that.
+    # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
     seconds: float = field(default=12.0, metadata=above(0, finite=True))
-    # Leave out how the chosen loader starts by fork, forkserver and spawn, and what a new epoch costs.
+    # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
     skip_start_up: bool = False
-    # Leave out what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
+    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
     skip_what_ifs: bool = False
     # Write a sample of the episodes in other encodings and load them with the chosen settings.
     encodings: bool = False
-    # Episodes in that sample.
+    # Number of episodes in that sample.
     encoding_episodes: int = field(default=2, metadata=at_least(1))
 
 
@@ -93,7 +95,7 @@ def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[st
 
     train = train_config(theirs, measuring=True)
     if train.dataset.streaming:
-        raise UserError("--dataset.streaming: a streamed dataset has another loader, which is not searched")
+        raise UserError("--dataset.streaming: a streamed dataset has another loader, for which there is no search")
     device = torch.device(device_of(train))
     steps = StepNeeds(train, live)
 

@@ -1,8 +1,9 @@
 """strobe diff: what changed between two runs of the same study, with intervals?
 
-Exit code: 0. With --fail-on-regression 1 if a measurement is shown to be slower, 3 if one is not judged: its samples
-are too few or too noisy to exclude a slow-down of 10 % (or of PERCENT, if that is more), the runs measured different
-work, or one of them lacks it. --allow-not-judged makes that 0.
+Exit code: 0. With --fail-on-regression it is 1 if a measurement is shown to be slower, and 3 if a measurement is not
+judged. A measurement is not judged if its samples are too few or too noisy to exclude a slow-down of 10 % (or of
+PERCENT, if that is more), if the runs measured different work, or if one of them lacks it. --allow-not-judged turns 3
+into 0.
 
 Examples:
   strobe diff runs/2026-11-20_1803_breakdown_act runs/2026-11-21_0412_breakdown_act

@@ -22,10 +22,10 @@ Style = Literal["brief", "full", "json", "quiet"]
 FLAGS: dict[str, Style] = {"--full": "full", "--json": "json", "--quiet": "quiet"}
 HELP = """\
 Flags of every command:
-  --full   print every table, finding and note, not just what fits on one screen
-  --json   print one line of JSON on stdout, what result.json holds; all else goes to stderr
-  --quiet  print the answer's sentences alone, without progress
-  --log=wandb  log the figures there too, as lerobot-train does (or --log=trackio)
+  --full   print every table, finding and note, not only one screen of them
+  --json   print the content of result.json as one line of JSON on stdout; all else goes to stderr
+  --quiet  print only the answer's sentences, without progress
+  --log=wandb  also log the figures in Weights & Biases, as lerobot-train does (or --log=trackio)
   --log.project=NAME  the project to log in (default: strobe)"""
 WIDTH = 120  # of what is no terminal: a file has no width, and tables read better at this one than at rich's 80
 
@@ -57,7 +57,7 @@ def take_flags(argv: Sequence[str]) -> tuple[Style, Log, list[str]]:
     """
     styles = list(dict.fromkeys(flag for flag in argv if flag in FLAGS))
     if len(styles) > 1:
-        raise UserError(f"{' and '.join(styles)} exclude each other: take one")
+        raise UserError(f"{' and '.join(styles)} exclude each other: give only one")
     log, rest = _take_log([argument for argument in argv if argument not in FLAGS])
     return FLAGS[styles[0]] if styles else "brief", log, rest
 

@@ -1,6 +1,6 @@
 """strobe doctor: what of Strobe can be trusted on this machine? The first thing to run on a new one.
 
-In two to three minutes, it looks at
+In two to three minutes, it checks
 
   machine      the device computes right; memory and disk are there
   versions     packages that were tested, newer ones, and those too old
@@ -11,9 +11,9 @@ In two to three minutes, it looks at
   tools        simulators, a browser, a compiler, Strobe's extras
   treatments   each on a tiny policy in a process of its own: it applies, it captures, the actions are the same
 
-On a machine without a CUDA device, CUDA graphs are played on the CPU: that shows wrong actions, and no times.
+On a machine without a CUDA device, Strobe emulates CUDA graphs on the CPU. That shows wrong actions, and no times.
 
-Exit code: 0 where nothing fails, 1 where something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
+Exit code: 0 if nothing fails, 1 if something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
 
 Examples:
   strobe doctor
@@ -38,9 +38,9 @@ from strobe.errors import UserError, nearest
 class DoctorConfig:
     """Flags of `strobe doctor`."""
 
-    # What to examine it for: cpu, cuda, cuda:1, xpu, mps (default: the accelerator that is there, else the CPU).
+    # The device to examine: cpu, cuda, cuda:1, xpu, mps (default: this machine's accelerator, else the CPU).
     device: str | None = None
-    # Areas to look at, separated by commas (default: all).
+    # Areas to check, separated by commas (default: all).
     only: str | None = None
     # Where run folders go.
     output_dir: Path = Path("runs")

@@ -1,44 +1,46 @@
 """strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
 
-Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All of
-them from the same starts with the same noise, each episode by lerobot-eval's own rollout, so that a difference is the
-variant's. The first observation of each episode is checked to be the same.
+Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All start
+from the same states with the same noise, and lerobot-eval's own rollout plays each episode, so a difference comes from
+the variant. Strobe checks that the first observation of each episode is the same.
 
-Each variant is judged against the policy as it is after every start: worse, better, or not worse by more than
---margin, which is stated beforehand. A decided variant is played no further; the run ends when all are decided or the
-episodes are used up. Looking so often costs no honesty: the interval of the difference holds at every number of
-episodes at once, so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command
-says what the planned number can decide.
+After every start Strobe judges each variant against the policy as it is: worse, better, or not worse by more than
+--margin, which you set beforehand. It stops playing a variant that is decided. The run ends when all are decided or the
+episodes are used up. You may look this often: the interval of the difference holds at every number of episodes at once,
+so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the
+planned number of episodes can decide.
 
-Afterwards the latency of a chunk is measured without episodes, at batch 1, all variants in turn, as `strobe compare`
-does: its parts, and the line a + b × steps (--latency_iterations, 0 to leave it out). The calls within the episodes are
-timed too, separately from the simulator's own time, its rendering and its reset.
+After the episodes Strobe measures the latency of a chunk, at batch 1, all variants in turn, as `strobe compare` does:
+its parts, and the line a + b × steps (--latency_iterations; 0 skips this). It also times the calls within the episodes,
+separately from the simulator's own time, its rendering and its reset.
 
-The first starts of each variant are filmed (--videos), for the report.
---parallel=4 plays four episodes at a time, each in a process of its own, by the same code: the table is that of one
-process, as long as --threads is the same (by default the cores are shared out). Decisions are taken in the order of
-starts; an episode that was played ahead of a verdict on its variant is saved and does not count. Each process holds a
-copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four processes, and what this one holds.
-Calls are then timed while others run, and are slower than undisturbed ones.
+The report has videos of each variant's first starts (--videos).
 
-With --launcher=ray they are played on the nodes of a Ray cluster, as those of a sweep are: one at a time on each GPU,
-or on each node where the policy runs on the CPU; with --parallel=4 four at a time on each. The table is the same again.
-A node that is lost costs the episode that it played, which is played again elsewhere. Each node needs this machine's
-environment, and the checkpoint at the same path; recipes are sent there, and episodes and videos come back.
+--parallel=4 plays four episodes at a time, each in a process of its own, by the same code. The table is the same as
+with one process, if --threads is the same (by default the processes share the cores). Strobe decides in the order of
+the starts. A process may play an episode ahead of the verdict that makes it unnecessary: that episode is saved and does
+not count. Each process holds a copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four
+processes, plus the copy of this process. The calls then run beside other work, and are slower than undisturbed calls.
 
-Without a GPU, drawing is most of an episode's time. If it is known which observations the policy looks at, and that the
-simulator draws nothing else, only those are drawn (--render=needed): actions and outcomes are the same to the bit, and
-the answer has the share of ticks that were drawn.
+With --launcher=ray the nodes of a Ray cluster play the episodes: one at a time on each GPU, or on each node if the
+policy runs on the CPU. With --parallel=4 each plays four at a time. The table is again the same. If a node is lost,
+another node plays its episode again. Each node needs this machine's environment, and the checkpoint at the same path.
+Strobe sends the recipes there, and episodes and videos come back.
 
-Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. Ctrl-C saves and judges what was
-played; after a kill --resume=RUN goes on, with the same flags, and plays no episode twice. --episodes may be higher
-then: what was undecided can be decided later.
+Without a GPU, drawing takes most of an episode's time. Strobe draws only the observations that the policy looks at
+(--render=needed), if it knows them and knows that the simulator draws nothing else. Actions and outcomes are the same
+to the bit, and the answer has the share of ticks that were drawn.
 
-With --realtime episodes are true to time. A simulator otherwise waits for the policy; a robot does not. The control
-loop is then lerobot-rollout's, on a virtual clock: while the policy thinks, the simulator goes on by the latency, with
-the last action held, or with what Real-Time Chunking has in its queue. The latency is the call's own here (live), a
-number of ms or control ticks, or that of a run: a robot's, another machine's, without it. Each variant is played with
-each engine at each latency, and judged against the policy as it is at the first one.
+Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. After Ctrl-C Strobe judges and
+saves the episodes so far. After a kill, --resume=RUN continues with the same flags and plays no episode twice. You may
+raise --episodes then, which can decide what was undecided.
+
+With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
+control loop is then lerobot-rollout's, on a virtual clock. While the policy computes, the simulator goes on for the
+latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
+on this machine (live), or a number of ms or control ticks, or the latency of a saved run: you need not have that run's
+robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the policy as it is
+at the first latency.
 
 Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
@@ -88,11 +90,12 @@ from strobe.policies.options import PolicyOptions
 class JudgeConfig(OutputFlags):
     """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
 
-    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas; the first is judged against.
+    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The others are judged against the
+    # first.
     results: str = ""
-    # All runs had the same --seed and --env, so that episode i of each task began alike in all: judge in pairs.
+    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judge in pairs.
     same_seeds: bool = False
-    # Loss of success rate that counts as not worse, in shares of 1: 0.1 is 10 points.
+    # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=between(0, 1))
 
 
@@ -101,7 +104,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     if any(argument.partition("=")[0] == "--results" for argument in argv):
         flags, rest = split_subject(argv)
         if flags.path or flags.type:
-            raise UserError("--results judges what was played already: leave out --policy.*")
+            raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
     from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
 
@@ -111,15 +114,19 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
     require_subject(flags)
     if isinstance(flags, ModelFlags):
-        raise UserError("strobe evaluate is for policies: a model does not act")
+        raise UserError("strobe evaluate is for policies: a model has no actions")
     if config.env is None:
-        raise UserError("where are episodes played? --env.type=pusht, metaworld, aloha …")
+        raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
     check_launcher(config.launcher, config.ray)
     if realtime.timed_live(config):
         if config.launcher == "ray":
-            raise UserError("--latency=live times the calls as they come, and nodes may differ: say how long, or a run")
+            raise UserError(
+                "--latency=live uses the times of the calls here, and nodes may differ: give a number of ms, or a run"
+            )
         if parse_parallel(config.parallel) > 1:
-            raise UserError("--latency=live times the calls as they come: play them one at a time, without --parallel")
+            raise UserError(
+                "--latency=live uses the times of the calls here: play one episode at a time, without --parallel"
+            )
     check_overrides(flags, config.device)
     realtime.check(config, config.env)
     parse_steps(config.steps)
@@ -141,7 +148,7 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     result, folder = evaluate(flags, config, live)
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
-        return [f"go on    the same command with --resume={folder}"] * (result.status == "interrupted")
+        return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
 
     options = {"policy": flags, **vars(config)}
     return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)

@@ -30,38 +30,39 @@ else:
 class EvaluateConfig(OutputFlags, RealtimeFlags):
     """Flags of `strobe evaluate` where it plays episodes."""
 
-    # Where episodes are played: --env.type=pusht, metaworld, aloha …, --env.task=TASK, and other fields of it.
+    # The simulator that plays the episodes: --env.type=pusht, metaworld, aloha …, --env.task=TASK, and its other
+    # fields.
     env: EnvConfig | None = None
-    # Numbers of denoising steps to try beside the policy's own, separated by commas: 10,5,2.
+    # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
     steps: str = ""
-    # Recipes to try, separated by commas; each is one variant.
+    # Recipes to try, separated by commas. Each is one variant.
     recipe: str = ""
-    # Episodes of each variant on each task, at most.
+    # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=at_least(1))
-    # Loss of success rate that counts as not worse, in shares of 1: 0.1 is 10 points.
+    # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
     margin: float = field(default=0.1, metadata=between(0, 1))
-    # Seed of the first episode's start and noise; the next ones follow it. Also of random weights.
+    # Seed of the first episode's start and noise; the next episodes count up from it. Also the seed of random weights.
     seed: int = field(default=0, metadata=at_least(0))
-    # Videos: each variant's episodes on this many first starts, in the report and in the run's folder; 0 for none.
+    # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
     videos: int = field(default=2, metadata=at_least(0))
-    # Rounds in which the latency of a chunk is measured after the episodes, all variants in turn; 0: it is not.
+    # Rounds that measure the latency of a chunk after the episodes, all variants in turn; 0 skips it.
     latency_iterations: int = field(default=10, metadata=at_least(0))
-    # Observations to draw: needed, those that the policy looks at, at equal actions; or always, at every tick.
+    # Observations to draw: needed draws those that the policy looks at, with equal actions; always draws every tick.
     render: str = field(default="needed", metadata=one_of("needed", "always"))
-    # Processes that play episodes side by side: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
-    # On a cluster as many on each device: on each GPU, or on each node where the policy runs on the CPU.
+    # Processes that play episodes at the same time: 1, 2 … or auto, one for each core. Each holds a copy of the policy.
+    # On a cluster, the number on each device: on each GPU, or on each node if the policy runs on the CPU.
     parallel: str = "1"
-    # Where episodes are played: local, or ray.
+    # Where Strobe plays episodes: local, or ray.
     launcher: str = field(default="local", metadata=one_of("local", "ray"))
-    # The Ray cluster: --ray.address=auto or HOST:PORT (default: one that is found here, else this machine alone).
+    # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)
-    # Go on with the episodes of this run's folder.
+    # Continue the episodes of this run's folder.
     resume: Path | None = None
     # Names in the simulator's observations → names that the policy knows: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
     # Device to run on (cpu, cuda, cuda:1, mps); the same as --policy.device.
     device: str | None = None
-    # torch's threads on the CPU, in each process; by default as torch chooses, or the cores shared out among processes.
+    # torch's threads on the CPU, in each process. By default torch chooses, or the processes share the cores.
     threads: int | None = field(default=None, metadata=at_least(1))
 
 
@@ -147,7 +148,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
             saved = f"; the episodes before it are saved: --resume={folder}" if log.episodes else ""
             raise UserError(f"{error}{saved}") from error
         except OSError as error:
-            raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; go on with --resume={folder}") from None
+            raise NotKeptError(f"cannot write {log.path}: {in_words(error)}; continue with --resume={folder}") from None
         finally:
             log.close()
             if not log.episodes and config.resume is None:  # nothing of a run that played nothing
@@ -252,4 +253,4 @@ def _log(config: EvaluateConfig, settings: Request, about: str) -> tuple[Episode
         return EpisodeLog.begin(folder, settings), folder
     except OSError as error:
         where = f"{config.output_dir}: {in_words(error)}"
-        raise NotKeptError(f"cannot keep the run in {where}; name another folder with --output_dir") from None
+        raise NotKeptError(f"cannot save the run in {where}; name another folder with --output_dir") from None

@@ -35,14 +35,14 @@ else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
 
-NO_TRAINING_RECIPE = {"--recipe": "--recipe is about inference: `strobe breakdown` and `strobe compare` take it"}
+NO_TRAINING_RECIPE = {"--recipe": "--recipe is for inference: `strobe breakdown` and `strobe compare` take it"}
 
 
 @dataclass
 class OutputFlags:
     """Where a run goes, and the limits of its findings."""
 
-    # Where run folders go.
+    # Folder for run folders.
     output_dir: Path = Path("runs")
     # Limits at which findings fire, e.g. --thresholds.control_hz=50
     thresholds: Thresholds = field(default_factory=Thresholds)
@@ -58,7 +58,7 @@ class PageFlags:
 
     # Also write a page there: .html, or .md for Markdown.
     output: Path | None = field(default=None, metadata=checked(_not_a_page))
-    # Also keep it there, in a run folder of its own.
+    # Also save the answer there, in a run folder of its own.
     output_dir: Path | None = None
 
 
@@ -66,7 +66,7 @@ class PageFlags:
 class VideoFlags:
     """A video as the inputs of a model."""
 
-    # A video file, decoded as LeRobot decodes; decoding is part of what is measured.
+    # A video file, decoded as LeRobot decodes. The decoding is part of the measurement.
     video: Path | None = None
 
 
@@ -105,7 +105,7 @@ class GuidanceFlags:
 
     # Real-Time Chunking, as in lerobot-rollout: --rtc.execution_horizon=20, --rtc.max_guidance_weight=10 …
     rtc: RTCConfig | None = None
-    # RTC: control ticks from the observation to the first action of the chunk that is executed.
+    # For RTC: control ticks from the observation to the first action of the chunk that is executed.
     inference_delay: int = field(default=4, metadata=at_least(0))
 
 
@@ -113,7 +113,7 @@ class GuidanceFlags:
 class RecipeFlags:
     """A recipe to run with."""
 
-    # A file of treatments to put on the policy or model in inference, as written by hand or by `strobe optimize`.
+    # A file of treatments for the inference of the policy or model, from `strobe optimize` or written by hand.
     recipe: Path | None = None
 
 
@@ -121,26 +121,29 @@ class RecipeFlags:
 class SamplingFlags:
     """How often a subject is run, and how closely it is looked at."""
 
-    # How many times each thing is run; by default, until its interval is narrow enough (see --interval).
+    # How often Strobe runs each thing. By default until its interval is narrow enough (see --interval).
     iterations: int | None = field(default=None, metadata=at_least(1))
-    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Looks at the actions
-    # come after it, and may take as long again.
+    # Time to spend on sampling each phase, in seconds (default: 30; with --iterations no limit). Comparisons of the
+    # actions, counting and profilers come after it. breakdown and compare end their work within four times this and a
+    # minute for each phase, plus the call that is running, also on a busy machine. The answer names what did not fit.
+    # If three rounds or 28 calls take longer than this, their time takes its place. Loading and compiling come on top.
     seconds: float | None = field(default=None, metadata=above(0))
-    # Stop once the 95 % interval's half-width is below this fraction of the median.
+    # Stop when the half-width of the 95 % interval is below this fraction of the median.
     interval: float = field(default=0.01, metadata=above(0))
     # 1: the anatomy's parts; 2: their blocks and the processors' steps; 3: the inside of blocks. A model's blocks are
-    # its parts, so there 2 is the inside of blocks.
+    # its parts, so for a model 2 is the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
     # Samples in a training batch (default: 8; a policy's inference is always one observation), or a model's clips at
     # once (default: 1).
     batch_size: int | None = field(default=None, metadata=at_least(1))
-    # The robot's control rate in Hz: calls are spaced as on a robot that runs at it, not back to back. The policy is
-    # called once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model in every
-    # tick): at --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
+    # The robot's control rate in Hz. Strobe then spaces the calls as on a robot of that rate, not back to back. It
+    # calls the policy once every policy.n_action_steps ticks (with --rtc.* every rtc.execution_horizon ticks, a model
+    # in every tick). At --pace=30 and 10 steps a call begins every 333 ms, and the machine idles in between.
     pace: float | None = field(default=None, metadata=above(0, finite=True))
-    # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
+    # Synchronise the device around every part. Each part's host time is then true, but nothing overlaps, and the whole
+    # is slower.
     serialised: bool = False
-    # Leave out the pass that counts FLOP and memory, and the measuring of this machine's ceiling.
+    # Do not count FLOP and memory, and do not measure this machine's ceiling.
     skip_counting: bool = False
 
 
@@ -148,9 +151,10 @@ class SamplingFlags:
 class ProfilerFlags:
     """Closer looks, once everything is measured."""
 
-    # One more iteration under torch.profiler: top operators and kernels, gaps, and all of them in the trace.
+    # One more iteration under torch.profiler. It shows the top operators and kernels and the gaps, and adds all of them
+    # to the trace.
     operators: bool = False
-    # Leave out what --operators asks for.
+    # Switch --operators off.
     skip_detailed: bool = False
     # More iterations under a profiler of Python: cprofile, pyinstrument or line (line_profiler).
     python_profile: str | None = None
@@ -170,7 +174,7 @@ class RunConfig(OutputFlags, ProfilerFlags, SamplingFlags, RecipeFlags, Guidance
 class RayFlags:
     """The Ray cluster to run on."""
 
-    # The cluster: 'auto' or HOST:PORT; left out, the one found here, or one of this machine alone.
+    # The cluster: 'auto' or HOST:PORT. Without it: a cluster that is found here, or a new one of this machine only.
     address: str | None = None
 
 
@@ -183,7 +187,7 @@ def check_launcher(launcher: str, ray: RayFlags) -> None:
 def check_pace(config: SamplingFlags, phases: Sequence[str]) -> None:
     """Raises UserError for a pace where nothing is called as on a robot."""
     if config.pace is not None and "inference" not in phases:
-        raise UserError(f"--pace is about inference, as on a robot, not '{phases[0]}': leave it out")
+        raise UserError(f"--pace is for inference, as on a robot, not for '{phases[0]}': leave it out")
 
 
 def read_flags[C: InputFlags](
@@ -219,7 +223,7 @@ def read_flags[C: InputFlags](
     if config.image_size is not None:
         size_of(config.image_size)
     if (config.image_size or config.cameras) and (config.dataset or config.env):
-        raise UserError("--image_size and --cameras shape synthetic inputs; a dataset or an environment has its own")
+        raise UserError("--image_size and --cameras are for synthetic inputs; a dataset or an environment has its own")
     if isinstance(config, SamplingFlags) and config.batch_size is None and isinstance(flags, ModelFlags):
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
@@ -259,7 +263,7 @@ def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
     """Raises UserError where a model is to be trained: it has no loss of its own."""
     for phase in phases:
         if isinstance(flags, ModelFlags) and phase != "inference":
-            raise UserError(f"a model without a policy has no loss: inference only, not '{phase}'")
+            raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
 
 
 def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:
@@ -268,7 +272,7 @@ def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) 
         return
     for phase in phases:
         if phase != "inference":
-            raise UserError(f"a recipe is about inference, not '{phase}': leave out {path.name}, or that phase")
+            raise UserError(f"a recipe is for inference, not for '{phase}': leave out {path.name}, or that phase")
     check_recipe_file(flags, path)
 
 

@@ -27,9 +27,9 @@ def _not_a_percentage(text: str) -> str:
 class GateFlags:
     """The exit code on a regression."""
 
-    # Exit with 1 where a slow-down is shown; --fail-on-regression=PERCENT allows one of up to PERCENT.
+    # Exit with 1 if a slow-down is shown. --fail-on-regression=PERCENT allows a slow-down of up to PERCENT.
     fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
-    # With --fail-on-regression: exit with 0 where the samples cannot tell, too.
+    # With --fail-on-regression: exit with 0 also if the samples cannot tell.
     allow_not_judged: bool = False
 
 

@@ -1,13 +1,14 @@
 """strobe history: trends of a measurement over a folder of runs, or over commits, with change points and a gate.
 
 Runs that are alike make a trend: the same study, measurement, policy, checkpoint, dtype, settings, inputs, device,
-cores and threads. Each run is judged against the first runs of its trend, or the first since the last gain that was
-shown, or since --accept. How far runs differ among themselves is estimated from the runs. The chance of a false change
-in 40 runs is 5 % at most. A run of other versions names them. Parts have a line of their own.
+cores and threads. Each run is judged against the first runs of its trend, or the first runs since the last gain that
+was shown, or since --accept. Strobe estimates from the runs how far they differ by chance. The chance of a false change
+in 40 runs is at most 5 %. If a run has other versions of packages, the answer names them. Each part has a line of its
+own.
 
-Exit code: 0. With --fail-on-regression 1 if a slow-down was shown, in the last run or before, and is not mended; 3 if a
-last run is not judged: it cannot exclude a slow-down of 10 % (or of PERCENT, if that is more), no run before it is like
-it, or it is broken or lacks a measurement. --allow-not-judged makes that 0.
+Exit code: 0. With --fail-on-regression it is 1 if a slow-down was shown, in the last run or before, and no later run
+shows a gain that ends it. It is 3 if a last run is not judged: it cannot exclude a slow-down of 10 % (or of PERCENT, if
+that is more), no run before it is like it, or it is broken or lacks a measurement. --allow-not-judged turns 3 into 0.
 
 Examples:
   strobe history runs
@@ -41,11 +42,11 @@ class HistoryConfig(PageFlags, GateFlags):
 
     # A folder of runs; with --git, a run under git.
     folder: Path | None = field(default=None, metadata=positional("FOLDER"))
-    # The run's result.json as it was at each commit.
+    # Read the run's result.json as it was at each commit.
     git: bool = False
-    # Runs whose subject's name or type has this in it.
+    # Only runs whose subject's name or type contains this.
     only: str = ""
-    # From this run on its times are the reference.
+    # The times of this run and later ones are the reference.
     accept: str = ""
 
 

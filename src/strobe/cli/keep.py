@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from strobe.cli.display import WIDTH, log, refuse_log, show
+from strobe.cli.live import shown_if_slow
 from strobe.cli.summaries import keep_summary
 from strobe.errors import NotKeptError, in_words
 from strobe.findings.thresholds import Thresholds
@@ -103,14 +104,16 @@ def keep(
     """
     folder: Path | None = None
     if root is None:
-        refuse_log("the answer is not kept; --output_dir=FOLDER keeps it")
+        refuse_log("the answer is not saved; --output_dir=FOLDER saves it")
     try:
         show(answer)
     finally:  # a reader that is gone (`| head`) must not cost the run
         if root is not None:
-            folder = write_run(answer, root, trace, files)
+            with shown_if_slow(f"saving the run in {root}"):
+                folder = write_run(answer, root, trace, files)
     if page_file is not None:
-        store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
+        with shown_if_slow(f"writing {page_file}"):
+            store.write_text(page_file, as_markdown(answer) if page_file.suffix.lower() == ".md" else page(answer))
         print(f"\nreport: {page_file}")
     if folder is not None:
         print(f"\nreport   {folder / store.REPORT}")
@@ -156,13 +159,14 @@ def keep_in(answer: Answer, folder: Path) -> None:
     try:
         show(answer)
     finally:
-        try:
-            store.save(answer, folder)
-        except OSError as error:
-            what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
-            raise _not_kept(what, flag, folder, error) from None
-        keep_summary(answer, folder)
-        _write_page(answer, folder)
+        what, flag = ("sweep", "--sweep_dir") if is_sweep else ("run", "--output_dir")
+        with shown_if_slow(f"saving the {what} in {folder}"):
+            try:
+                store.save(answer, folder)
+            except OSError as error:
+                raise _not_kept(what, flag, folder, error) from None
+            keep_summary(answer, folder)
+            _write_page(answer, folder)
     log(answer, folder.name)
     print(f"\nreport   {folder / store.REPORT}")
     if is_sweep:
@@ -189,14 +193,14 @@ def _write_page(answer: Answer, folder: Path) -> None:
     except OSError as error:
         free = "free some, then " if _is_full(error) else ""
         raise NotKeptError(
-            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are kept: "
-            f"{free}`strobe report {folder}` writes the page"
+            f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are saved: {free}`strobe report "
+            f"{folder}` writes the page"
         ) from None
 
 
 def _not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
     free = "free some or " if _is_full(error) else ""
-    return NotKeptError(f"cannot keep the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
+    return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 
 
 def _is_full(error: OSError) -> bool:

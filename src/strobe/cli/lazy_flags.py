@@ -140,7 +140,7 @@ def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), 
 def _decode(cls: type[LazyConfig], raw: Any, path: Sequence[str] = ()) -> Any:
     if not isinstance(raw, Mapping):
         prefix = ".".join(path)
-        raise UserError(f"--{prefix}={raw}: its fields are flags of their own, --{prefix}.FIELD=VALUE")
+        raise UserError(f"--{prefix}={raw}: give each of its fields as a flag, --{prefix}.FIELD=VALUE")
     return lazy_config(cls.where, raw, path)
 
 

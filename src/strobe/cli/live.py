@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 FIRST_S, EVERY_S = 1.0, 30.0
 # Seconds of a stage without a line, after which one says that it still goes on; and how often that is looked at.
 QUIET_S, LOOK_S = 10.0, 0.5
+# Seconds of work that is usually over at once, such as saving, after which a line says that it goes on.
+SLOW_S = 2.0
+
+
+_before_imports: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def before_imports(do: Callable[[], None]) -> Iterator[None]:
+    """Have ``do`` called before the first import that takes seconds, if there is one meanwhile."""
+    _before_imports.append(do)
+    try:
+        yield
+    finally:
+        _before_imports.clear()
 
 
 @contextlib.contextmanager
@@ -42,14 +57,41 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     if "lerobot.policies" in sys.modules or not gc.isenabled():
         yield
         return
+    while _before_imports:
+        _before_imports.pop()()
     if not announced:
         Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
     gc.disable()
+    # A command that has announced it shows how long its stage takes by itself.
+    watched = contextlib.nullcontext() if announced else shown_if_slow("importing torch and LeRobot", QUIET_S)
     try:
-        yield
+        with watched:
+            yield
     finally:
         gc.enable()
         gc.collect()
+
+
+@contextlib.contextmanager
+def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
+    """Say on stderr that ``what`` goes on, once it has taken ``after_s`` (default: `SLOW_S`), then every `EVERY_S`."""
+    ended, began = threading.Event(), time.monotonic()
+    console = Console(file=sys.stderr, quiet=quiet())  # as it is now: what is redirected meanwhile is another's
+
+    def watch() -> None:
+        wait_s = SLOW_S if after_s is None else after_s
+        while not ended.wait(wait_s):
+            wait_s = EVERY_S
+            line = f"… {what}: {time.monotonic() - began:.0f} s so far"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class _Bar:
@@ -197,7 +239,7 @@ class CellsLive(_Bar):
         self._task = TaskID(0)
 
     def __enter__(self) -> Self:
-        known = f", {self._known} there already" if self._known else ""
+        known = f", {self._known} already done" if self._known else ""
         if self._cells is not None:
             self._print(f"{self._cells} runs to go{known}")
         if self.console.is_terminal and self._cells != 0:
@@ -215,7 +257,7 @@ class CellsLive(_Bar):
 
     def lost(self, job: Job, why: str) -> None:
         self._running.pop((job.key, job.repeat), None)
-        self._print(f"lost  {job.label}: {why}; it will run again")
+        self._print(f"lost  {job.label}: {why}; Strobe runs it again")
 
     def ended(self, job: Job, outcome: Outcome) -> None:
         """A cell has ended, whatever became of it."""

@@ -31,18 +31,19 @@ warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # a
 
 # group → command → what it answers; each command lives in the module of its name
 GROUPS = {
-    "Start: what can this machine tell?": {
-        "doctor": "what can be trusted here: clocks, noise, every treatment, loaders, tools; what to install",
-        "tour": "all of it once, from nothing: record, break down, compare, train, rehearse, evaluate",
+    "Start: can this machine be trusted?": {
+        "doctor": "checks clocks, noise, every treatment, loaders and tools; says what to install",
+        "tour": "everything once, with no data of yours: record, break down, compare, train, rehearse, evaluate",
     },
     "Understand: where does the time go?": {
         "breakdown": "parts of inference, of a training forward pass, of a training step, in milliseconds",
         "compare": "variants of one policy, alternating: RTC on/off, compiled, other precision, other settings",
-        "train": "what a training waits for: lerobot-train as it is, its steps and its loader's workers by parts",
+        "train": "what a training waits for: lerobot-train as it is, with the parts of its steps and of its loader's "
+        "workers",
     },
     "Speed up: what makes it fast enough?": {
         "optimize": "a ladder of treatments to a target rate, each shown to be faster and guarded",
-        "budget": "what is missing to a target rate: latency over denoising steps, part by part, and with RTC",
+        "budget": "what is missing to reach a target rate: latency over denoising steps, by part, and with RTC",
         "batch": "the largest training batch that fits, and the size from which a larger one is no faster",
     },
     "Prove: does it act the same?": {
@@ -52,13 +53,13 @@ GROUPS = {
         "history": "trends over runs or commits, with change points; a CI gate",
     },
     "Robot: does it get its actions in time?": {
-        "preflight": "is it wired? a checkpoint against its data and its robot, before anything moves",
+        "preflight": "does a checkpoint fit its data and its robot? answered before anything moves",
         "rollout": "lerobot-rollout as it is; also lerobot-record, lerobot-teleoperate and remote inference",
-        "rehearse": "the same on an emulated arm, with faults on demand: what would happen on the robot?",
+        "rehearse": "lerobot-rollout on an emulated arm, with faults on demand: what would happen on the robot?",
         "replay": "what would other settings have done? replays a recorded rollout in simulated time",
     },
-    "Data: is it fed fast enough?": {
-        "dataloader": "the loader settings that feed the training step, in lerobot-train's spelling",
+    "Data: does it come fast enough?": {
+        "dataloader": "the loader settings that keep up with the training step, in lerobot-train's spelling",
         "record": "records episodes of a simulator into a LeRobotDataset with video",
     },
     "Share: over settings, machines and people": {

@@ -1,47 +1,49 @@
 """strobe optimize: a ladder to a target rate, and proof that the robot still acts the same.
 
-Climbs from the policy as it is. At each rung it looks where the time goes, tries what applies to the part that costs
-most (exact treatments before rounding ones, what is quick to build before what is not), and accepts what is shown to be
-faster: the current best, and the current best plus the candidate, alternating; the verdict is on the paired ratio. All
-that is on together must hold the guard against the untouched policy, on the same observations with the same noise. One
-interleaved run of all rungs gives the ladder's figures; the ladder ends with the best of them by that run, and
-recipe.yaml in the run's folder says what to put on.
+Climbs from the policy as it is. At each rung it measures where the time goes, and tries treatments for the part that
+costs most: exact ones before rounding ones, those that are quick to build before slow ones. It runs the current best
+and the current best plus the candidate in alternation, and judges the paired ratio. It accepts what is shown to be
+faster. All accepted treatments together must hold the guard against the untouched policy, on the same observations with
+the same noise. One interleaved run of all rungs gives the ladder's figures. The ladder ends with the best rung of that
+run, and recipe.yaml in the run's folder lists its treatments.
 
-The target is reached when enough chunks are shown to be in time, 95 % of them by default (--in-time): a robot waits for
-each late one, whatever the median is. The climb and its answer go by the same rule; the answer rests on a run of the
-last rung alone.
+The target is reached when enough chunks are shown to be in time, 95 % of them by default (--in-time). A robot waits for
+each late chunk, even if the median is short. The climb and its answer use the same rule. The answer rests on a run of
+only the last rung.
 
-It skips dtypes that are slower on this machine (bfloat16 on some CPUs) and treatments too small to matter when the
-target is far. The report counts what was skipped. If the arithmetic alone takes longer than the target, it says so at
-once and stops.
+It skips dtypes that are slower on this machine (bfloat16 on some CPUs) and treatments that save too little when the
+target is far. The report counts them. If the arithmetic alone takes longer than the target, the command says so at once
+and stops.
 
-The guard knows what a treatment may do. Exact ones must agree with the untouched policy as well as it agrees with
-itself when its sums are taken in another order. The others may move no action dimension by more than 0.02 of its spread
-(RMS), none at all by more than 0.2, and flip no decision (a gripper's); --guard sets other limits. The rung that the
-ladder ends with is looked at more closely: other prompts, missing cameras, earlier observations again, calls with
+The guard knows what a treatment may do. An exact treatment must agree with the untouched policy as well as that policy
+agrees with itself when its sums are taken in another order. The others may move each action dimension by at most 0.02
+of its spread (RMS) and 0.2 at any single action, and may flip no decision (a gripper's). --guard sets other limits.
+Strobe checks the last rung more closely: other prompts, missing cameras, earlier observations again, calls with
 Real-Time Chunking.
 
-A try ends as soon as it is clear which is faster. What the last ladder of this machine and this kind of policy accepted
-is put on first, together, and judged like anything else. What earlier ladders of the same checkpoint, inputs and guard
-have shown to be slower, to save less than 3 %, or to break the guard is left out. --fresh ignores them.
+A try ends as soon as it is clear which side is faster. First Strobe tries all treatments together that the last ladder
+of this machine and this kind of policy accepted, and judges them like any other. It does not try what earlier ladders
+of the same checkpoint, inputs and guard have shown to be slower, to save less than 3 %, or to break the guard. --fresh
+ignores earlier ladders.
 
-If chunks take too long for that (about 1 s on a CPU, unless --time_limit is raised), all exact treatments are one rung
-and all rounding ones the next, and the closing run judges them.
+If chunks take too long for single tries (about 1 s on a CPU, unless you raise --time_limit), all exact treatments are
+one rung and all rounding ones the next, and the closing run judges them.
 
 Hz are chunks per second of inference, 1000 / ms. A target of 20 Hz means that a chunk is ready within 50 ms, one tick
-of a control loop of 20 Hz: a robot that executes several actions of each chunk, or runs asynchronously
-(`strobe budget`), needs less.
+of a control loop of 20 Hz. A robot that executes several actions of each chunk, or runs asynchronously, needs less
+(`strobe budget`).
 
-With --pace=HZ everything is timed with gaps between the calls, as on a robot of that control rate. Gaps take time (a
-call every 333 ms leaves room for 240 calls in 80 s): raise --time_limit.
+With --pace=HZ Strobe times everything with gaps between the calls, as on a robot of that control rate. Gaps take time
+(a call every 333 ms leaves room for 240 calls in 80 s), so raise --time_limit.
 
-Rounding treatments are tried, lossy ones (fewer denoising steps) only with --allow=lossy, always under the guard.
+Rounding treatments are tried by default, and lossy ones (fewer denoising steps) only with --allow=lossy, always under
+the guard.
 
-With --eval.n_episodes the resulting policy is also played against the untouched one in the simulator of --env.*: pairs
-of episodes from the same starts with the same noise, judged after each of them as `strobe evaluate` judges. They end as
-soon as they show that it does worse, better, or not worse by more than 10 points. What so many episodes can decide is
-printed before anything is measured. The ladder ends below a rung that does worse there. With success_drop<=0.1 in the
-guard it ends below one that these episodes do not show to lose less than that.
+With --eval.n_episodes Strobe also plays the resulting policy against the untouched one in the simulator of --env.*:
+pairs of episodes from the same starts with the same noise. It judges after each pair, as `strobe evaluate` does. The
+episodes end as soon as they show that the policy does worse, better, or not worse by more than 10 points. Before it
+measures, the command prints what so many episodes can decide. If a rung does worse, the ladder ends below it. With
+success_drop<=0.1 in the guard the ladder ends below a rung if the episodes do not show that it loses less than that.
 
 Examples:
   strobe optimize --policy.path=FOLDER --dataset.root=DATASET --target-hz 20
@@ -80,16 +82,19 @@ if TYPE_CHECKING:
 
 RECIPE = "recipe.yaml"
 REFUSED = {
-    f"--{name}": f"--{name} looks at one measurement: `strobe breakdown` has it"
+    f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
     for name in ("operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
-} | {"--recipe": "--recipe is what optimize writes: begin with treatments by --start='precision=bf16, …'"}
+} | {
+    "--recipe": "strobe optimize writes a recipe and reads none: give the first treatments with "
+    "--start='precision=bf16, …'"
+}
 
 
 @dataclass
 class EpisodeFlags:
     """Episodes that confirm a ladder."""
 
-    # Paired episodes per task in the simulator of --env.*, one at a time, from --seed on, at most; 0 for none.
+    # The most paired episodes per task in the simulator of --env.*, one at a time, starting with --seed; 0 for none.
     n_episodes: int = field(default=0, metadata=at_least(0))
 
 
@@ -97,25 +102,25 @@ class EpisodeFlags:
 class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     """Flags of `strobe optimize`."""
 
-    # Chunks per second to climb to: a chunk must be ready within 1/target s.
+    # The target, in chunks per second: a chunk must be ready within 1/target s.
     target_hz: float = field(default=20.0, metadata=above(0, finite=True))
-    # Share of chunks that must be ready within it, for the target to be reached: 0.95 is 95 %.
+    # Share of chunks that must be ready within that time to reach the target: 0.95 is 95 %.
     in_time: float = field(default=0.95, metadata=between(0, 1))
-    # What the actions must keep to, against the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
+    # Limits on the distance of the actions to the untouched policy's, e.g. rms<=0.02, worst<=0.2, flips<=0 (in σ, the
     # spread of each action dimension, and the share of flipped decisions); also p99 in σ, cosine>=0.999,
-    # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separated by commas; all must hold.
-    # By default exact treatments must agree as well as reordered sums do, and the others keep to the three named first.
-    # With paired episodes also success_drop<=0.1: they must show that the success rate falls by no more than 0.1.
+    # largest_error<=0.01, mean_error<=0.005 (errors in the action's own units). Separate them by commas; all must hold.
+    # By default exact treatments must agree as well as reordered sums do, and the others hold the first three. With
+    # paired episodes also success_drop<=0.1: the episodes must show that the success rate falls by no more than 0.1.
     guard: str = ""
-    # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. The observations that the climb is judged on come from
-    # --dataset.* where that is given too. They take their time after --time_limit.
+    # Paired episodes, as in lerobot-eval: --eval.n_episodes=50. If you also give --dataset.*, the observations of the
+    # climb come from there. The episodes take their time after --time_limit.
     eval: EpisodeFlags = field(default_factory=EpisodeFlags)
-    # Go on through all candidates once the target is reached, and try what can buy little, or nothing by the measured
-    # speeds of this machine, too.
+    # Try all candidates, also after the target is reached, and also those that can save little, or nothing by the
+    # measured speeds of this machine.
     all: bool = False
-    # Seconds for climbing and the closing run together; by default 80 on a CPU and 300 elsewhere, and 45 chunks where
-    # that is more. Where three tries of 25 chunks do not fit, treatments of one effect are tried together. The closing
-    # run takes its rounds in any case.
+    # Seconds for the climb and the closing run together; by default 80 on a CPU and 300 elsewhere, or the time of 45
+    # chunks if that is more. If three tries of 25 chunks do not fit, treatments of one effect are tried together. The
+    # closing run always takes its rounds.
     time_limit: float | None = field(default=None, metadata=above(0, finite=True))
     # Also try these effects: lossy.
     allow: str = ""
@@ -125,17 +130,17 @@ class OptimizeConfig(OutputFlags, SamplingFlags, GuidanceFlags, InputFlags):
     only: str = ""
     # Not these treatments: their keys, separated by commas.
     skip: str = ""
-    # Treatments of your own to try, as in --variant: 'policy.num_inference_steps=5'; may be repeated. They are tried
-    # whatever --effects says.
+    # Treatments of your own to try, as in --variant: 'policy.num_inference_steps=5'; may be repeated. --effects does
+    # not exclude them.
     candidate: list[str] = field(default_factory=list)
-    # Treatments that are on from the first rung, as in --variant: 'precision=bf16, channels_last=true'.
+    # Treatments that every rung has, also the first, as in --variant: 'precision=bf16, channels_last=true'.
     start: str = ""
-    # Ignore earlier ladders of this machine and this kind of policy. Otherwise what the last one accepted is tried
-    # first, together in one try, and what one of the same checkpoint, inputs and guard has shown to gain too little is
-    # left out (with --all: comes last).
+    # Ignore earlier ladders of this machine and this kind of policy. Without this flag Strobe first tries, in one try,
+    # what the last ladder accepted. It does not try what a ladder of the same checkpoint, inputs and guard has shown to
+    # gain too little (with --all: it tries that last).
     fresh: bool = False
     # How narrow the closing run's intervals must be: this fraction to either side of each rung's ratio to the untouched
-    # policy, or half of the smallest gain of a rung where that is less.
+    # policy, or half of the smallest gain of a rung, if that is less.
     interval: float = field(default=0.1, metadata=above(0))
     # Also write the recipe there.
     recipe_out: Path | None = None
@@ -197,14 +202,14 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
             raise UserError(f"--guard={error}") from None
     if not count:
         if guards.success_drop is not None:
-            raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: add --eval.n_episodes=50")
+            raise UserError(f"--guard={config.guard}: success_drop needs episodes: add --eval.n_episodes=50")
         return
     if isinstance(flags, ModelFlags):
-        raise UserError("--eval.n_episodes is for policies: a model does not act")
+        raise UserError("--eval.n_episodes is for policies: a model has no actions")
     if config.env is None:
         raise UserError("--eval.n_episodes needs a simulator: --env.type=pusht, metaworld, libero …")
     if config.rtc is not None:
-        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does; leave out --rtc.* for it")
+        raise UserError("--eval.n_episodes plays chunk after chunk, as lerobot-eval does: leave out --rtc.*")
 
 
 def study(flags: SubjectFlags, config: OptimizeConfig, live: Live) -> Studied:

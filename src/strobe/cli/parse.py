@@ -42,7 +42,7 @@ def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
 def require_lerobot(theirs: list[str] | None, program: str, example: str) -> list[str]:
     """Return the arguments after ``--``. Raises UserError, with an example, where there is no ``--``."""
     if theirs is None:
-        raise UserError(f"{program}'s arguments come after --: strobe {example}")
+        raise UserError(f"{program}'s arguments are missing; they come after --: strobe {example}")
     return theirs
 
 
@@ -169,7 +169,7 @@ def _set_positional(config: Any, items: Sequence[dataclasses.Field[Any]], words:
         else:
             setattr(config, item.name, Path(remaining.pop(0)))
     if remaining:
-        raise UserError(f"'{remaining[0]}' is one argument too many: see --help")
+        raise UserError(f"unexpected argument '{remaining[0]}': see --help")
 
 
 def check_names(known: Collection[str], names: Iterable[str], *, others: Callable[[], Iterable[str]] = tuple) -> None:

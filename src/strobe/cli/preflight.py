@@ -1,32 +1,32 @@
 """strobe preflight: can this checkpoint work with this data and this robot?
 
-Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and what
-lerobot-rollout would connect; puts every feature side by side; and names what does not fit, with the flag or the file
-that mends it. LeRobot raises nothing for most of it: a normaliser without statistics hands its input on as it is, and
-joints in another order move another arm. Nothing is run, and no robot is connected: it takes seconds.
+Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and the
+robot and cameras that lerobot-rollout would connect. It shows every feature side by side, and names what does not fit,
+with the flag or the file that mends it. LeRobot raises no error for most of these faults: a normaliser without
+statistics does not change its input, and joints in another order move another arm. This part runs no policy and
+connects no robot. It takes seconds.
 
-With --dataset.root it then runs the policy on recorded frames, and compares its actions with the recorded ones, and
-with holding still, the mean action and the last one. It tries what would explain the data better: cameras swapped,
-channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another prompt. A claim
-holds in pairs over episodes, at 5 % for all hypotheses together. Weights that the policy has and the file has not are
-named, as a layer of them stays random. --read_only leaves this out.
+With --dataset.root it then runs the policy on recorded frames. It compares its actions with the recorded ones, and with
+three simple rules: hold still, the mean action, the last action. It tries changes that may explain the data better:
+cameras swapped, channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another
+prompt. A claim holds in pairs over episodes, at 5 % for all hypotheses together. It also names weights that the policy
+has and the file lacks, since their layers stay random. --read_only skips all this.
 
---mend=NEW writes a copy of the checkpoint in which its files are mended: statistics under another name, missing, of
-other data than --dataset.root, or inside the weights; weights saved from a compiled policy; fields of another version
-of LeRobot.
+--mend=NEW writes a mended copy of the checkpoint. It mends statistics that have another name, are missing, belong to
+other data than --dataset.root, or are inside the weights. It mends weights that were saved from a compiled policy, and
+fields of another version of LeRobot.
 
-With a data set it says how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
-rehearsal. With a robot, also which range each joint will be sent, beside the limits of its calibration file. Where the
-policy was run on frames, the range of what it predicted stands beside them, and how far the first action is from where
-the arm stands at the start of episodes. The time of a call, in that run or on recorded frames here, is held against
-the actions that the robot has meanwhile.
+With a data set it shows how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
+rehearsal. With a robot it shows the range that each joint will be sent, and the limits of its calibration file. If the
+policy ran on frames, it shows the range of the predicted actions, and how far the first action is from the arm's
+position at the start of episodes. It compares the time of a call, in that run or on recorded frames here, with the
+actions that the robot executes in that time.
 
-A prompt is counted in tokens where the tokenizer's file is on this machine: what is cut off is shown.
+It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
 
-The arguments after -- are those that lerobot-rollout gets. --policy.path is taken from them where it is not given.
+The arguments after -- are those of lerobot-rollout. If --policy.path is not given before the --, it is taken from them.
 
-Exit code: 0 where nothing serious was found, 1 where the robot would do something else than it was taught, 2 for wrong
-input.
+Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training, 2 for wrong input.
 
 Examples:
   strobe preflight --policy.path=FOLDER
@@ -63,7 +63,7 @@ class DataFlags:
 
     # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
     root: Path | None = None
-    # Episodes to look at, such as [0,1,2,3]; some of all by default.
+    # Episodes to use, such as [0,1,2,3]; by default a part of all.
     episodes: list[int] | None = None
 
 
@@ -71,21 +71,21 @@ class DataFlags:
 class PreflightConfig(OutputFlags):
     """Flags of `strobe preflight`."""
 
-    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot; of its
-    # episodes those of --dataset.episodes=[0,1,2,3], or some of all.
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
+    # --dataset.episodes=[0,1,2,3] chooses its episodes.
     dataset: DataFlags = field(default_factory=DataFlags)
     # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
     rename_map: dict[str, str] = field(default_factory=dict)
-    # A run of `strobe rollout` or `strobe rehearse` with this policy: its lags beside those of the recording, and the
-    # time of its calls against the chunk.
+    # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags with those of the
+    # recording, and the time of its calls with the chunk.
     rollout: Path | None = None
-    # Write a copy of the checkpoint there, with its files mended.
+    # Write a mended copy of the checkpoint to this folder.
     mend: Path | None = None
-    # Read files only: the policy is not run on the frames of --dataset.root.
+    # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False
-    # Seconds for running the policy on recorded frames; where it takes long, fewer hypotheses are judged.
+    # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
     seconds: float = field(default=90.0, metadata=above(0))
-    # Episodes that the policy was not trained on: they are shown beside the others.
+    # Episodes that the policy was not trained on. The report shows them next to the others.
     held_out: list[int] | None = None
 
 
@@ -95,16 +95,18 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     flags, rest = split_subject(ours)
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
     if isinstance(flags, ModelFlags):
-        raise UserError("a model is wired to no robot: name a policy (--policy.path=FOLDER)")
+        raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
     if flags.path is None:
-        raise UserError("name the checkpoint to look at: --policy.path=FOLDER")
+        raise UserError("name the checkpoint to check: --policy.path=FOLDER")
     check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
-        raise UserError("--rollout sets a run's lags beside a recording's: name it with --dataset.root=DATA")
+        raise UserError(
+            "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
+        )
     if config.dataset.root is None and (config.dataset.episodes or config.held_out):
-        raise UserError("episodes of which data set? Name it with --dataset.root=DATA")
+        raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
     if theirs is not None:
         from strobe.lerobot.argument_names import check
 

@@ -26,11 +26,11 @@ class InferenceFlags:
     """LeRobot's inference engines, and the settings of rtc."""
 
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
-    # Chunking), which calls beside the loop.
+    # Chunking), which calls the policy while the loop goes on.
     type: str = "sync"
-    # Of rtc: actions in the queue, at which or below which a call begins.
+    # For rtc: a call begins when the queue has this number of actions or fewer.
     queue_threshold: int = field(default=30, metadata=at_least(0))
-    # Of rtc: its own settings.
+    # For rtc: its own settings.
     rtc: RTCConfig = field(default_factory=RTCConfig)
 
 
@@ -38,18 +38,19 @@ class InferenceFlags:
 class RealtimeFlags:
     """Episodes that are true to time."""
 
-    # True to time: while the policy thinks, the simulator goes on, on a virtual clock.
+    # True to time: while the policy computes, the simulator goes on, on a virtual clock.
     realtime: bool = False
-    # With --realtime: of each call, in ms; live, as it takes here (the default); or drawn from the calls of a rollout,
-    # rehearsal or evaluation (its folder). Several, separated by commas, are a row each: 0,100,live,runs/RUN.
+    # With --realtime, the latency of each call: a number of ms; live, the time that it takes here (the default); or the
+    # folder of a rollout, rehearsal or evaluation, from whose calls it is drawn. Several, separated by commas, give a
+    # row each: 0,100,live,runs/RUN.
     latency: str = ""
-    # With --realtime: the same in control ticks of the simulator: 0,2,5,20.
+    # With --realtime, the latency in control ticks of the simulator: 0,2,5,20.
     delay_ticks: str = ""
     # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
     # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
-    # With --realtime, a tick without an action: last repeats the last one, zero moves nothing. By default as fits the
-    # simulator: zero where actions are movements (metaworld, libero), else last.
+    # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
+    # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
     hold: str = ""
 
 
@@ -74,12 +75,12 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     if config.hold not in ("", *HOLDS):
         raise UserError(f"--hold={config.hold}: {' or '.join(HOLDS)}")
     if config.latency and config.delay_ticks:
-        raise UserError("--latency and --delay_ticks say the same, in ms and in control ticks: give one of them")
+        raise UserError("--latency and --delay_ticks set the same thing, in ms and in control ticks: give one of them")
     ticks = config.delay_ticks
     latencies = parse_ticks(ticks, fps) if ticks else parse_latency(config.latency or LIVE)
     engines = parse_engines(inference.type)
     if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
-        raise UserError("--inference.queue_threshold and --inference.rtc.* are of --inference.type=rtc, or sync,rtc")
+        raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
     rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
@@ -119,13 +120,15 @@ def notes(
     }[hold.kind]
     lines = [f"{meaning}: --hold={hold.kind}"]
     if not hold.known and not config.hold:
-        lines.append(f"it is not known what actions of '{env.type}' are: if they are movements, add --hold=zero")
+        lines.append(
+            f"Strobe does not know what the actions of '{env.type}' mean: if they are movements, add --hold=zero"
+        )
     if any(not line.timing.rests for line in played if line.timing is not None):
         lines.append("the simulator stood still until the first action of an episode: its arm's position is not known")
     runs = {timing.latency.name: timing.latency.runs for timing in requested if timing.latency.runs}
     for name, calls in runs.items():
         source = "of policies alone, without processors" if len(calls) > 1 else "of a rollout"
-        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}; its first call is left out")
+        lines.append(f"latencies of {name} are drawn from {len(calls[''])} calls {source}, without its first call")
     if any(len(calls[""]) < 30 for calls in runs.values()):
-        lines.append("few calls were recorded: an episode knows no call longer than the longest of them")
+        lines.append("few calls were recorded: no call of an episode is longer than the longest of them")
     return lines

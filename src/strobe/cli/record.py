@@ -1,6 +1,6 @@
 """strobe record: record episodes of a simulator into a LeRobotDataset with video.
 
-The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe or LeRobot on without a robot.
+The dataset is a real one, from LeRobot's own writer and encoder. With it you can try Strobe or LeRobot without a robot.
 
   pusht      a disc pushes a block, scripted; state and action are positions. Renders without OpenGL.
   metaworld  a robot arm, driven by MetaWorld's own expert for the task with a little noise. The state is the hand's
@@ -8,7 +8,7 @@ The dataset is a real one (LeRobot's own writer and encoder), for trying Strobe 
              pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
              libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
 
-Ctrl-C ends a recording early and saves the episodes finished by then.
+Ctrl-C ends a recording early. Finished episodes are saved.
 
 Examples:
   strobe record --root=data/pusht                                   3 episodes of 40 frames, 480×480
@@ -67,7 +67,7 @@ class RecordConfig:
 def read(argv: Sequence[str]) -> tuple[RecordConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(RecordConfig, argv)
-    refuse_log("a dataset is recorded, nothing is measured")
+    refuse_log("strobe record only records a dataset, and measures nothing")
     return (config,)
 
 
@@ -95,11 +95,11 @@ def record(config: RecordConfig) -> Path:
     if config.env not in _DEFAULTS:
         raise UserError(f"--env={config.env} cannot be recorded: {nearest(config.env, _DEFAULTS)}")
     if config.env != "metaworld" and (config.task or config.cameras):
-        raise UserError("--task and --cameras are MetaWorld's: add --env=metaworld")
+        raise UserError("--task and --cameras are for MetaWorld: add --env=metaworld")
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
     height, width = _size(config.image)
     if config.root is None:
-        raise UserError("where to? --root=FOLDER")
+        raise UserError("name the folder for the dataset: --root=FOLDER")
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(f"recording {config.env}", total=config.episodes * length)
 
@@ -121,7 +121,7 @@ def _size(text: str) -> tuple[int, int]:
 def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
     if config.env == "pusht":
         if _size(config.image) != (width, width):
-            raise UserError(f"--image={config.image}: PushT's table is square, so is its image")
+            raise UserError(f"--image={config.image}: PushT's image is square: give one number, such as 96")
         from strobe.simulators.scripted_pusht import record_pusht
 
         return record_pusht

@@ -1,19 +1,19 @@
 r"""strobe rehearse: what would happen on the robot, tried without it?
 
-Runs `lerobot-rollout` as it is, with the arguments that the robot gets, and watches it as `strobe rollout` does. All
-is real, the policy, the loop, LeRobot's driver, but the arm: servos of an SO, Koch or OMX arm, or of two SO arms, are
-emulated behind a serial port, with your calibration where you have one. Cameras replay a recording at their own rate
-(--frames), show a test pattern without one, or are your own (--frames=live).
+Runs `lerobot-rollout` as it is, with the robot's arguments, and watches it as `strobe rollout` does. The policy, the
+loop and LeRobot's driver are real. Only the arm is not: Strobe emulates the servos of an SO, Koch or OMX arm, or of two
+SO arms, behind a serial port, with your calibration if there is one. The cameras replay a recording at their own rate
+(--frames), show a test pattern, or are your own (--frames=live).
 
-Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
-first action may already be a wrong one, no servo gets torque, unless --anyway.
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
+first action may already be wrong, no servo gets torque, unless you give --anyway.
 
-The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. Its leader is an
-emulated arm as well, whose joints a hand swings slowly. A data set that a rehearsal records goes to a temporary folder,
-and never to the Hub.
+The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. The leader is then an
+emulated arm too, and an emulated hand swings its joints slowly. A data set that a rehearsal records goes to a temporary
+folder, and never to the Hub.
 
-It ends with the state of the servos: torque, lock, goal. And it tries what nobody wants to try on an arm: lost answers,
-a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
+It ends with the state of the servos: torque, lock, goal. You can try faults that nobody wants to try on an arm: lost
+answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
 
 Faults (--fault=KIND,key=value, also several):
 {faults}
@@ -23,8 +23,8 @@ Faults (--fault=KIND,key=value, also several):
   after (requests that pass first), count (requests that it strikes; null is for ever), arm (teleop for the leader; of
   two arms left by default, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
 
-No checkpoint yet? --policy.type=act (or smolvla, …) after the -- makes a tiny one of random weights for the robot;
---policy.size=full makes a full one.
+You need no checkpoint: --policy.type=act (or smolvla, …) after the -- makes a tiny policy with random weights for the
+robot. --policy.size=full makes a full-size policy.
 
 Examples:
   strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
@@ -70,7 +70,8 @@ PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
 class RehearseConfig(OutputFlags):
     """Flags of `strobe rehearse`."""
 
-    # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… is for one.
+    # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets it for one
+    # camera.
     frames: str | None = None
     # Episode of the dataset.
     episode: int = field(default=0, metadata=at_least(0))
@@ -78,13 +79,14 @@ class RehearseConfig(OutputFlags):
     latency_ms: float = field(default=1.0, metadata=at_least(0))
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
-    # Seconds that are recorded; after them the run goes on without Strobe.
+    # Seconds to record. After them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
-    # Start although the policy's wiring has a fault with which its first action may already be a wrong one.
+    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
     anyway: bool = False
-    # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
-    # Afterwards, call the policy on the bench as well, about ten seconds: what do robot, cameras and threads cost it?
+    # After the run, also call the policy without the robot, for about ten seconds. That shows what robot, cameras and
+    # threads cost.
     bench: bool = False
 
 
@@ -120,11 +122,11 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
     theirs = require_lerobot(after, "lerobot-rollout", example)
     chosen = choose_loop(theirs, config.observations)
     if chosen.command not in PLAYED:
-        raise UserError(f"a rehearsal plays {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {chosen.command}")
+        raise UserError(f"a rehearsal can run {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {chosen.command}")
     if chosen.command == "lerobot-rollout":
         check(chosen.arguments, chosen.command, new_policy=True)
     elif config.bench:
-        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} asks none")
+        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} has no policy")
     return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
 
 

@@ -1,15 +1,15 @@
 """strobe replay: what would other settings have done to a recorded rollout? Did its loop starve, or did its policy err?
 
-Replays the rollout in simulated time, in seconds: the recorded ticks and latencies, LeRobot's own inference engine,
-queue and tracker of latencies. It compares the recording with the same settings replayed (the check of the replay
-itself), with the settings that you give by lerobot-rollout's own flags, and with an ideal loop, whose calls take no
-time and whose ticks are never late. What is bad in the ideal loop too is the policy's fault.
+Replays the rollout in simulated time, within seconds: the recorded ticks and latencies, LeRobot's own inference engine,
+its queue and its tracker of latencies. It compares the recording with three replays. One has the same settings, and
+checks the replay itself. One has the settings that you give by lerobot-rollout's own flags. The third is an ideal loop,
+whose calls take no time and whose ticks are never late. What is bad in the ideal loop too is the policy's fault.
 
 RUN is the folder of a `strobe rollout`. Starvation and the age of observations need no policy. The jumps from chunk to
-chunk do: for a run recorded with --observations the policy is loaded and asked again, on what the robot saw then. The
-arm stays where it was in the recording.
+chunk need one: if the run was recorded with --observations, Strobe loads the policy and calls it again on the recorded
+observations. The arm follows its recorded path.
 
-Flags of lerobot-rollout that can be changed: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
+You can change these flags of lerobot-rollout: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
 --interpolation_multiplier, --policy.n_action_steps; with --observations also --policy.path, --policy.…, --device and
 --task.
 
@@ -22,7 +22,7 @@ Examples:
   strobe replay RUN --inference_delay=4 --inference.rtc.execution_horizon=20
   strobe replay RUN --recipe=recipe.yaml --latency=x0.6         seams of the policy with these treatments
 
-Ctrl-C saves what was replayed by then. Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+Ctrl-C ends the replay and saves what was replayed so far. Exit code: 0, 2 for wrong input, 130 when it was interrupted.
 """
 
 from __future__ import annotations
@@ -54,18 +54,19 @@ class ReplayConfig(OutputFlags):
     rollout: Path | None = field(default=None, metadata=positional("RUN"))
     # Latencies of the calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.
     latency: str = "recorded"
-    # What Real-Time Chunking assumes: max (of all latencies, as LeRobot does), p95, or a number of actions.
+    # The delay that Real-Time Chunking assumes: max (of all latencies, as LeRobot does), p95, or a number of actions.
     inference_delay: str | None = None
-    # LeRobot's Real-Time Chunking as installed, or mended as in its pull request 4454: chunks are merged by what was
-    # executed, the first call is left out of the latencies, the last action is held in a short prefix.
+    # LeRobot's Real-Time Chunking as installed, or with the corrections of its pull request 4454. There chunks are
+    # merged by the actions that were executed, the first call does not count in the latencies, and a short prefix is
+    # filled with its last action.
     rtc_version: str = field(default="installed", metadata=one_of("installed", "4454"))
-    # A recipe that is put on the policy. Needs a run with --observations.
+    # A recipe for the policy. Needs a run with --observations.
     recipe: Path | None = None
-    # Replays with drawn latencies for the intervals; fewer of a long run.
+    # Number of replays with drawn latencies, for the intervals; fewer if the run is long.
     draws: int = field(default=100, metadata=at_least(1))
-    # Calls of the policy under each setting, at most; 0: it is not asked.
+    # The most calls of the policy under each setting; 0: no calls.
     calls: int = field(default=200, metadata=at_least(0))
-    # Of the draws, and of the policy's noise: the same in each setting.
+    # Seed of the draws and of the policy's noise. It is the same in each setting.
     seed: int = field(default=0, metadata=at_least(0))
 
 
@@ -73,7 +74,7 @@ def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
     """Return the command's flags, and what they change in the rollout, checked. Raises UserError."""
     words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
     if not words:
-        raise UserError("which rollout? strobe replay RUN, with the folder that `strobe rollout` made")
+        raise UserError("name the rollout's folder: strobe replay RUN, with the folder that `strobe rollout` wrote")
     from strobe.studies.replay.settings import Changes, is_lerobots
 
     ours, theirs = words, {}

@@ -1,7 +1,11 @@
-"""strobe report: a run or a sweep again, on the terminal, as Markdown, or as one HTML page that needs no network.
+"""strobe report: a run, a sweep or a profiler's trace, on the terminal, as Markdown, or as one HTML page.
 
-Without --format, its report.html is written anew and the result is printed. For a folder of runs, an index.html is
-written: search them, open them, compare some of them.
+Without --format, it writes the run's report.html again and prints the result. The page needs no network. For a folder
+of runs it writes an index.html, in which you can search the runs, open them, and compare some of them.
+
+It also reads a trace of torch.profiler, of any program on CUDA, ROCm or a CPU. It shows what the device waited for,
+stretches that launches limit, copies, synchronisations, kernels, operators, parts and iterations. The page stands beside
+the trace. Several traces, or a folder of them, are the ranks of one program: it shows who waits for whom.
 
 Examples:
   strobe report runs                                                 an index of all runs in it
@@ -12,14 +16,17 @@ Examples:
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
   strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk
   strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
+  strobe report trace.json.gz                                        of torch.profiler's export_chrome_trace
+  strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
 
-A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). Cameras and joints are in it where the run
-kept them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata; of a card that
-is there already, the text and all other results stay.
+A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). It has cameras and joints if the run saved
+them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. If there is a card
+already, its text and all its other results stay.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,24 +41,26 @@ from strobe.cli.summaries import summary_of_run
 from strobe.errors import UserError, in_words
 from strobe.report.exports import WRITERS
 from strobe.runs import store
+from strobe.runs.trace_file import ENDINGS, is_trace, traces_in
 
 if TYPE_CHECKING:
     from strobe.results.answer import Answer
+    from strobe.results.trace import TraceAnswer
 
 
 @dataclass
 class ReportConfig:
     """Arguments and flags of `strobe report`."""
 
-    # A run folder, its result.json, or a folder of runs.
-    run: Path | None = field(default=None, metadata=positional("RUN"))
-    # Print or write only this; a rollout also as a recording (rrd, mcap).
+    # A run folder, its result.json, a folder of runs, or the traces of torch.profiler.
+    runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
+    # Print or write only this. A rollout can also be a recording (rrd, mcap).
     format: str | None = field(
         default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *WRITERS)
     )
     # Show this many levels of parts (default: all).
     depth: int | None = field(default=None, metadata=at_least(1))
-    # Write there (HTML unless --format says otherwise).
+    # Write to this file (HTML, unless --format says otherwise).
     output: Path | None = None
 
 
@@ -59,40 +68,45 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(ReportConfig, argv)
     if config.format in (*WRITERS, "model-card", "png"):
-        refuse_log(f"--format={config.format} only writes a file; leave it out, or take --format=console")
+        refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
     return (config,)
 
 
 def report(config: ReportConfig, live: Live) -> int:
     """Show or write the run in the format of the flags. Return the exit code. Raises UserError."""
-    assert config.run is not None
-    run, shape, output = config.run, config.format, config.output
+    shape, output = config.format, config.output
+    if files := _traces_of(config.runs):
+        answer = _read_traces(config.runs, files, shape, live)
+        return _report(answer, config, _page_of(config.runs), config.runs[0].name)
+    if len(config.runs) > 1:
+        raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
+    (run,) = config.runs
     if shape in WRITERS:
         return _recording(run, shape, output)
     if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
         return _index(run, shape, output, live)
-    return _report(store.load_answer(run), config)
+    folder = run if run.is_dir() else run.parent
+    return _report(store.load_answer(run), config, folder / store.REPORT, folder.resolve().name)
 
 
-def _report(answer: Answer, config: ReportConfig) -> int:
-    """Show or write one run's answer."""
+def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) -> int:
+    """Show or write one answer, which is logged as ``name``. Its page goes to ``page_file`` without --output."""
     from strobe.cli.keep import as_markdown, as_text
     from strobe.kinds import page
 
-    assert config.run is not None
-    run, shape, output = config.run, config.format, config.output
+    shape, output = config.format, config.output
     if shape == "model-card":
         return _card(answer, output)
     if shape == "png":
         return _picture(answer, output)
-    folder = run if run.is_dir() else run.parent
-    log(answer, folder.resolve().name)
+    log(answer, name)
     if shape in (None, "html"):
-        file = output or folder / store.REPORT
-        store.write_text(file, page(answer, config.depth, folder))
+        file = output or page_file
+        content = page(answer, config.depth, page_file.parent)
         if shape is None and output is None:
             show(answer, config.depth)
             print()
+        store.write_text(file, content)
         print(f"report: {file}")
     elif output:
         store.write_text(
@@ -106,13 +120,68 @@ def _report(answer: Answer, config: ReportConfig) -> int:
     return 0
 
 
+def _traces_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the traces that the arguments name; [] where they name a run or a folder of runs.
+
+    Raises:
+        UserError: several arguments, not all of them traces.
+    """
+    if len(paths) == 1 and paths[0].is_dir():
+        holds_results = (paths[0] / store.RESULT).is_file() or any(paths[0].glob(f"*/{store.RESULT}"))
+        return [] if holds_results else traces_in(paths[0])
+    traces = [path for path in paths if is_trace(path)]
+    if len(paths) > 1 and len(traces) < len(paths):
+        other = next(path for path in paths if path not in traces)
+        raise UserError(
+            f"{other} is no trace of torch.profiler: several arguments are the traces of one program's ranks"
+            if other.exists()
+            else f"no file at {other}"
+        )
+    return traces
+
+
+def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> TraceAnswer:
+    """Return what the traces show, with findings.
+
+    Args:
+        paths: as the command has them.
+        files: the traces.
+        shape: of ``--format``.
+
+    Raises:
+        UserError: none of them is a whole trace, or the format is one of a run.
+    """
+    from strobe.cli.keep import complete
+    from strobe.findings.thresholds import DEFAULTS
+    from strobe.studies.trace import trace
+
+    if shape in (*WRITERS, "model-card"):
+        raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
+    started = time.monotonic()
+    with live:
+        answer = trace(files, lambda path: live.doing(f"reading {path.name}"))
+    complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
+    return answer
+
+
+def _page_of(paths: Sequence[Path]) -> Path:
+    """Return where the page of traces goes: beside the trace, or into the folder of several."""
+    first = paths[0]
+    if first.is_dir():
+        return first / store.REPORT
+    if len(paths) > 1:
+        return first.parent / store.REPORT
+    stem = next((first.name.removesuffix(end) for end in reversed(ENDINGS) if first.name.endswith(end)), first.name)
+    return first.parent / f"{stem}.{store.REPORT}"
+
+
 def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> int:
     """Write the page of a folder of runs. Raises UserError for another shape, or if it cannot be written."""
     from strobe.report import html
 
     if shape not in (None, "html"):
-        raise UserError(f"{folder} holds several runs, and --format={shape} shows one: name one of them")
-    refuse_log(f"{folder} holds several runs; name one of them")
+        raise UserError(f"{folder} contains several runs, and --format={shape} shows one: name one of them")
+    refuse_log(f"{folder} contains several runs; name one of them")
     lines, left_out = [], []
     with live:
         for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):

@@ -1,28 +1,29 @@
 r"""strobe rollout: does the robot get its actions in time, and what is in the way?
 
-Runs `lerobot-rollout` as it is, with the arguments after --, and watches the control loop, the inference thread and
-the queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep.
-The first word after -- chooses another loop of LeRobot: lerobot-record or lerobot-teleoperate, whose rate and
-recording are reported in the same way; or one side of remote inference (lerobot.async_inference), robot_client or
-policy_server: what a round trip is made of, what the server drops, and what images as JPEG would buy. Watch both, and
-the client's answer shows the server's steps as well, on one clock.
-The robot gets the same commands. If a probe cannot be attached, the robot runs without it.
+Runs `lerobot-rollout` as it is, with the arguments after --. It watches the control loop, the inference thread, and the
+queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep. The
+first word after -- chooses another loop of LeRobot. It may be lerobot-record or lerobot-teleoperate: the answer shows
+their rate and recording in the same way. It may be one side of remote inference (lerobot.async_inference), robot_client
+or policy_server. The answer then shows what a round trip is made of, what the server drops, and what images as JPEG
+would save. Run both sides in Strobe, and the client's answer shows the server's steps too, on one clock. The robot gets
+the same commands. If a probe cannot be attached, the robot runs without it.
 
-Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows what is serious. Where the
-first action may already be a wrong one, it does not start, unless --anyway.
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
+first action may already be wrong, it does not start, unless you give --anyway.
 
-It says which rate the loop held, how long actions lasted and when there were none, how old the observation behind
-each action was, which delay Real-Time Chunking assumed and which one happened, how far the arm jumps from chunk to
-chunk; and which value of which flag would mend it.
+The answer shows the rate of the loop, how long actions lasted and when there were none, and how old the observation
+behind each action was. It shows the delay that Real-Time Chunking assumed, the delay that happened, and how far the arm
+jumps from chunk to chunk. It names the flag, and the value, that would mend a fault.
 
-Afterwards, when the robot is at rest and disconnected, the policy is called for about ten seconds more on the last
-observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and which
-part of the difference is clocks, other threads, the GIL or the rest. --bench=false leaves that out, as does Ctrl-C.
+After the run, when the robot is at rest and disconnected, Strobe calls the policy for about ten more seconds on the
+last observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and
+how much of the difference comes from clocks, other threads, the GIL or the rest. --bench=false skips that, and so does
+Ctrl-C.
 
 Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
-disconnected. The other loops know only Ctrl-C, and die of a SIGTERM with torque on; here it ends them as Ctrl-C does,
-which is the ordinary end of teleoperation, client and server. What was recorded is shown and saved. A run that was
-killed leaves a file of events: --events reads it.
+disconnected. LeRobot's other loops know only Ctrl-C, and a SIGTERM ends them with torque on. Here a SIGTERM ends them
+as Ctrl-C does, which is the ordinary end of teleoperation, client and server. The recording so far is shown and saved.
+A run that was killed leaves a file of events: --events reads it.
 
 Examples:
   strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \
@@ -36,9 +37,9 @@ Examples:
   strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
   strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
 
-The run's folder keeps the events, from which `strobe replay RUN` predicts the run under other settings.
-Half a minute says most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was
-interrupted.
+The run's folder contains the events, from which `strobe replay RUN` predicts the run under other settings. Half a
+minute of recording shows most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when
+it was interrupted.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ class RolloutConfig(OutputFlags):
 
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
-    # Seconds that are recorded; after them the run goes on without Strobe.
+    # Seconds to record. After them the run goes on without Strobe.
     record_s: int = field(default=1800, metadata=at_least(1))
-    # Call the policy on the bench once the robot is disconnected, for about 10 s: its latency without the robot beside.
+    # After the run, with the robot disconnected, call the policy for about 10 s: its latency without the robot.
     bench: bool = True
-    # Show what a run that was killed had recorded: its file of events, instead of arguments after --.
+    # Show the recording of a run that was killed. Give its file of events instead of arguments after --.
     events: Path | None = None
-    # Start although the policy's wiring has a fault with which its first action may already be a wrong one.
+    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
     anyway: bool = False
-    # Keep each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
     observations: bool = False
 
 
@@ -95,7 +96,7 @@ def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     config = parse(RolloutConfig, ours, refused=REFUSED)
     if config.events is not None:
         if after is not None:
-            raise UserError("--events shows a run that is over; it takes no arguments after --")
+            raise UserError("--events shows a run that has ended; it takes no arguments after --")
         return config, None
     theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)

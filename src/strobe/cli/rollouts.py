@@ -51,7 +51,7 @@ def choose_loop(theirs: Sequence[str], observations: bool) -> ChosenLoop:
 
     command, arguments = chosen(theirs)
     if observations and command != ROLLOUT:
-        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} leaves none to replay")
+        raise UserError(f"--observations is for a replay of {ROLLOUT}: {command} cannot be replayed")
     return ChosenLoop(list(theirs), command, arguments)
 
 

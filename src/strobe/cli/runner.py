@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.cli.display import asks_for_help
 from strobe.cli.help import help_text, model_help, policy_help
-from strobe.cli.live import Live
+from strobe.cli.live import Live, before_imports, shown_if_slow
 from strobe.cli.parse import parse
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 
@@ -94,6 +94,7 @@ class Command:
         more_help: makes text that stands after the flags.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
             it measures times, 'untimed' where it takes long and measures none; '' where it does not matter.
+        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins.
     """
 
     name: str
@@ -106,21 +107,28 @@ class Command:
     bare: bool = False
     more_help: Callable[[], str] | None = None
     heavy: Literal["", "timed", "untimed"] = ""
+    gives_way: bool = False
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
         if asks_for_help(argv) or (self.bare and not argv):
             print(self.help())
             return 0
-        options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
-        started = time.monotonic()
         live = Live()
         beside: list[str] = []
+        looked = False
 
         def look() -> None:
-            beside.extend(_other_work(live, timed=self.heavy == "timed"))
+            nonlocal looked
+            if not looked:
+                looked = True
+                beside.extend(self._look(live))
 
-        if self.heavy and self.bar:
+        early = self.heavy and self.bar
+        with before_imports(look) if early else contextlib.nullcontext():
+            options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
+        started = time.monotonic()
+        if early:
             live.before_work(look)
         elif self.heavy:
             look()
@@ -128,11 +136,22 @@ class Command:
             answer = self.study(*options, live)
         if isinstance(answer, int):
             return answer
-        answer.result.notes += [f"when it began, {words}" for words in beside]
+        answer.result.notes += beside
         if answer.shown:
             with answer.held:
-                _keep(answer, finish(answer, [self.name, *argv], started))
+                with shown_if_slow("drawing findings"):
+                    trace = finish(answer, [self.name, *argv], started)
+                _keep(answer, trace)
         return answer.exit_code
+
+    def _look(self, live: Live) -> list[str]:
+        """Say what else keeps this machine busy, and have torch's threads give way to it. Return notes on both."""
+        from strobe.measure import other_work
+
+        notes = say_other_work(live, timed=self.heavy == "timed")
+        if notes and self.gives_way and (note := other_work.give_way()):
+            notes.append(note)
+        return notes
 
     def help(self) -> str:
         """Return the command's text, its flags, and those of its policy or model."""
@@ -147,14 +166,18 @@ class Command:
         return "\n\n".join(parts)
 
 
-def _other_work(live: Live, *, timed: bool) -> list[str]:
-    """Say on stderr what else keeps this machine busy. Return it in a line; no line on a machine at rest."""
+def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
+    """Say on stderr what else keeps this machine busy. Return it in a note; no note on a machine at rest.
+
+    Args:
+        timed: whether times are measured beside it.
+    """
     from strobe.measure import other_work
 
     words = other_work.look().words(timed=timed)
     if words:
         live.say(f"… {words}")
-    return [words] if words else []
+    return [f"when it began, {words}"] if words else []
 
 
 def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:

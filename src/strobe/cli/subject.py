@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 NO_LIMIT_S = 1e9
 WIRED = ("breakdown", "verify")  # studies that say as well what is seriously wrong in a checkpoint's wiring
 SNAPSHOT = "memory_snapshot.pickle"
+# Calls as long as which a profiler takes, roughly; one of Python calls at least three times, or for two seconds.
+WATCHED, PROFILED, PYTHON_S = 3, 8, 2.0
 
 
 def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject:
@@ -63,9 +65,14 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     return loading.load_subject(flags, source, seed=config.seed)
 
 
-def options_of(config: SamplingFlags) -> Options:
-    """Return the options of measuring."""
+def options_of(config: SamplingFlags, phases: int | None = None) -> Options:
+    """Return the options of measuring.
+
+    Args:
+        phases: that are measured, by whose number the command's clock goes, which starts now; None for no limit.
+    """
     from strobe.measure.sampling import SamplingBudget
+    from strobe.measure.time_limit import WorkLimit
     from strobe.measure.verdicts import WITHIN
     from strobe.studies.shared.measuring import Options
 
@@ -79,6 +86,7 @@ def options_of(config: SamplingFlags) -> Options:
         counted=not config.skip_counting,
         pace_hz=config.pace,
         within=getattr(config, "as_fast_within", WITHIN),
+        limit=WorkLimit(seconds, phases) if phases is not None else WorkLimit(),
     )
 
 
@@ -152,15 +160,17 @@ class Profilers:
         operators = config.operators and not config.skip_detailed
         if not (operators or config.python_profile or config.memory_snapshot):
             return
+        call_s = result.measurements[0].samples.summary.median / 1e3
         watched: Any = None
-        if operators or config.python_profile:
+        if (operators or config.python_profile) and self._fits("operators were not recorded", WATCHED * call_s, result):
             live.stage("recording operators")
             watched = operators_of(self.subject, phase, variant, result.measurements[0].name, self.options, live)
-        if operators:
+        if operators and watched is not None:
             result.operators = watched.profile
             answer.sections, answer.profiled = [watched.sections], watched.events
             answer.files[f"{_file_name(result.subject.kind)}_profile.json"] = watched.document
-        if config.python_profile:
+        python_s = PYTHON_S + PROFILED * call_s
+        if config.python_profile and watched is not None and self._fits("Python was not profiled", python_s, result):
             live.stage(f"profiling Python with {config.python_profile}")
             result.python, files = python_profile(
                 self.subject,
@@ -172,9 +182,16 @@ class Profilers:
                 self.options,
             )
             answer.files |= files
-        if config.memory_snapshot:
+        if config.memory_snapshot and self._fits("allocations were not recorded", WATCHED * call_s, result):
             live.stage("recording allocations")
             answer.files[SNAPSHOT] = memory_snapshot(self.subject, phase, variant, self.options)
+
+    def _fits(self, otherwise: str, seconds: float, result: Result) -> bool:
+        """Return whether there is time for work of ``seconds``; add a note that begins with ``otherwise`` if not."""
+        fits = self.options.limit.fits(seconds)
+        if not fits:
+            result.notes.append(self.options.limit.leave_out(otherwise, seconds))
+        return fits
 
 
 def _file_name(subject: str) -> str:

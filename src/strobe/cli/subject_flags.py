@@ -84,7 +84,7 @@ def _policy_flags(given: Iterable[tuple[str, str]]) -> PolicyOptions:
         else:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
-        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
+        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
     if flags.size not in ("full", "tiny"):
         raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
     return flags
@@ -107,7 +107,7 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
         else:
             flags.overrides.append(f"--{setting}={value}")
     if flags.path and flags.type:
-        raise UserError("--model.path and --model.type exclude each other: a model's folder knows its type")
+        raise UserError("--model.path and --model.type exclude each other: a model's folder has its type in its config")
     check_bounds(flags, "model.")
     return flags
 
@@ -125,10 +125,10 @@ def require_subject(flags: SubjectFlags) -> None:
         if close and (model or not _is_policy_field(name)):
             raise UserError(f"unknown flag {prefix}{name}: did you mean {prefix}{close[0]}?")
     if model:
-        raise UserError("which model? --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
+        raise UserError("name the model: --model.type=vjepa2 for random weights, or --model.path=FOLDER_OR_HUB_ID")
     raise UserError(
-        "which policy? --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; "
-        "or a backbone: --model.type=vjepa2"
+        "name the policy: --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; or a backbone: "
+        "--model.type=vjepa2"
     )
 
 

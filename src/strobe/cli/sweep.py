@@ -1,12 +1,12 @@
 r"""strobe sweep: one study over a grid of settings, one table.
 
 Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
-context, a time limit, a memory limit. One that runs out of memory, crashes or hangs is a row with its reason, never
-the end of the sweep. Cells run one at a time, since two would disturb each other, in shuffled blocks that spread a
-drift of the machine over all of them.
+context, a time limit, a memory limit. A cell that runs out of memory, crashes or hangs is a row with its reason, and
+the sweep goes on. Cells run one at a time, since two would disturb each other. They run in shuffled blocks, which
+spread a drift of the machine over all of them.
 
-A cell is saved when it ends. Interrupted or killed, the same command goes on where it was; with a changed grid it uses
-the cells that fit.
+A cell is saved when it ends. If the sweep is interrupted or killed, give the same command again: it continues. With a
+changed grid it uses the cells that fit.
 
 Examples:
   strobe sweep breakdown --policy.type=act --phases='[training forward]' \
@@ -17,8 +17,8 @@ Examples:
   strobe sweep --file=grid.yaml
   strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
 
-A file holds the same: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations) and
-'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
+A file has the same settings: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations)
+and 'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
 
 --best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
 conditions may also name an axis or 'measurement'.
@@ -44,7 +44,7 @@ from strobe.cli.bounds import above, at_least, one_of
 from strobe.cli.flags import RayFlags, check_launcher
 from strobe.cli.live import CellsLive, Live, importing
 from strobe.cli.parse import pairs, parse, spelt
-from strobe.cli.runner import Command, Studied
+from strobe.cli.runner import Command, Studied, say_other_work
 from strobe.errors import NotKeptError, UserError, in_words, nearest
 from strobe.measure.memory import available_bytes
 from strobe.sweeps import grid
@@ -64,13 +64,13 @@ class SweepConfig:
 
     # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
     grid: list[str] = field(default_factory=list)
-    # The grid from a YAML file.
+    # Read the grid from a YAML file.
     file: Path | None = None
-    # Times that every cell is run, each in a process of its own.
+    # How often each cell runs, each time in a process of its own.
     repeats: int = field(default=1, metadata=at_least(1))
     # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
     best: list[str] = field(default_factory=list)
-    # List the cells and the time they will take, run nothing.
+    # List the cells and the time that they will take. Run nothing.
     dry_run: bool = False
     # Seconds that a cell may take.
     timeout: float = field(default=1800.0, metadata=above(0))
@@ -80,15 +80,15 @@ class SweepConfig:
     retry: bool = False
     # Run all cells again.
     fresh: bool = False
-    # Go on without cells whose configuration is refused; they stay in the table.
+    # Go on without the cells whose configuration is refused. They stay in the table.
     skip_invalid: bool = False
     # The sweep's folder (default: runs/sweep_STUDY_POLICY).
     sweep_dir: Path | None = None
-    # Shuffles the order in which cells run.
+    # Seed that shuffles the order of the cells.
     order_seed: int = 0
     # Where cells run: local, or ray.
     launcher: str = field(default="local", metadata=one_of("local", "ray"))
-    # The Ray cluster: --ray.address=auto or HOST:PORT (default: one that is found here, else this machine alone).
+    # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
     ray: RayFlags = field(default_factory=RayFlags)
 
 
@@ -117,9 +117,11 @@ def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) 
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(locked(root))
+        beside = say_other_work(live) if config.launcher == "local" else []
         ended, unsaved = launch(study, config, cells, invalid, root)
         sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
         sweep.status = "complete" if ended else "interrupted"
+        sweep.notes += beside
         options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
         after = partial(_say_what_remains, sweep, unsaved)
         return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
@@ -134,7 +136,7 @@ def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], roo
         )
     if sweep.status == "interrupted":
         remaining = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
-        yield f"stopped with {remaining} runs left; go on with the same command:\n  {shlex.join(sweep.command)}"
+        yield f"stopped with {remaining} runs to go; continue with the same command:\n  {shlex.join(sweep.command)}"
 
 
 def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
@@ -156,14 +158,14 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
     check_launcher(config.launcher, config.ray)
     study = named or document["study"]
     if study is None:
-        raise UserError(f"which study? strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
+        raise UserError(f"name the study: strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
     if study not in STUDIES:
         raise UserError(f"no study '{study}' to sweep: {nearest(study, STUDIES)}")
     axes = dict(document["grid"])
     for text in config.grid:
         name, values = grid.parse_axis(text)
         if name in axes and name not in document["grid"]:
-            raise UserError(f"--grid {name} is there twice: put its values into one")
+            raise UserError(f"--grid {name} is given twice: put all its values into one")
         axes[name] = values
     given = {flag.split("=", 1)[0] for flag in of_study}
     flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
@@ -272,7 +274,7 @@ def dry_run(
         if cell.key in invalid:
             state, seconds = f"refused: {invalid[cell.key]}", 0.0
         elif outcome is not None and (outcome.status == "done" or not config.retry):
-            state, seconds = f"there already: {outcome.status}", 0.0
+            state, seconds = f"already done: {outcome.status}", 0.0
         else:
             state, seconds = "to run", expected.get(cell.key)
             waiting += 1
@@ -284,7 +286,7 @@ def dry_run(
     console.print(table, width=max(console.width, 120))
     took = f"about {total / 60:.1f} min, {basis}"
     if unknown:
-        took = "in an unknown time: no cell has run, and --iterations sets no limit (--seconds does)"
+        took = "in an unknown time: no cell has run, and --iterations sets no limit of time (--seconds does)"
     print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
     print(f"folder   {root}")
 
@@ -358,7 +360,7 @@ def _expected(
             expected[cell.key] = None
         else:
             expected[cell.key] = START_S + len(getattr(own, "phases", ["one"])) * (own.seconds or 30.0)
-    return expected, f"at most: --seconds, and {START_S:.0f} s a cell to start"
+    return expected, f"by --seconds, and {START_S:.0f} s a cell to start; looks and counting come on top"
 
 
 def name_of(study: str, cells: Sequence[Cell]) -> str:

@@ -1,13 +1,13 @@
 r"""strobe train: what do the steps of a training wait for?
 
-Runs `lerobot-train` as it is, with the arguments after --, and times what each step consists of: waiting for data,
+Runs `lerobot-train` as it is, with the arguments after --, and times the parts of each step: waiting for data,
 transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
-evaluation; and, inside the loader's workers, video decoding, row reads, delta timestamps, image transforms, collate.
-Nothing that is computed changes: the losses are those of a run without Strobe.
+evaluation. Inside the loader's workers it times video decoding, row reads, delta timestamps, image transforms and
+collate. The computation does not change: the losses are those of a run without Strobe.
 
-It says whether the training is bound by data, compute, the host or memory, what better loading could win, why some
-steps stall, and how many hours the planned training will take, by part. A run that fails or is interrupted (Ctrl-C)
-keeps what was recorded.
+The answer says whether data, compute, the host or memory limits the training, what better loading could save, why some
+steps stall, and how many hours the planned training will take, by part. If a run fails or is interrupted (Ctrl-C), the
+answer shows the steps so far.
 
 Examples:
   strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \
@@ -17,7 +17,7 @@ Examples:
   torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
   accelerate launch --num_processes=2 -m strobe train -- …
 
-A hundred steps say most of it. With --python_profile the profiler slows every step.
+A hundred steps show most of it. With --python_profile the profiler slows every step.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class TrainConfig(OutputFlags):
 
     # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
     depth: int = field(default=1, metadata=at_least(1))
-    # Steps that are recorded; after them the run goes on without Strobe.
+    # Steps to record. After them the run goes on without Strobe.
     record_steps: int = field(default=1000, metadata=at_least(2))
-    # Steps of the training that is planned, for its hours (default: lerobot-train's own default).
+    # Number of steps of the planned training, for its hours (default: lerobot-train's own default).
     planned_steps: int = field(default=100_000, metadata=at_least(1))
-    # Synchronise the device around every part: true host time per part, nothing overlaps, a slower whole.
+    # Synchronise the device around every part. Each part's host time is then true, but nothing overlaps, and the whole
+    # is slower.
     serialised: bool = False
-    # Run the training under a profiler of Python. It does not see the workers.
+    # Run the training under a profiler of Python. The profiler does not see the workers.
     python_profile: str | None = field(default=None, metadata=one_of("cprofile", "pyinstrument"))
 
 

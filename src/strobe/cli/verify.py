@@ -1,16 +1,16 @@
 """strobe verify: does a policy with a recipe on it act as it does without? The whole check, without timing.
 
-Both are run on at least 16 observations that differ in frame, state, prompt, its length, and in the cameras that are
-there, with the same noise: earlier observations again, after a reset, with Real-Time Chunking and without where the
-policy has it, and with the treatments put on for one call alone. Errors are given per action dimension, in units of its
-spread (σ), next to reference values from the same run: how far the untouched policy's own actions move when its sums
-are taken in another order, by another noise draw, by the next frame.
+Strobe runs both on at least 16 observations with the same noise. The observations differ in frame, state, prompt, its
+length, and in the cameras that are present. Strobe also runs earlier observations again, after a reset, with and
+without Real-Time Chunking if the policy has it, and with the treatments applied for a single call. Errors are per
+action dimension, in units of its spread (σ). Reference values come from the same run: how far the untouched policy's
+own actions move with sums in another order, with another noise draw, or with the next frame.
 
-The guard is --guard, else the recipe's own. Exact treatments must agree as well as reordered sums do, also by
-themselves where the recipe has others.
+The guard is --guard, or else the recipe's own. Exact treatments must agree as well as reordered sums do. If the recipe
+has other treatments too, the exact ones must also do so by themselves.
 
-Exit code: 0 where it acts the same, 1 where it does not, 2 for wrong input, 3 where the guard could not be judged (the
-answer says what to give), 130 after Ctrl-C.
+Exit code: 0 if it acts the same, 1 if it does not, 2 for wrong input, 3 if the guard could not be judged (the answer
+names the missing flag), 130 after Ctrl-C.
 
 Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
@@ -38,7 +38,8 @@ UNTIMED = (
     "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
 REFUSED = {
-    f"--{name}": f"--{name} is about timing or calls, which verify chooses itself: leave it out" for name in UNTIMED
+    f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
+    for name in UNTIMED
 }
 
 
@@ -49,12 +50,12 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
-    # How many observations to look at.
+    # How many observations to compare on.
     observations: int = field(default=16, metadata=at_least(2))
-    # How many times to go through them, each time in another order.
+    # How often to go through the observations, each time in another order.
     passes: int = field(default=2, metadata=at_least(1))
-    # Seconds that all of it may take, roughly: where a chunk takes long, fewer observations are looked at, 4 at least.
-    # A machine that becomes slower on the way gets three times as long for those 4; then nothing is judged.
+    # Seconds for the whole check, roughly. If a chunk takes long, there are fewer observations, but at least 4. If the
+    # machine becomes slower on the way, it gets three times as long for those 4. After that nothing is judged.
     seconds: float | None = field(default=600.0, metadata=above(0))
 
 
@@ -64,7 +65,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
     flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags):
-        raise UserError("a model does not act: strobe compare shows how far its features are apart")
+        raise UserError("a model has no actions: strobe compare shows how far its features move")
     if config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
     check_recipe(flags, config.recipe, ["inference"])
@@ -75,7 +76,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     except UserError as error:
         raise UserError(f"--guard={error}") from None
     if guard.success_drop is not None:
-        raise UserError(f"--guard={config.guard}: success_drop is seen in episodes: strobe optimize plays them")
+        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe optimize plays them")
     return flags, config
 
 
@@ -107,4 +108,4 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed")
+run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed", gives_way=True)

@@ -54,7 +54,7 @@ def look(
     except DatasetError as error:
         faults.append(error.fault)
     except Exception:  # LeRobot may still read it, and else reports the error itself
-        LOG.debug("the dataset at %s could not be looked at", where, exc_info=True)
+        LOG.debug("the dataset at %s could not be checked", where, exc_info=True)
     return _with_sentences(faults, chosen)
 
 

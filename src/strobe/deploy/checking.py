@@ -125,7 +125,7 @@ def put_on(
     guard = recipes.guard_of(recipe, [treatment.effect for treatment in treatments])
     notes = recipes.differences(recipe, name)
     if guard.blind and check:
-        notes.append(f"{name} is held to {guard}: {guard.blind}")
+        notes.append(f"{name} has the guard {guard}: {guard.blind}")
     for line in notes:
         warnings.warn(line, stacklevel=3)
     variant = Variant(name, treatments)
@@ -164,8 +164,8 @@ def _checked(
             if judged.outcome != "held":
                 fault = "not the policy that the recipe promises" if judged.broken else "its guard was not judged"
                 raise UserError(
-                    f"{name}: {fault}: {judged.words} ({in_words(applied.agreement)}; "
-                    f"{applied.agreement.how}), and it demands {guard}; with check=False it is loaded all the same"
+                    f"{name}: {fault}: {judged.words} ({in_words(applied.agreement)}; {applied.agreement.how}), and "
+                    f"the guard is {guard}; check=False loads it without the check"
                 )
         if copy_of is not None and call is not None and expected is not None:
             _require_untouched(applied, copy_of.predict(call), expected)
@@ -220,8 +220,8 @@ def _require_untouched(applied: Applied, own: Tensor, expected: Tensor) -> None:
     moved = agreement.rms if agreement.rms is not None else 1 - agreement.cosine
     if agreement.not_finite or moved > _LIKE_ITSELF:
         raise UserError(
-            f"{applied.name}: it cannot be watched: the copy of the untouched policy to compare with acts otherwise "
-            f"({in_words(agreement)}); load it without watch"
+            f"{applied.name}: it cannot be watched, since the copy of the untouched policy does not act as the "
+            f"original ({in_words(agreement)}); load it without watch"
         )
 
 

@@ -40,7 +40,7 @@ _LAST = 10.0  # seconds that the end of the program waits for a chunk that is be
 def require_share(share: float) -> None:
     """Raise UserError unless ``share`` is one of the chunks that can be watched."""
     if not 0 < share <= 1:
-        raise UserError(f"watch={share:g}: it is a share of the chunks, over 0 and up to 1, such as 0.01")
+        raise UserError(f"watch={share:g}: give a share of the chunks, above 0 and up to 1, such as 0.01")
 
 
 class Watch:

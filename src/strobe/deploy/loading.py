@@ -102,13 +102,13 @@ def watch(loaded: Loaded, share: float) -> Watch:
     require_share(share)
     applied = loaded._applied
     if applied is None:
-        raise UserError("there is no recipe on this policy: it is the untouched one, with nothing to watch")
+        raise UserError("this policy has no recipe: it is untouched, and there is nothing to watch")
     if loaded.watch is not None:
         raise UserError(f"this policy is watched already: {loaded.watch}")
     if applied.settled:
         raise UserError(
-            f"{applied.name}: the untouched weights were let go when it was loaded, and there is nothing to compare "
-            f"with: load it with watch={share:g}, which keeps them"
+            f"{applied.name}: the untouched weights were freed when it was loaded, so there is nothing to compare "
+            f"with: load it with watch={share:g}, which does not free them"
         )
     applied.undo()
     applied = put_on(applied.subject, applied.recipe, applied.name, check=False, twin=True)
@@ -162,7 +162,7 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
     with mock.patch.object(kind, "from_pretrained", classmethod(from_pretrained)):
         yield watches
     if not carried:
-        warnings.warn(f"no policy of the type '{made.policy}' was loaded: {name} was put on nothing", stacklevel=3)
+        warnings.warn(f"no policy of the type '{made.policy}' was loaded: {name} was applied to nothing", stacklevel=3)
 
 
 def carry(policy: Any, path: Any, recipe: Recipe, name: str, **options: Any) -> Applied:

@@ -96,7 +96,7 @@ class Terminal:
                 link.unlink()  # of an arm that was killed
             link.symlink_to(self._target)
         except FileExistsError:
-            raise UserError(f"{link} is there already, and it is no link to an emulated arm") from None
+            raise UserError(f"{link} exists already, and it is not a link to an emulated arm") from None
         except OSError as error:
             raise UserError(f"cannot make the port {link}: {in_words(error)}") from None
         self.link = link

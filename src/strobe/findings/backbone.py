@@ -36,10 +36,10 @@ def transformer(result: Result, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="transformer-dominates",
             level="good",
-            title=f"The {len(blocks.names)} transformer blocks are {percent(share)} of the model, as expected",
+            title=f"The {len(blocks.names)} transformer blocks take {percent(share)} of the model's time, as expected",
             seen=f"{ms(blocks.total.median)} of {ms(model.ms)}, {ms(blocks.average)} a block in '{measurement.name}'.",
-            why=f"From {percent(EXPECTED_BLOCKS_SHARE)} on (the guide's number) the time goes to arithmetic "
-            "that a smaller model, image or clip, a smaller data type or a compiler reduce.",
+            why=f"At {percent(EXPECTED_BLOCKS_SHARE)} or more (the guide's number) the time goes to arithmetic. A "
+            "smaller model, image or clip, a smaller data type or a compiler reduces it.",
             do="Try --model.dtype=bfloat16 or --compile; a sweep over model.size, model.img_size and model.num_frames "
             "shows what each costs.",
             gain=free(measurement, min(blocks.share, 1.0)),
@@ -62,10 +62,11 @@ def block_variance(result: Result, _: Thresholds) -> Iterator[Finding]:
             seen=f"Standard deviation over the medians of {len(blocks.names)} blocks, {ms(blocks.average)} on average "
             f"in '{measurement.name}'. Above the rest: {', '.join(over) or ranked[0][1]}. Under "
             f"{ms(MAX_BLOCK_SPREAD_MS)} is usual (the guide's number).",
-            why="The blocks do the same arithmetic on tensors of the same shape. A difference that every iteration "
-            "shows is clocks that fall while they run, memory that is further away, or something in the slow ones.",
-            do="Look at the power line and at clocks and temperature; --depth=2 shows which part of a block it is.",
-            gain=f"about {ms(saved)} if every block took what the median one does (computed)",
+            why="The blocks do the same arithmetic on tensors of the same shape. If every iteration shows the "
+            "difference, the clocks fall while the blocks run, their memory is further away, or the slow blocks "
+            "do more.",
+            do="Check the power supply, the clocks and the temperature. --depth=2 shows which part of a block is slow.",
+            gain=f"about {ms(saved)} if every block took as long as the median block (computed)",
             evidence={
                 "spread_ms": blocks.spread,
                 "average_ms": blocks.average,
@@ -89,7 +90,7 @@ def patch_embedding(result: Result, _: Thresholds) -> Iterator[Finding]:
             title=f"The {embedding.name} is {percent(embedding.ms / model.ms)} of the model",
             seen=f"{ms(embedding.ms)} of {ms(model.ms)} in '{measurement.name}'; up to "
             f"{percent(MAX_PATCH_EMBEDDING_SHARE)} is usual (the guide's number).",
-            why="It is one convolution with little arithmetic per byte, bound by memory or by a slow algorithm for it.",
+            why="It is one convolution with little arithmetic per byte. Memory limits it, or a slow algorithm.",
             do="Try a smaller --model.img_size, channels-last memory format, or cuDNN's autotuner "
             "(torch.backends.cudnn.benchmark); --operators shows which kernel runs.",
             gain=free(measurement, embedding.share),
@@ -111,7 +112,8 @@ def attention(result: Result, _: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(attention_part.ms)} of {ms(model.ms)}, over all blocks of '{measurement.name}'"
             f"{f', on {tokens:,.0f} tokens a clip' if tokens else ''}; under {percent(MAX_ATTENTION_SHARE)} is "
             "usual (the guide's number).",
-            why="Its cost grows with the square of the tokens, everything else in a block in proportion to them.",
+            why="Its cost grows with the square of the number of tokens. All other costs of a block grow in "
+            "proportion.",
             do="Take fewer frames or smaller images (fewer tokens), or a fused attention (bfloat16 on CUDA).",
             gain=free(measurement, attention_part.share),
             evidence=_of_model(attention_part, model),
@@ -134,7 +136,8 @@ def memory(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             seen=f"In '{measurement.name}', {_gib(measurement.memory.weights)} of it weights and at most "
             f"{_gib(measurement.memory.peak_activations)} activations. Up to {limit:.1f} GiB is usual for its size "
             f"(the guide's {thresholds.model_memory_gib:g} GiB for ViT-L, in proportion to the parameters).",
-            why="What lives at once, the intermediate tensors of one block above all, sets what a device must have.",
+            why="A device must hold all tensors that live at the same time. Most of them are the intermediate "
+            "tensors of one block.",
             do="Take fewer clips at a time (--batch_size), fewer frames, smaller images, or --model.dtype=bfloat16.",
             evidence={"peak_gib": held / 2**30, "limit_gib": limit},
         )
@@ -166,11 +169,11 @@ def frame_rate(result: Result, _: Thresholds) -> Iterator[Finding]:
             rule="frame-rate-limit",
             level="info" if slowest is model else "warning",
             title=f"{slowest.name[:1].upper()}{slowest.name[1:]} limits the frame rate",
-            seen=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. By itself: {by_itself}. "
-            f"Overlapped, at most {rate(slowest.ms)} (computed).",
-            why="However the parts are overlapped, no more frames get through than the slowest of them lets pass."
+            seen=f"{rate(whole)}{each} in '{measurement.name}', one part after the other. Each by itself: "
+            f"{by_itself}. Overlapped, at most {rate(slowest.ms)} (computed).",
+            why="Even if the parts overlap, the slowest part sets the frame rate."
             if slowest is model
-            else f"A faster model cannot give more frames: the {slowest.name} takes longer than it.",
+            else f"A faster model cannot give more frames, since the {slowest.name} takes longer than the model.",
             do="Make the model faster." if slowest is model else _LEVERS[slowest.name],
             gain=free(measurement, slowest.share),
             evidence={

@@ -15,14 +15,14 @@ MIN_GAP_COST = 0.1  # by which calls at the robot's pace must be slower than bac
 MIN_ROBOT_COST = 0.2  # by which calls on the robot must be slower than on the bench
 
 WHY: dict[Cause, str] = {
-    "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches are lost. The bench is "
-    "as slow where its calls are spaced like the robot's.",
+    "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches lose their content. The "
+    "bench is as slow if its calls have the same gaps as the robot's.",
     "waiting for a CPU": "The thread that calls the policy was ready to run and had no CPU: more threads are at work "
     "than there are CPUs.",
-    "blocked": "The thread that calls the policy slept: it waited for the GIL, which another Python thread held, for a "
-    "lock, or for the device or torch's other threads, which had no CPU.",
-    "on the CPU": "The same work took more CPU time: others share memory and caches with it, or torch's threads wait "
-    "spinning for one that has no CPU.",
+    "blocked": "The thread that calls the policy slept. It waited for another Python thread to release the GIL, for "
+    "a lock, for the device, or for torch's other threads, which had no CPU.",
+    "on the CPU": "The same work took more CPU time. Other programs share the memory and the caches, or torch's "
+    "threads spin while they wait for a thread that has no CPU.",
 }
 SHORT_CAUSES: dict[Cause, str] = {"clocks and gaps": "the gaps between calls", "on the CPU": "CPU time"}
 
@@ -44,8 +44,8 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
         title=f"At the robot's pace a call takes {percent(ratio - 1)} longer than back to back",
         seen=f"{ms(whole_ms(paced))} {every}, {ms(whole_ms(together))} back to back: {percent(ratio - 1)} "
         f"[{percent(interval.low - 1)}, {percent(interval.high - 1)}] more, from {gap.verdict.pairs:,} pairs.",
-        why="A benchmark without gaps promises a latency that the robot does not get: while nothing runs, clocks fall "
-        "and caches are lost.",
+        why="A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks "
+        "fall and caches lose their content.",
         do=_steadier_clocks(result.machine),
         gain=f"at most: without the gaps' price a call takes {ms(whole_ms(together))} (measured back to back)",
         evidence={"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio},
@@ -81,31 +81,32 @@ def _remedy(machine: Machine, cause: Cause) -> str:
     if cause == "clocks and gaps":
         return _steadier_clocks(machine)
     if cause == "waiting for a CPU":
-        return f"Stop other programs on this machine (`top` lists them), or leave the loop a CPU: {threads}."
+        return f"Stop other programs on this machine (`top` lists them), or reserve a CPU for the loop: {threads}."
     if cause == "blocked":
         look = (
-            "Look in the trace for what other threads do meanwhile: --display_data=false, no Python in camera or "
-            "teleoperator threads, video encoding in processes of its own"
+            "The trace shows what other threads do during the call. What helps: --display_data=false, no Python in "
+            "camera or teleoperator threads, video encoding in a process of its own"
         )
-        return f"{look}; then fewer of torch's threads: {threads}." if machine.device == "cpu" else f"{look}."
-    return f"Stop other programs on this machine, feed fewer pixels, or take fewer of torch's threads: {threads}."
+        return f"{look}. Then give torch fewer threads: {threads}." if machine.device == "cpu" else f"{look}."
+    return f"Stop other programs on this machine, feed fewer pixels, or give torch fewer threads: {threads}."
 
 
 def _steadier_clocks(machine: Machine) -> str:
     """Return what keeps the clocks of ``machine`` up in the gaps between calls."""
     steps = []
     if machine.device.startswith("cuda"):
-        steps.append("Lock the GPU's clocks (sudo nvidia-smi -lgc MIN,MAX; nvidia-smi -rgc lets go of them).")
+        steps.append("Lock the GPU's clocks (sudo nvidia-smi -lgc MIN,MAX; nvidia-smi -rgc unlocks them).")
     if machine.system.startswith("Linux"):
         governor = machine.power.get("governor", "")
         if governor == "performance":
             steps.append(
-                "The CPU's governor is 'performance' already: deep sleep states remain (sudo cpupower idle-set -D 10)."
+                "The CPU's governor is 'performance' already. Deep sleep states may still cost time: sudo cpupower "
+                "idle-set -D 10 switches them off."
             )
         else:
-            now = f" (it is '{governor}')" if governor else ", where this machine has one"
+            now = f" (it is '{governor}')" if governor else ", if this machine has one"
             steps.append(f"Set the CPU's governor{now}: sudo cpupower frequency-set -g performance.")
-    steps.append("Then measure again; where nothing changes, plan with the paced figure.")
+    steps.append("Then measure again. If nothing changes, plan with the figure at the robot's pace.")
     return " ".join(steps)
 
 

@@ -27,10 +27,10 @@ def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="own-loader-fails",
         level="warning",
-        title="The loader that your flags ask for does not run here",
+        title="A loader with your flags does not run here",
         seen=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
-        why="lerobot-train would start and then die with a worker, perhaps hours in.",
-        do="Train with the flags recommended here, or give the machine what is missing.",
+        why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
+        do="Train with the flags that this report recommends, or add what this machine lacks.",
         evidence={"shared_most_bytes": float(own.shared_most_bytes)},
     )
 
@@ -49,8 +49,8 @@ def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
     if now and then and then < now:
         hours = (now - then) * recommended.steps / 3.6e6
         gain = (
-            f"{now - then:,.0f} of {now:,.0f} ms a step at most, "
-            f"{hours:,.1f} h over {recommended.steps:,} steps, by the rates measured apart."
+            f"{now - then:,.0f} of {now:,.0f} ms a step at most, {hours:,.1f} h over {recommended.steps:,} steps, "
+            "computed from the rates of loader and step, measured separately."
         )
     how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
     yield Finding(
@@ -58,8 +58,8 @@ def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         level="warning" if gain else "info",
         title=f"{how}: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
         seen=f"Your loader delivers {_span(own)}; the step takes {need.samples_per_s:,.1f} samples/s.",
-        why="The device waits for every batch that is not there yet.",
-        do=f"Train with {' '.join(recommended.flags)}." if gain else "No other setting was found to be better.",
+        why="The device waits for every batch that is not ready.",
+        do=f"Train with {' '.join(recommended.flags)}." if gain else "No other setting that was measured is faster.",
         gain=gain,
         evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": recommended.chosen.samples_per_s},
     )
@@ -77,8 +77,8 @@ def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
             level="good",
             title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
             seen=f"It delivers {_span(own)}.",
-            why="Training is not bound by data; its time is in the step.",
-            do="Look at the step: strobe breakdown --phases='[training step]'.",
+            why="The data does not limit the training. The step takes the time.",
+            do="See where the step spends its time: strobe breakdown --phases='[training step]'.",
             evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
         )
 
@@ -98,7 +98,7 @@ def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         title=f"No loader here feeds the step: the best delivers {recommended.chosen.samples_per_s:,.1f} samples/s of "
         f"{need.samples_per_s:,.1f}",
         seen=f"{_span(recommended.chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
-        why=f"The device waits for {100 * share:.0f} % of the time, whatever the settings.",
+        why=f"The device waits for {100 * share:.0f} % of the time, with the best of the settings too.",
         do=f"More cores for the workers, smaller or fewer images, or another encoding: {tried}.",
         evidence={"chosen": recommended.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
     )
@@ -129,7 +129,7 @@ def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         seen=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} "
         f"(prefetch {few.prefetch_factor}, {answer.machine.cores} cores).",
         why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
-        do="Do not raise --num_workers beyond what the table shows to help.",
+        do="Do not raise --num_workers above the numbers that the table shows to help.",
         evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
     )
 
@@ -151,13 +151,16 @@ def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
     faster = fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s
     flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
     do = [] if persistent else ["Keep the workers between epochs: --persistent_workers=true."]
-    do += [f"{flag} starts in {fastest.first_batch_s:.1f} s, where the libraries stand it."] if faster else []
+    do += [f"{flag} starts in {fastest.first_batch_s:.1f} s, if your libraries work with it."] if faster else []
     yield Finding(
         rule="start-up-long",
         level="info" if persistent else "warning",
         title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
-        seen=f"By {own.start_method}, to the first batch; a step takes {recommended.step_ms_then:,.0f} ms.",
-        why="Once for the whole training." if persistent else "At every epoch's start, since workers are not kept.",
+        seen=f"That is the time to the first batch, with {own.start_method}. A step takes "
+        f"{recommended.step_ms_then:,.0f} ms.",
+        why="It happens once in the whole training."
+        if persistent
+        else "It happens at the start of every epoch, since the workers end with the epoch.",
         do=" ".join(do),
         evidence={"first_batch_s": own.first_batch_s, "steps": steps},
     )
@@ -189,8 +192,8 @@ def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
         seen=f"{_span(best.rate)} against {_span(as_is.rate)} as it is{size}{quality}.",
-        why="Decoding is what the workers do most of the time.",
-        do="Encode the dataset anew once (lerobot's dataset tools), if its size and quality are worth it to you.",
+        why="The workers spend most of their time on decoding.",
+        do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
         evidence={"factor": factor, "psnr_db": best.psnr_db},
     )
 

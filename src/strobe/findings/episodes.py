@@ -11,7 +11,7 @@ from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
 
 MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
-FEW_SHOW_LITTLE = "Whether an episode succeeds is a yes or a no: few of them show only large differences."
+FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
 
 
 def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
@@ -22,11 +22,12 @@ def worse(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="episodes-worse",
             level="warning",
-            title=f"{paired.candidate} is faster and does worse in {paired.environment}",
+            title=f"{paired.candidate} is faster, and succeeds less in {paired.environment}",
             seen=f"{paired.sentence}.",
-            why="Its chunks are close to the untouched policy's, and what it makes of a whole episode is not: errors "
-            "of many chunks add up, and the robot ends in places that it was not trained for.",
-            do="The ladder ends below it. A tighter --guard finds such a treatment before the episodes do.",
+            why="Its chunks are close to those of the untouched policy, and its episodes are not. The errors of many "
+            "chunks add up, and the robot reaches states that the policy was not trained for.",
+            do="The recipe does not contain it. A tighter --guard refuses such a treatment before any episode is "
+            "played.",
             evidence=_evidence(paired),
         )
 
@@ -44,7 +45,8 @@ def too_few(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             f"{100 * paired.possible_drop:.0f} points lower",
             seen=f"{paired.sentence}.",
             why=FEW_SHOW_LITTLE,
-            do='Take more, such as --eval.n_episodes=50, and say what must be excluded: --guard "success_drop<=0.1".',
+            do="Play more episodes, such as --eval.n_episodes=50, and give the loss that they must exclude: "
+            '--guard "success_drop<=0.1".',
             evidence=_evidence(paired),
         )
 
@@ -58,10 +60,10 @@ def never_succeeds(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             rule="never-succeeds",
             level="warning",
             title=f"Neither policy ever succeeds in {paired.environment}",
-            seen=f"0 of {len(paired.pairs)} episodes on either side; judged by reward.",
-            why="Where nothing succeeds, nothing can be lost: these episodes do not show that the robot acts the same.",
-            do="Play a checkpoint that was trained for this simulator (--policy.path), with its names mapped to the "
-            "simulator's (--rename_map); or give the episodes more time, as its config allows.",
+            seen=f"0 of {len(paired.pairs)} episodes succeed on either side. The verdict is on the reward.",
+            why="If nothing succeeds, no success can be lost. These episodes do not show that the robot acts the same.",
+            do="Play a checkpoint that was trained for this simulator (--policy.path), and map its names to the "
+            "simulator's (--rename_map). Or give the episodes more time, if the simulator's config allows it.",
             evidence=_evidence(paired),
         )
 
@@ -80,9 +82,9 @@ def no_variant_succeeds(result: EvaluateResult, _: Thresholds) -> Iterator[Findi
         level="warning",
         title=f"No variant ever succeeds in {result.environment}",
         seen=f"0 of {episodes} episodes, over {_variants(len(result.variants))}.",
-        why="Where nothing succeeds, nothing can be lost: a verdict of 'not worse' then says nothing about the task.",
-        do="Play a checkpoint that was trained for this simulator (--policy.path), with its names mapped to the "
-        "policy's by --rename_map, and enough ticks for the task (--env.episode_length).",
+        why="If nothing succeeds, no success can be lost. A verdict of 'not worse' then says nothing about the task.",
+        do="Play a checkpoint that was trained for this simulator (--policy.path). Map the simulator's names to the "
+        "policy's with --rename_map, and give enough ticks for the task (--env.episode_length).",
         evidence={"episodes": episodes},
     )
 
@@ -102,8 +104,8 @@ def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
         title=f"{most} pairs do not decide {_variants(len(open_pairs))}",
         seen=f"{seen} {result.foresight}".strip(),
         why=FEW_SHOW_LITTLE,
-        do="Go on where it ended: the same command with --resume=RUN and more --episodes. Adding episodes makes no "
-        "verdict less honest, however often it is done.",
+        do="Continue this run: give the same command with --resume=RUN and more --episodes. The verdicts stay valid, "
+        "no matter how often you add episodes.",
         evidence={"pairs": most, "possible_loss": possible_loss},
     )
 

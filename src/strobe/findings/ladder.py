@@ -45,8 +45,8 @@ def missed(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         level="warning",
         title=f"{ms(missing)} are missing to {ladder.target_hz:g} Hz ({percent(missing / whole_ms(last))} of a chunk)",
         seen=seen,
-        why="A robot that executes one chunk per tick waits for it; one that executes several actions of a chunk, or "
-        "runs asynchronously, may have the time: `strobe budget` on this run says what that takes.",
+        why="A robot that needs one chunk per tick waits for it. A robot that executes several actions of a chunk, "
+        "or runs asynchronously, may have the time: `strobe budget` on this run says how many actions that takes.",
         do=" ".join(_ways(ladder, result)),
         evidence={"missing_ms": missing, "gain_share": missing / whole_ms(last)},
     )
@@ -65,7 +65,7 @@ def _late(ladder: Ladder, last: Measurement) -> Iterator[Finding]:
             level="info",
             title=f"Too few chunks to say whether {ladder.target_hz:g} Hz are reached",
             seen=f"{judged.on_time} of {judged.chunks} chunks took {ms(ladder.target_ms)} or less.",
-            why="A robot waits for each late chunk. A few chunks in time do not show that most are.",
+            why="A robot waits for each late chunk. A few chunks in time do not show that most chunks are in time.",
             do="Measure more chunks, on a quiet machine"
             + (f": --iterations={needed} if as many of them are in time." if needed else "."),
             evidence={"chunks": float(judged.chunks)},
@@ -78,10 +78,10 @@ def _late(ladder: Ladder, last: Measurement) -> Iterator[Finding]:
         title=f"{percent(1 - judged.share)} of chunks come too late for {ladder.target_hz:g} Hz",
         seen=f"The median takes {ms(whole_ms(last))}, and {ms(ladder.target_ms)} are allowed; "
         f"{percent(judged.asked)} of chunks take up to {ms(slowest)}.",
-        why="A robot waits for each late chunk, whatever the median is.",
-        do="Look for what makes some chunks slow. The notes on the samples say whether they fall into groups, drift or "
-        "have spikes. Other programs do that, and clocks that fall; memory=kept and fewer threads can help. Or ask for "
-        "fewer chunks in time: --in-time.",
+        why="A robot waits for each late chunk, even if the median is short.",
+        do="Look for what makes some chunks slow. The notes on the samples say whether they fall into groups, drift "
+        "or have spikes. Other programs and falling clocks cause that. memory=kept and fewer threads can help. Or "
+        "demand a smaller share of chunks in time: --in-time.",
         evidence={"late_share": 1 - judged.share, "slowest_ms": slowest},
     )
 
@@ -105,9 +105,9 @@ def guarded(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title=f"The guard refused {_counted(len(refused))}",
         seen=f"{'; '.join(lines)}{more}; allowed is {ladder.guard}.",
-        why="The guard is about this policy on these observations. Actions of random weights, or on inputs that the "
-        "policy was not trained for, say little about what a treatment does to the robot.",
-        do=f"If these errors, in {_units(refused)}, do not matter to the robot, loosen --guard; else leave it.",
+        why="The guard judges this policy on these observations. With random weights, or on inputs that the policy "
+        "was not trained for, its actions say little about what a treatment does to the robot.",
+        do=f"If these errors, in {_units(refused)}, do not matter to the robot, loosen --guard. Otherwise keep it.",
         evidence={"refused": float(len(refused))},
     )
 
@@ -144,9 +144,9 @@ def flat(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
             level="info",
             title=f"No gain in the closing run: {', '.join(rung.name for rung, _ in doubtful)}",
             seen=f"{lines}.",
-            why="What a try showed was small, or the machine has changed its pace since. Of treatments that were put "
-            "on together, one may lose what another gains.",
-            do="Take it out of the recipe if it rounds, or climb again on a quieter machine.",
+            why="The gain in the try was small, or the machine has changed its pace since. If several treatments "
+            "were applied together, one may lose what another gains.",
+            do="Take it out of the recipe if it rounds, or run the command again on a quieter machine.",
             evidence={"rungs": float(len(doubtful))},
         )
 
@@ -162,22 +162,22 @@ def _ways(ladder: Ladder, result: OptimizeResult) -> Iterator[str]:
         chunk_s = result.measurement(ladder.rungs[0].name).samples.summary.median / 1e3
         longer = 3 * given if isinstance(given, int | float) else ENOUGH_CHUNKS * chunk_s
         more = max(ENOUGH_S, longer)
-        yield f"Give it more time for what was not tried ({names}): --time_limit={more:.0f}."
+        yield f"Give the command more time for the treatments that it did not try ({names}): --time_limit={more:.0f}."
     if noisy:
-        yield f"Climb again on a quieter machine: {_counted(len(noisy))} could not be judged."
+        yield f"Run the command again on a quieter machine: {_counted(len(noisy))} could not be judged."
     steps = [m.traits.denoising_steps or 0 for m in result.measurements[:1]]
     lossy = "lossy" in f"{result.config.get('allow')} {result.config.get('effects')}"
     if not lossy and any(count > 1 for count in steps):
-        yield "Fewer denoising steps, which are lossy, are tried with --allow=lossy, under the guard."
+        yield "Fewer denoising steps are lossy. --allow=lossy tries them, under the guard."
     best = _best(result)
     lower = best.limit.lower if best is not None and best.limit is not None else []
     integers = next((narrower for narrower in lower if narrower.dtype == "int8"), None)
     if not lossy and integers is not None:
         yield (
-            f"Products of 8-bit integers, which are lossy, would take {ms(integers.least_ms)} at the least: "
+            f"With products of 8-bit integers a chunk would take at least {ms(integers.least_ms)}. They are lossy: "
             "--allow=lossy tries them, under the guard."
         )
-    yield "Fewer cameras, smaller images or a smaller model are another policy, which has to be trained."
+    yield "With fewer cameras, smaller images or a smaller model it is another policy, and you must train it."
 
 
 def _last(ladder: Ladder | None) -> list[Try]:
@@ -200,10 +200,10 @@ def at_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Finding]:
         rule="at-the-limit",
         level="good",
         title=f"'{last.name}' is at {percent(limit.least_ms / took)} of what this machine can give",
-        seen=f"{ms(took)}, of which arithmetic and memory take at least {ms(limit.least_ms)} at the measured ceilings, "
-        f"mostly in {limit.dtype}.",
-        why="No other way to compute the same can buy more than the rest.",
-        do=f"Nothing is left but fewer FLOP: {'; '.join(narrower) or 'no narrower dtype is faster here'}; fewer "
+        seen=f"It takes {ms(took)}. Arithmetic and memory need at least {ms(limit.least_ms)} of that at the measured "
+        f"ceilings, mostly in {limit.dtype}.",
+        why="No other way to compute the same actions can save more than the rest of the time.",
+        do=f"Only fewer FLOP can help now: {'; '.join(narrower) or 'no narrower dtype is faster here'}; fewer "
         "denoising steps, cameras or pixels, or a smaller model.",
         evidence={"least_ms": limit.least_ms, "share": limit.least_ms / took},
     )
@@ -225,11 +225,11 @@ def far_from_the_limit(result: OptimizeResult, _: Thresholds) -> Iterator[Findin
         level="info",
         title=f"'{last.name}' reaches {percent(limit.least_ms / took)} of what this machine can give; most is lost in "
         f"{part.part}",
-        seen=f"{ms(took)}, where arithmetic and memory need {ms(limit.least_ms)}. {part.part} takes {ms(part.ms)} and "
-        f"needs {ms(part.least_ms)}{bound}.",
-        why="What is above the bound goes to elementwise work, small shapes, copies, launches and the framework.",
-        do="`strobe breakdown --operators` shows which; compilation, an engine for the part, and memory=kept each "
-        "remove one.",
+        seen=f"It takes {ms(took)}. Arithmetic and memory need {ms(limit.least_ms)} of that. {part.part} takes "
+        f"{ms(part.ms)} and needs {ms(part.least_ms)}{bound}.",
+        why="The time above the bound goes to elementwise work, small shapes, copies, launches and the framework.",
+        do="`strobe breakdown --operators` shows which of them. Compilation, an engine for the part, and memory=kept "
+        "each remove one of them.",
         gain=f"at most: at its bound the chunk would go from {ms(took)} to {ms(took - above)} (computed)",
         evidence={"least_ms": limit.least_ms, "share": limit.least_ms / took, "gain_share": above / took},
     )

@@ -38,7 +38,7 @@ def pays(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(whole_ms(after))} against {ms(whole_ms(before))}: {percent(1 - interval.high)} to "
             f"{percent(1 - interval.low)} at {percent(interval.level)}, {comparison.verdict.pairs} pairs. "
             f"{_same(comparison.gradient)}",
-            why="Training takes as many steps as before, and each is shorter, as long as the data come fast enough.",
+            why="Training takes as many steps as before, and each step is shorter, if the data comes fast enough.",
             do=f"In lerobot-train: {_spelt(names, after)}.",
             gain=f"measured: {_rate(before)} became {_rate(after)}",
             evidence={"ratio": comparison.verdict.ratio, "gain_share": 1 - comparison.verdict.ratio},
@@ -64,8 +64,9 @@ def without_effect(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title=f"{_counted(len(flat) + len(slow))} no time in this training step",
         seen=" ".join(filter(None, seen)) + " (Change of the step's time.)",
-        why="A lever moves only what is the limit: here that is something else, or the machine has no fast way for it.",
-        do="Leave them off, or measure again on the machine and at the batch size of the training.",
+        why="A lever saves time only where the time goes. Here it goes elsewhere, or this machine has no fast way "
+        "for the lever.",
+        do="Do not use them, or measure again on the machine and at the batch size of the training.",
         evidence={"without_effect": float(len(flat)), "slower": float(len(slow))},
     )
 
@@ -84,9 +85,9 @@ def direction(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{comparison.candidate} changes the gradient: cosine {same.cosine:.4f} to {comparison.baseline}",
             seen=f"{_loss(same)}{noise}",
-            why="That is more than rounding does where the numbers fit the format, and more than other noise does: it "
-            "trains towards something else, or hardly at all.",
-            do="Train a few thousand steps both ways and compare the losses before relying on it.",
+            why="That is more than rounding causes if the numbers fit the format, and more than other noise causes. "
+            "The training goes to another result, or hardly learns.",
+            do="Train a few thousand steps both ways, and compare the losses, before you rely on it.",
             evidence={"cosine": same.cosine, "loss_error": same.loss_error},
         )
 
@@ -106,10 +107,10 @@ def range_of_float16(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             level="info" if not same.overflow else "warning",
             title=f"{comparison.candidate}: float16 needs its loss scaler here",
             seen=f"Without one, {' and '.join(filter(None, [lost, broken]))}.",
-            why="float16 has nothing below 6e-8 and nothing above 65504. A scaler lifts small gradients, but what "
-            "overflows already in the forward pass it cannot help.",
-            do="lerobot-train has accelerate scale the loss in float16 by itself; a loop of your own needs "
-            "torch.amp.GradScaler. bfloat16 needs none.",
+            why="float16 has no numbers below 6e-8 and none above 65504. A scaler lifts small gradients. It cannot "
+            "help numbers that already overflow in the forward pass.",
+            do="In lerobot-train accelerate scales the loss in float16. A training loop of your own needs "
+            "torch.amp.GradScaler. bfloat16 needs no scaler.",
             evidence={"underflow": same.underflow, "overflow": float(same.overflow)},
         )
 
@@ -133,12 +134,12 @@ def accumulation(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             else f"{comparison.candidate} saves no memory here, and takes {time}",
             seen=f"Peak {_gib(now)} against {_gib(held)}; {ms(whole_ms(after))} against {ms(whole_ms(before))} for the "
             "same effective batch.",
-            why="Activations are a micro-batch's; weights, gradients and the optimizer's moments stay. Small batches "
-            "use the device less well.",
-            do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}: there a smaller --batch_size with a smaller learning rate is the "
-            "way. `strobe batch` finds the largest batch that fits without it."
+            why="Only the activations shrink, to those of a micro-batch. Weights, gradients and the optimizer's "
+            "moments stay. Small batches use the device less well.",
+            do=f"{NO_FLAG[0].upper()}{NO_FLAG[1:]}. There, take a smaller --batch_size with a smaller learning rate. "
+            "`strobe batch` finds the largest batch that fits without gradient accumulation."
             if saves
-            else "Leave it off.",
+            else "Do not use it.",
             evidence={"saved": saved, "time": more},
         )
 

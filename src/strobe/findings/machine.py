@@ -24,8 +24,9 @@ SHORT = {"bfloat16": "bf16", "float16": "fp16"}  # as --precision calls them
 # glibc's names (mallopt(3)): 64 GiB until memory is given back, and 256 MiB of address space at a time.
 IN_ENVIRONMENT = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 MALLOC_TOP_PAD_=268435456"
 KEEP_MEMORY = (
-    "On Linux: `strobe compare --variant 'kept: memory=kept'` judges it, `strobe optimize` puts it on where it pays, "
-    f"and a recipe carries it. For lerobot-rollout or another program without a recipe: {IN_ENVIRONMENT} before it."
+    "On Linux: `strobe compare --variant 'kept: memory=kept'` judges it. `strobe optimize` uses it if it saves "
+    f"time, and a recipe contains it. For lerobot-rollout or another program without a recipe, put {IN_ENVIRONMENT} "
+    "before the command."
 )
 AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
@@ -44,10 +45,10 @@ def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
             title=f"The device waits for the host in the {measurement.phase}",
             seen=f"The parts take {ms(host)} on the host and {ms(device)} on {result.machine.device_name}, waiting "
             f"included, in '{measurement.name}'.",
-            why="Where the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
-            "pace, and a faster device would change nothing.",
+            why="If the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
+            "pace. A faster device would change nothing.",
             do="Try --compile --compile_mode=reduce-overhead (CUDA graphs); --operators shows the gaps.",
-            gain="not known before it is tried: events do not tell waiting from working",
+            gain="not known before you try it: events do not separate waiting from working",
             evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
         )
 
@@ -84,8 +85,8 @@ def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Findin
         "training",
         share,
         seen=f"{percent(share)} of the steps, averaged over {result.machine.threads} threads.",
-        do=f"On Linux: {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training step' "
-        "--variant 'kept: memory=kept'` judges it first.",
+        do=f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training "
+        "step' --variant 'kept: memory=kept'` judges it first.",
         gain=f"about {percent(share)} of the step",
         evidence={"gain_share": share},
     )
@@ -100,8 +101,8 @@ def _churn_finding(
         level="warning",
         title=f"The {what} spends {percent(share)} of its time in the kernel, fetching memory",
         seen=seen,
-        why="The C library gives large buffers back to the kernel when a tensor is freed and fetches them again for "
-        "the next one; each page is zeroed and mapped anew.",
+        why="When a tensor is freed, the C library gives its large buffer back to the kernel. It fetches a buffer "
+        "again for the next tensor, and the kernel zeroes and maps each page again.",
         do=do,
         gain=gain,
         evidence=evidence,
@@ -120,10 +121,11 @@ def below_ceiling(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 rule="below-ceiling",
                 level="info",
                 title=f"{part.name} reaches {percent(reached)} of this machine's ceiling",
-                seen=f"{ms(part.ms)}, {percent(part.share)} of '{measurement.name}', whose arithmetic alone would take "
-                f"{ms(part.ms * reached)} at the measured ceiling.",
-                why="It is bound by something other than arithmetic: reading weights, launches, small shapes, copies.",
-                do="--operators shows which; larger batches, compilation and smaller data types each remove one.",
+                seen=f"It takes {ms(part.ms)}, {percent(part.share)} of '{measurement.name}'. Its arithmetic would "
+                f"take {ms(part.ms * reached)} at the measured ceiling.",
+                why="Something other than arithmetic limits it: reading weights, launches, small shapes, or copies.",
+                do="--operators shows which of them. Larger batches, compilation and smaller data types each remove "
+                "one of them.",
                 gain=f"at most: at the ceiling the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
                 f"{ms(without(whole_ms(measurement), saved))} (computed)",
                 evidence={
@@ -170,9 +172,10 @@ def single_precision(result: Result, thresholds: Thresholds) -> Iterator[Finding
                 seen=f"{percent(single)} of its {significant(gflop)} GFLOP, in {ms(part.ms)} of '{measurement.name}'. "
                 f"Here a large product runs at {significant(slow, 4)} GFLOP/s in float32 and {significant(fast, 4)} in "
                 f"{half}.",
-                why="A cast before a part makes every product in it run at the slower rate.",
-                do=f"`strobe compare --precision {SHORT[half]}` shows what all of it in {half} buys and how far "
-                "the actions move; --variant 'NAME: precision=…, precision.part=MODULE' does so for one part.",
+                why="A cast to float32 before a part makes every product in the part run at the slower rate.",
+                do=f"`strobe compare --precision {SHORT[half]}` shows how much time the whole policy in {half} "
+                "saves, and how far its actions move. --variant 'NAME: precision=…, precision.part=MODULE' shows "
+                "that for one part.",
                 gain=f"at most: at {half}'s rate the {measurement.phase} would go from {ms(whole_ms(measurement))} to "
                 f"{ms(without(whole_ms(measurement), saved))} (computed from the ceilings)",
                 evidence={
@@ -207,10 +210,11 @@ def half_slower(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 seen=f"Here a large product runs at {significant(rate, 4)} GFLOP/s in {half} and at "
                 f"{significant(wide, 4)} in float32; "
                 f"{significant(gflop, 4)} GFLOP of '{measurement.name}' ({ms(whole)}) are in {half}.",
-                why="A CPU may have instructions for 16 bits and take longer with them. Weights in 16 bits then save "
-                "memory, and no time.",
-                do="`strobe compare --precision fp32` shows what all of it in float32 buys. Where two copies of the "
-                "weights do not fit, --variant 'NAME: precision=fp32, precision.part=MODULE' takes one part.",
+                why="A CPU may have instructions for 16 bits that take longer. Weights in 16 bits then save memory, "
+                "and no time.",
+                do="`strobe compare --precision fp32` shows how much time the whole policy in float32 saves. If two "
+                "copies of the weights do not fit into memory, --variant 'NAME: precision=fp32, "
+                "precision.part=MODULE' takes one part.",
                 gain=f"about {percent(saved)}: at float32's rate the {measurement.phase} would go from {ms(whole)} to "
                 f"{ms(without(whole, saved))} (computed from the ceilings)",
                 evidence={"half_gflops": rate, "float32_gflops": wide, "gflop": gflop, "gain_share": saved},
@@ -227,9 +231,9 @@ def several_nodes(result: Result, _: Thresholds) -> Iterator[Finding]:
         level="info",
         title=f"{machine.threads} threads lie on {machine.nodes} memory nodes (NUMA)",
         seen=f"{machine.cores} processors on {machine.nodes} nodes.",
-        why="A thread that reads weights of another node waits longer for them. A call of one observation has little "
-        "for many threads to do, and may be faster on one node.",
-        do="Run the command again behind `numactl --cpunodebind=0 --membind=0`, and hold both runs against each other: "
+        why="A thread waits longer for weights that lie on another node. A call on one observation has little work "
+        "for many threads, and may be faster on one node.",
+        do="Run the command again with `numactl --cpunodebind=0 --membind=0` before it, and compare both runs: "
         "`strobe diff RUN RUN`.",
         evidence={"nodes": float(machine.nodes), "threads": float(machine.threads)},
     )
@@ -257,7 +261,7 @@ def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
                 seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
                 why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor "
                 "(the RTC profiling toolkit, for pi0 and pi0.5).",
-                do="" if level == "good" else "See what the biggest part is, and whether it ran on the device.",
+                do="" if level == "good" else "Find the biggest part, and check that it ran on the device.",
                 gain="" if level == "good" else free(measurement, component.share),
                 evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},
             )

@@ -26,16 +26,16 @@ MIN_POLICY_SHARE = 0.7  # of an inference (the RTC profiling toolkit: 70 to 90 %
 
 # What to try on a part, where its name says what it does; the flags are Strobe's.
 LEVERS = {
-    "denoise step": "Compare fewer denoising steps: they change the actions, so look at the agreement too.",
+    "denoise step": "Compare fewer denoising steps. They change the actions, so look at the agreement too.",
     "backbone": "Feed fewer or smaller images, or a smaller backbone.",
     "image encoder": "Feed fewer or smaller images, or a smaller encoder.",
-    "vision tower": "Feed fewer cameras: each one is a pass through the tower.",
+    "vision tower": "Feed fewer cameras: each camera is a pass through the tower.",
     "prefix KV cache": "Feed fewer cameras or a shorter prompt: the prefix's length sets its cost.",
 }
 MEASURE_WAYS = (
-    "The share says nothing of packing all delays into one sequence: measure the ways at your batch and image size, "
-    "e.g. `strobe compare --policy.type=act_relative_rtc --policy.prefix_attention=one_way --phase='training step' "
-    "--variant 'packed: policy.delay_training=packed' --variant 'expanded: policy.delay_training=expanded'`."
+    "The share says nothing about packing all delays into one sequence. Measure the ways at your batch and image "
+    "size, e.g. `strobe compare --policy.type=act_relative_rtc --policy.prefix_attention=one_way --phase='training "
+    "step' --variant 'packed: policy.delay_training=packed' --variant 'expanded: policy.delay_training=expanded'`."
 )
 
 
@@ -52,7 +52,7 @@ def biggest_part(result: Result, _: Thresholds) -> Iterator[Finding]:
             level="info",
             title=f"{biggest.name} is {percent(biggest.share)} of the {measurement.phase}",
             seen=f"{ms(biggest.ms)}{times} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
-            why="No change elsewhere can save more than the rest of the time.",
+            why="A change elsewhere can save no more than the rest of the time.",
             do=LEVERS.get(biggest.name, "Start here: --depth=2 shows its blocks."),
             gain=free(measurement, biggest.share),
             evidence={"part": biggest.name, **evidence_of(biggest, measurement)},
@@ -83,7 +83,9 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"batch-expansion benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
             f"{percent(SMALL_BACKBONE)}.",
             why="Batch expansion encodes the images once and runs the rest once per delay.",
-            do=f"Expanding the batch after the backbone may do. {MEASURE_WAYS}" if level == "good" else MEASURE_WAYS,
+            do=f"Expanding the batch after the backbone may be enough. {MEASURE_WAYS}"
+            if level == "good"
+            else MEASURE_WAYS,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "
             "if the rest grows in proportion to the batch",
             evidence={
@@ -110,9 +112,9 @@ def preprocessing(result: Result, _: Thresholds) -> Iterator[Finding]:
             title=f"Preprocessing is {percent(component.share)} of the inference",
             seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))}; under {percent(MAX_PREPROCESSING_SHARE)} is "
             "usual (the RTC profiling toolkit's experience).",
-            why="It delays every chunk and moves no robot.",
-            do="Lower the cameras' resolution, leave out views that are not needed, or preprocess on the device. "
-            "--depth=2 shows the steps.",
+            why="It delays every chunk.",
+            do="Lower the cameras' resolution, leave out cameras that the policy does not need, or preprocess on the "
+            "device. --depth=2 shows the steps.",
             gain=free(measurement, component.share),
             evidence=evidence_of(component, measurement),
         )
@@ -131,7 +133,7 @@ def policy_share(result: Result, _: Thresholds) -> Iterator[Finding]:
             title=f"The policy is only {percent(policy.share)} of the inference",
             seen=f"{ms(policy.ms)} of {ms(whole_ms(measurement))}; 70 to 90 % is usual "
             "(the RTC profiling toolkit's experience).",
-            why="What surrounds the policy costs as much as a good part of it.",
+            why="The work around the policy takes a large part of the time.",
             do="Look at pre- and postprocessing with --depth=2 before changing the policy.",
             gain=free(measurement, rest),
             evidence=evidence_of(policy, measurement, saved=rest),

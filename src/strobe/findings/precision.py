@@ -44,9 +44,9 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 level="good",
                 title=f"{name} is {_gain(comparison)}: {'excellent' if excellent else 'good'}",
                 seen=_seen(comparison, before, after),
-                why=f"From {GOOD_SPEED_UP:g} × is good use of the arithmetic units, above "
-                f"{EXCELLENT_SPEED_UP:g} × excellent (the V-JEPA 2 guide).",
-                do="Keep it where the outputs allow: see how far they differ below.",
+                why=f"From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above "
+                f"{EXCELLENT_SPEED_UP:g} × it is excellent (the V-JEPA 2 guide).",
+                do="Use it if the outputs allow it: see below how far they differ.",
                 gain=f"measured: {ms(whole_ms(before))} became {ms(whole_ms(after))}",
                 evidence={"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most},
             )
@@ -65,9 +65,9 @@ def accuracy(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{name} changes the outputs: {_moved(same)} {comparison.baseline}",
             seen=f"{_errors(same)}, over {same.observations} observations with the same noise.{note}",
-            why=f"Rounding alone stays {_usual(same)} in a model whose numbers fit the format; "
-            "float16 overflows beyond 65504, bfloat16 keeps three significant digits.",
-            do="Lower one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.",
+            why=f"In a model whose numbers fit the format, rounding stays {_usual(same)}. float16 overflows beyond "
+            "65504. bfloat16 has three significant digits.",
+            do="Lower the precision of one part at a time: --variant 'NAME: precision=bf16, precision.part=MODULE'.",
             evidence={
                 "cosine": same.cosine,
                 "largest_error": same.largest_error,
@@ -127,18 +127,18 @@ def _slow(result: CompareResult, comparison: Comparison, before: Measurement, af
             f"This machine has no fast units for it: a large product runs at {significant(wide, 4)} GFLOP/s in float32 "
             f"and {significant(narrow, 4)} in {bits}."
         )
-        do = f"Another precision, or another machine: here {name} saves memory, not time."
+        do = f"Use another precision, or another machine. Here {name} saves memory, not time."
         gain = ""
     else:
         rate = f" A large product in {bits} is {significant(narrow / wide)} × as fast here." if measured else ""
-        why = f"The arithmetic is not the limit: the host's launches or the memory's bandwidth are.{rate}"
+        why = f"The limit is not the arithmetic. It is the host's launches or the memory's bandwidth.{rate}"
         saved = without(whole_ms(before), 1 - 1 / GOOD_SPEED_UP)
         gain = f"at {GOOD_SPEED_UP:g} × the {before.phase} would take {ms(saved)} (computed)"
-        do = "Try --compile, and --operators for gaps; a larger batch moves the limit towards arithmetic."
+        do = "Try --compile, and look for gaps with --operators. With a larger batch arithmetic becomes the limit."
     if parts := [
         treatment.part for treatment in after.traits.treatments if treatment.key == "precision" and treatment.part
     ]:
-        why += f" Only '{', '.join(parts)}' was changed, so the rest of the time stays."
+        why += f" Only '{', '.join(parts)}' has another precision, so the rest of the time stays."
     return Finding(
         rule=f"precision-{name}-slow",
         level="info",

@@ -39,9 +39,10 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
         f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
         f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
-        why="In a gap the device waits: for the host to launch work, for data, or for a copy or a synchronisation.",
-        do=f"Nothing launched yet: try {COMPILE}. Synchronised or copied: look for .item(), .cpu() and prints in the "
-        "gaps of the trace. Before the first kernel: prepare the next inputs while the device works.",
+        why="In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.",
+        do=f"If the host had launched nothing yet, try {COMPILE}. If it synchronised or copied, look for .item(), "
+        ".cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next "
+        "inputs while the device works.",
         gain=free(measurement, share),
         evidence={
             "idle_share": share,
@@ -63,7 +64,7 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
             return
         many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
         evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
-        gain = "not known before it is tried; what the device is idle for is the most it can be"
+        gain = "not known before you try it; the idle time of the device is the most that it can save"
     elif (share := _between(result, seen.host, measurement)) and seen.host and not _long(seen.host):
         many = (
             f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
@@ -78,8 +79,8 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         level="warning",
         title=f"The {measurement.phase} is many small operators",
         seen=f"One iteration of '{measurement.name}' runs {many}.",
-        why="Every operator costs Python and a launch, whatever it computes.",
-        do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them; or larger batches.",
+        why="Every operator costs time in Python and a launch, even if it computes little.",
+        do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them, or larger batches.",
         gain=gain,
         evidence=evidence,
     )
@@ -100,10 +101,10 @@ def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         seen=f"Under torch.profiler {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)}, of which "
         f"{ms(seen.host.long_ms)} in gaps over a millisecond; without it '{measurement.name}' takes "
         f"{ms(whole_ms(measurement))}.{_longest(seen.host)}",
-        why="No launch takes that long: Python, a library beside torch, a file or a lock holds the host up, and "
-        "everything after it waits.",
-        do="--python-profile=cprofile names the function; prepare what does not depend on the model's outputs in a "
-        "worker meanwhile.",
+        why="No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and "
+        "all later work waits.",
+        do="--python-profile=cprofile names the function. If its work does not depend on the model's outputs, do it "
+        "in a worker at the same time.",
         gain=free(measurement, share),
         evidence={"between_share": share, "long_ms": seen.host.long_ms, "gain_share": share},
     )
@@ -127,9 +128,8 @@ def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
         seen=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' takes "
         f"{ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named or 'none'}.",
-        why="Python runs on one core and sets the pace: faster arithmetic would change nothing here.",
-        do="Look at the functions named: what depends only on shapes can be computed once, and --compile leaves most "
-        "of Python out.",
+        why="Python runs on one core and sets the pace. Faster arithmetic would change nothing here.",
+        do="Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.",
         gain=free(measurement, gain_share),
         evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": gain_share},
     )

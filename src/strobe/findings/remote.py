@@ -24,15 +24,18 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         return
     sizes, other = remote.observation_bytes, remote.encoding
     size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"
-    do = "Fewer pixels: a smaller width and height in --robot.cameras; the server shrinks images to the policy's size."
+    do = (
+        "Send fewer pixels, with a smaller width and height in --robot.cameras. The server shrinks the images to "
+        "the policy's size in any case."
+    )
     if other is not None and other.saves_ms is not None and other.saves_ms > 0:
         do += f" JPEG of quality 95, which LeRobot does not send, would save about {other.saves_ms:.0f} ms of each."
     yield Finding(
         rule="serialisation",
         level="warning",
         title=f"{100 * share:.0f} % of a round trip is serialisation",
-        seen=f"{share * remote.trip.median:,.0f} of {remote.trip.median:,.0f} ms are pickling and sending{size}.",
-        why="Images travel as they are, and sending them holds up the control loop until the server has them.",
+        seen=f"Pickling and sending take {share * remote.trip.median:,.0f} of {remote.trip.median:,.0f} ms{size}.",
+        why="Images are sent uncompressed. The control loop waits until the server has received them.",
         do=do,
         evidence={"share": share, "gain_share": share},
     )
@@ -57,12 +60,13 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
             rule="similar-filter",
             level="warning",
             title="The server drops observations as similar until the queue is empty",
-            seen=f"{seen} {remote.asked_late:,} of {remote.trips:,} began with an empty queue, earlier observations "
-            f"({dropped:,} in all) having been dropped as similar.",
-            why="An observation whose joints lie within 1 (L2, in the robot's unit) of the last one used is dropped, "
-            "unless the queue is empty: then the robot waits for a whole round trip.",
-            do="--robot.use_degrees=true where joints are in smaller units (SO arms): a degree is soon moved. LeRobot "
-            "has no flag for the limit; a higher --chunk_size_threshold does not help.",
+            seen=f"{seen} {remote.asked_late:,} of {remote.trips:,} round trips began with an empty queue. The "
+            f"server had dropped earlier observations as similar ({dropped:,} in all).",
+            why="The server drops an observation if its joints lie within 1 (L2, in the robot's unit) of the last "
+            "observation that it used. It does not if the queue is empty, and then the robot waits for a whole "
+            "round trip.",
+            do="If the joints are not in degrees (SO arms), give --robot.use_degrees=true: a joint soon moves by a "
+            "degree. LeRobot has no flag for the limit, and a higher --chunk_size_threshold does not help.",
             evidence={**evidence, "asked_late": remote.asked_late},
         )
         return
@@ -70,8 +74,10 @@ def starving(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]
         rule="remote-starvation",
         level="warning",
         title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
-        seen=f"{seen} Observations are sent once {remote.threshold:g} of a chunk or less is left.",
-        why="The queue was empty before the next chunk came: the arm holds its last goal. LeRobot logs nothing.",
+        seen=f"{seen} The client sends an observation when {remote.threshold:g} of a chunk or less remains in the "
+        "queue.",
+        why="The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs "
+        "nothing.",
         do=_first_upper(_awake(remote) + _enough(result, remote)),
         evidence=evidence,
     )
@@ -112,34 +118,34 @@ def _dropped_since(remote: Remote) -> str:
     predicted = 0 if remote.decisions is None else remote.decisions.predicted
     if not predicted or remote.trips or remote.chunk_bytes is not None:
         return ""
-    return f" {predicted:,} later observations were dropped, since the server took their timestep for predicted."
+    return f" The server dropped {predicted:,} later observations, since it took their timestep as predicted."
 
 
 def _price(failure: Failure) -> str:
     if not failure.place:
-        return "LeRobot's client logs it and goes on: without a chunk the robot has no action."
+        return "LeRobot's client logs it and goes on. Without a chunk the robot has no action."
     if failure.request == "GetActions":
         return (
-            "LeRobot's server logs the exception's message alone and answers with nothing: the robot gets no action, "
-            "and the client is not told."
+            "LeRobot's server logs only the exception's message, and sends an empty answer. The robot gets no "
+            "action, and the client does not learn why."
         )
-    return "The client gets no more than gRPC's status, logs it and goes on: without a chunk the robot has no action."
+    return "The client gets only gRPC's status, logs it and goes on. Without a chunk the robot has no action."
 
 
 def _without_failure(result: RolloutResult, failure: Failure) -> str:
     kind, remote = result.subject.kind, result.rollout.remote
     if not failure.place:
-        return "Look at the server's own log, or watch it: `strobe rollout -- policy_server …`."
+        return "Look at the server's own log, or run the server in Strobe: `strobe rollout -- policy_server …`."
     never = remote is not None and not remote.trips and remote.chunk_bytes is None
     if never and kind in WITH_HISTORY and failure.place.startswith(f"lerobot.policies.{kind}."):
         return (
-            f"`strobe rollout -- --policy.path=… --robot.type=…` runs {kind} with lerobot-rollout, on the robot's own "
-            f"computer. It looks at several observations, which select_action collects; the server calls "
-            "predict_action_chunk alone."
+            f"`strobe rollout -- --policy.path=… --robot.type=…` runs {kind} with lerobot-rollout, on the robot's "
+            "own computer. The policy needs several observations, which select_action collects. The server calls "
+            "only predict_action_chunk."
         )
     return (
-        "`strobe preflight --policy.path=… -- --robot.type=…` compares what the policy takes with what the robot "
-        "gives; `strobe rehearse` with the same arguments runs the policy without the server."
+        "`strobe preflight --policy.path=… -- --robot.type=…` compares the policy's inputs with the robot's "
+        "observations. `strobe rehearse` with the same arguments runs the policy without the server."
     )
 
 
@@ -151,12 +157,12 @@ def no_chunk(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="no-chunk",
         level="warning",
-        title="The policy server answered each request for a chunk with nothing",
-        seen=f"{remote.empty:,} answers without a chunk, and none with one; {remote.observations:,} observations were "
-        "sent.",
-        why="LeRobot's server answers so where the policy raised an exception, and where no observation came for its "
-        "--obs_queue_timeout.",
-        do="Watch the server as well: `strobe rollout -- policy_server …` names the exception and its place.",
+        title="The policy server sent an empty answer to each request for a chunk",
+        seen=f"{remote.empty:,} answers had no chunk, and no answer had one. The client sent {remote.observations:,} "
+        "observations.",
+        why="LeRobot's server sends an empty answer if the policy raised an exception, or if no observation came "
+        "within its --obs_queue_timeout.",
+        do="Run the server in Strobe too: `strobe rollout -- policy_server …` names the exception and its place.",
         evidence={"empty": remote.empty, "observations": remote.observations},
     )
 
@@ -187,7 +193,7 @@ def _enough(result: RolloutResult, remote: Remote) -> str:
         value = min(1.0, math.ceil(100 * needed / chunk) / 100)
         if remote.threshold is not None and remote.threshold < value:
             return f"--chunk_size_threshold={value:g}: a round trip is {needed - 1} actions of {chunk}."
-        return "look at the longest round trips: something holds the server or the way up."
+        return "look at the longest round trips: something delays the server or the network."
     hz = math.floor(1e3 * (chunk - 1) / remote.trip.p95) if chunk > 1 else 0
     lower = f"; or --fps={hz}" if hz >= 1 else ""
     return (

@@ -22,10 +22,11 @@ def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="replay-differs",
         level="warning",
-        title="The replay of the run's own settings is not the run: trust the others as little",
+        title="The replay does not reproduce the run with its own settings: do not trust the other replays more",
         seen=f"{'; '.join(differences)}.",
         why="Something delayed the run that neither its ticks nor its calls show, such as a thread that had to wait.",
-        do="Read differences between columns as directions, not as values; or record the setting itself.",
+        do="Read the differences between columns as directions, not as values. Or record a run with the setting "
+        "itself.",
         evidence={check.figure: check.recorded for check in wrong},
     )
 
@@ -44,20 +45,21 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
             rule="replay-starves",
             level="warning",
             title="The robot starves with every queue threshold",
-            seen=f"{seen} Also with {max(trial.threshold for trial in result.tried)}.",
-            why="Calls take longer than the actions last that a chunk leaves.",
-            do="A lower --fps, longer chunks, or a faster policy: replay it with --latency=x0.5, "
-            "find one with `strobe optimize`.",
+            seen=f"{seen} It also starves with {max(trial.threshold for trial in result.tried)}.",
+            why="A call takes longer than the remaining actions of a chunk last.",
+            do="Take a lower --fps, longer chunks, or a faster policy. --latency=x0.5 replays a faster policy, and "
+            "`strobe optimize` finds one.",
             evidence={"starved_ms": column.figures["starved_ms"].value},
         )
     elif now is not None and result.least_threshold > now:
         yield Finding(
             rule="replay-threshold",
             level="warning",
-            title=f"--inference.queue_threshold={result.least_threshold} would not starve",
+            title=f"With --inference.queue_threshold={result.least_threshold} the robot would not starve",
             seen=seen,
-            why="Calls begin when so many actions are left, and these must last for the longest call.",
-            do=f"--inference.queue_threshold={result.least_threshold}, the smallest that holds in the replays.",
+            why="A call begins when the queue has that many actions. They must last for the longest call.",
+            do=f"--inference.queue_threshold={result.least_threshold} is the smallest value with which no replay "
+            "starves.",
             evidence={"queue_threshold": float(result.least_threshold), "was": float(now)},
         )
 
@@ -78,7 +80,7 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
         title="The settings asked for end the starvation" if mends else "The settings asked for starve the robot",
         seen=seen,
         why="The same latencies and the same ticks, in virtual time.",
-        do="Set them." if mends else "",
+        do="Use these settings." if mends else "",
         evidence={"was_ms": own.figures["starved_ms"].value, "asked_ms": requested.figures["starved_ms"].value},
     )
 
@@ -96,12 +98,12 @@ def delay(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
         rule="replay-delay",
         level="warning",
         title=f"Real-Time Chunking assumes a delay of {assumed:.0f} actions, and {result.delay} would do",
-        seen=f"{assumed:.0f} actions are assumed (median), 95 % of the calls after the first fit into {result.delay}; "
-        f"{skipped:,.0f} actions were dropped that the robot had not executed.",
-        why="LeRobot assumes the longest latency since the start, the first call's too: so many actions of each chunk "
-        "are held to the one before.",
-        do="A LeRobot with its pull request 4454 (--rtc_version=4454 replays it), or --use_torch_compile=true, whose "
-        "warm-up is left out.",
+        seen=f"{assumed:.0f} actions are assumed (median), 95 % of the calls after the first fit into "
+        f"{result.delay}; {skipped:,.0f} actions were dropped that the robot had not executed.",
+        why="LeRobot assumes the longest latency since the start, including the first call's. It binds that many "
+        "actions of each chunk to the chunk before.",
+        do="Use a LeRobot with its pull request 4454 (--rtc_version=4454 replays it). Or give "
+        "--use_torch_compile=true: LeRobot does not count the warm-up.",
         evidence={"assumed": assumed, "inference_delay": float(result.delay)},
     )
 

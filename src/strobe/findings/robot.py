@@ -44,13 +44,14 @@ def _stale(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None
         rule="stale-observations",
         level="warning",
         title="The motors' positions are one tick old" + (", until the run's end" if lasting else ""),
-        seen=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads found answers to an earlier question in the port"
-        f"{', also the last one' if lasting else ''}.",
-        why="One answer came later than the driver waits. It asked again, took the late answer for the new one, and "
-        "has been one answer behind since: its serial library never empties the port's input. LeRobot logs nothing.",
-        do=f"Start again: connecting empties the port. Every observation was {1e3 / rollout.fps:.0f} ms older than it "
-        "says: throw recordings of this run away. Give the adapter a latency timer of 1 ms and a USB port of its own; "
-        "keep other work off this machine.",
+        seen=f"From {bus.stale_from_s:.1f} s on, {bus.stale:,} reads got the answer to an earlier request from the "
+        f"port{', also the last one' if lasting else ''}.",
+        why="One answer came after the driver's time limit. The driver sent its request again and took the late "
+        "answer as the new one. It has been one answer behind since, because its serial library never empties "
+        "the port's input. LeRobot logs nothing.",
+        do=f"Start again: connecting empties the port. Every observation was {1e3 / rollout.fps:.0f} ms older than "
+        "its time stamp, so throw recordings of this run away. Give the adapter a latency timer of 1 ms and a "
+        "USB port of its own. Run nothing else on this machine.",
         evidence={"stale": bus.stale, "from_s": bus.stale_from_s},
     )
 
@@ -64,9 +65,10 @@ def _stopped_answering(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Fi
         level="warning",
         title=f"The motors{_of(bus)} stopped answering, and that ended the run",
         seen=f"{error.rstrip('.')}. {bus.lost:,} tries had no answer, {bus.damaged:,} a damaged one.",
-        why=f"LeRobot asks {_asks(error)} and then ends the run. One silent servo is enough: all are read together.",
-        do="Look at the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn "
-        "the arm off before you touch it, torque may be on.",
+        why=f"LeRobot sends the request {_asks(error)} and then ends the run. One silent servo is enough, since all "
+        "servos are read together.",
+        do="Check the servos' supply and plugs. Connect again: LeRobot then names the ids that do not answer. Turn "
+        "the arm off before you touch it, since torque may be on.",
         evidence={"lost": bus.lost, "damaged": bus.damaged},
     )
 
@@ -77,13 +79,13 @@ def _lost(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
     return Finding(
         rule="lost-answers",
         level="warning",
-        title=f"Motors{_of(bus)} did not answer in time, and were asked again",
+        title=f"Motors{_of(bus)} did not answer in time, and the driver repeated its request",
         seen=f"{bus.lost:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads had no answer. Such "
         f"a read took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
-        why=f"The driver waits {LOST_MS:.0f} ms for an answer before it asks again, and the loop waits with it. "
-        "LeRobot logs it at debug level only.",
-        do="Look at the cable between the servos and at their supply's voltage under load; keep other work off this "
-        "machine, since a busy one can miss an answer that came.",
+        why=f"The driver waits {LOST_MS:.0f} ms for an answer before it repeats the request, and the loop waits too. "
+        "LeRobot logs this only at debug level.",
+        do="Check the cable between the servos, and the supply's voltage under load. Run nothing else on this "
+        "machine: a busy machine can miss an answer that came.",
         evidence={"lost": bus.lost, "failed_ms": bus.failed_ms.median},
     )
 
@@ -94,11 +96,13 @@ def _damaged(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | No
     return Finding(
         rule="damaged-answers",
         level="warning",
-        title=f"Answers of the motors{_of(bus)} were damaged, and asked for again",
+        title=f"Answers of the motors{_of(bus)} were damaged, and the driver repeated its request",
         seen=f"{bus.damaged:,} tries in {bus.failed_reads:,} of {bus.failed_reads + bus.ms.n:,} reads. Such a read "
         f"took {bus.failed_ms.median:,.1f} ms (median), the others {bus.ms.median:,.1f} ms.",
-        why="A checksum was wrong or bytes were missing. LeRobot asks up to three times, then the run ends.",
-        do="A loose plug, a long cable, or a supply that gives way while several joints move: change the cable first.",
+        why="A checksum was wrong, or bytes were missing. LeRobot sends the request up to three times, then the run "
+        "ends.",
+        do="The cause is a loose plug, a long cable, or a supply whose voltage drops while several joints move. "
+        "Change the cable first.",
         evidence={"damaged": bus.damaged},
     )
 
@@ -110,11 +114,11 @@ def _slow(rollout: Rollout, bus: Bus, thresholds: Thresholds) -> Finding | None:
         rule="slow-bus",
         level="warning",
         title=f"The motors{_of(bus)} answer slowly",
-        seen=f"A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The reading "
-        f"thread had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.",
-        why="Six servos at 1 Mbaud need about 1 ms and the adapter's latency, which Linux often sets to 16 ms.",
-        do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name); a servo that answers "
-        "late has a return delay in its register 7.",
+        seen=f"A read of all motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}). The "
+        f"reading thread had a CPU for {bus.on_cpu:.0%} of it, so the time is the bus's.",
+        why="Six servos at 1 Mbaud need about 1 ms plus the adapter's latency. Linux often sets that to 16 ms.",
+        do="echo 1 > /sys/bus/usb-serial/devices/ttyUSB0/latency_timer (with your port's name). If one servo answers "
+        "late, look at the return delay in its register 7.",
         evidence={"read_ms": bus.ms.median},
     )
 
@@ -140,13 +144,13 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
             rule="threads-fight",
             level="warning",
             title="Other threads of this process hold up the control loop",
-            seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had a "
-            f"CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} it was "
-            "held back.",
-            why="Python lets one thread run at a time. Each step of the driver's loop has to win the interpreter back "
-            "from a busy thread, up to 5 ms later: the inference's Python, an encoder, a viewer.",
-            do="See in the trace which thread runs meanwhile. A compiled policy or a CUDA graph spends less in Python; "
-            "recording and display can be left out (--display_data=false).",
+            seen=f"A read of the motors took {bus.ms.median:,.1f} ms (median; 95 % within {bus.ms.p95:,.1f}) and had "
+            f"a CPU for {bus.on_cpu:.0%} of it, though it waits in a loop that never sleeps; {bus.blocked:.0%} "
+            "it was held back.",
+            why="Python runs one thread at a time. For each step the driver's loop must get the interpreter back "
+            "from a busy thread, such as the inference, an encoder or a viewer. That can take 5 ms.",
+            do="The trace shows which thread runs at that time. A compiled policy or a CUDA graph spends less time "
+            "in Python. You can run without recording and without the display (--display_data=false).",
             evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
         )
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
@@ -156,16 +160,19 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _no_cpu(turns: Turns) -> Finding:
     others = turns.other_cpus >= turns.own_cpus
     if others:
-        do = "End what else runs, or give this run the first turn: `nice -n -5` (as root)."
+        do = "End other programs, or give this run a higher priority: `nice -n -5` (as root)."
     else:
-        do = "OMP_NUM_THREADS=1, or half the cores: the policy's threads then leave a core to the loop."
+        do = (
+            "Set OMP_NUM_THREADS to 1, or to half the cores. Then the policy's threads do not take every core, and "
+            "the loop has one."
+        )
     return Finding(
         rule="busy-machine" if others else "busy-process",
         level="warning",
         title=f"{'Other processes take' if others else 'The policy takes'} the CPU from the control loop",
         seen=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process kept "
         f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
-        why="Ticks, reads of the motors and calls of the policy all take longer, and answers can be missed.",
+        why="Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.",
         do=do,
         evidence={"waited": turns.waited_share, "gain_share": turns.waited_share},
     )
@@ -197,13 +204,13 @@ def real_time(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="real-time-thread",
         level="warning",
-        title="The control thread was made real-time, and left so",
-        seen=f"It began as {scheduling.before}, and was {scheduling.after} {since}.",
-        why="LeRobot's video encoder, SVT-AV1, does that to the thread that opens it wherever it may: as root, or in a "
-        "container with SYS_NICE. Nothing else gets that thread's core while it runs: not the cameras' threads, not "
-        "the inference, not what it starts from then on.",
-        do="--dataset.rgb_encoder.vcodec=h264, or a hardware encoder; or take the right away: not as root, a container "
-        "with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a process that goes on.",
+        title="The control thread was made real-time, and it stayed so",
+        seen=f"It started as {scheduling.before}, and was {scheduling.after} {since}.",
+        why="LeRobot's video encoder, SVT-AV1, does that to the thread that opens it, if it has the right: as root, "
+        "or in a container with SYS_NICE. No other thread gets that core while the thread runs: not the cameras, "
+        "not the inference, and no thread that it starts later.",
+        do="Use --dataset.rgb_encoder.vcodec=h264 or a hardware encoder. Or take the right away: do not run as root, "
+        "or start the container with --cap-drop=SYS_NICE. `chrt -o -p 0 PID` mends a running process.",
         evidence={"before": scheduling.before, "after": scheduling.after},
     )
 
@@ -217,11 +224,12 @@ def torque_left(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="torque-left-on",
         level="warning",
-        title=f"The arm was left with torque on in {len(joints)} joint{'s' if len(joints) > 1 else ''}",
-        seen=f"When all was over, these held their goal: {', '.join(joints)}.",
-        why="LeRobot lets servos go one by one and stops at the first that is silent or in error: all later ids keep "
-        "their torque, also after the process has ended. They grow warm, and the arm cannot be moved by hand.",
-        do="Cut the arm's power. On the real arm expect the same after such an end.",
+        title=f"The arm still has torque in {len(joints)} joint{'s' if len(joints) > 1 else ''}",
+        seen=f"At the end of the run these joints held their goal: {', '.join(joints)}.",
+        why="LeRobot switches the torque off servo by servo, and stops at the first servo that is silent or in "
+        "error. All later ids keep their torque, even after the process has ended. They grow warm, and nobody "
+        "can move the arm by hand.",
+        do="Switch the arm's power off. Expect the same on the real arm after such an end.",
         evidence={"joints": ", ".join(joints)},
     )
 
@@ -256,7 +264,11 @@ def cameras(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
 def _repeated(camera: Camera, rollout: Rollout, pace: Pace) -> Finding:
     hz = math.floor(camera.fresh_hz)
     acts = rollout.engine != "none"
-    sees = "the policy sees the past again, unnoticed" if acts else "the data set shows the past again, unmarked"
+    sees = (
+        "the policy sees an old frame again, and nothing shows it"
+        if acts
+        else ("the data set contains an old frame again, and nothing marks it")
+    )
     flag = FPS_FLAGS.get(rollout.command, "--fps")
     aged = f" Frames were up to {camera.age.p95:,.0f} ms old (95 %)." if camera.age is not None else ""
     return Finding(
@@ -264,8 +276,8 @@ def _repeated(camera: Camera, rollout: Rollout, pace: Pace) -> Finding:
         level="warning",
         title=f"Camera {camera.name} is slower than the loop",
         seen=f"{camera.fresh_hz:.1f} different frames per second; the loop reads it at {pace.held_hz:.1f} Hz.{aged}",
-        why=f"The robot takes the latest frame and never waits: {sees}.",
-        do="A higher fps of this camera in --robot.cameras, fewer pixels, or more light (long exposures halve the "
+        why=f"The robot takes the latest frame and never waits, so {sees}.",
+        do="Give this camera a higher fps in --robot.cameras, fewer pixels, or more light (long exposures halve the "
         f"rate){f'; or {flag}={hz}' if hz >= 1 else ''}.",
         evidence={"fresh_hz": camera.fresh_hz, "camera": camera.name},
     )
@@ -276,10 +288,12 @@ def _stalled(camera: Camera) -> Finding:
         rule="camera-stall",
         level="warning",
         title=f"Camera {camera.name} stood still for {camera.longest_ms:,.0f} ms",
-        seen=f"From {camera.longest_from_s:.1f} s on the loop saw one frame for {camera.longest_ms:,.0f} ms; over the "
-        f"whole run it saw {camera.fresh_hz:.1f} different frames per second.",
-        why="The robot takes the latest frame, however old; past 500 ms the run ends. LeRobot says nothing before.",
-        do="A USB port and a controller of its own for this camera, a shorter cable; look at `dmesg` for that moment.",
+        seen=f"From {camera.longest_from_s:.1f} s on the loop saw one frame for {camera.longest_ms:,.0f} ms. Over "
+        f"the whole run it saw {camera.fresh_hz:.1f} different frames per second.",
+        why="The robot takes the latest frame, even an old one. If the frame is older than 500 ms the run ends. "
+        "LeRobot gives no warning before.",
+        do="Give this camera a USB port and a controller of its own, and a shorter cable. Read `dmesg` for that "
+        "moment.",
         evidence={"longest_ms": camera.longest_ms, "camera": camera.name},
     )
 
@@ -289,11 +303,11 @@ def _frozen(camera: Camera) -> Finding:
         rule="camera-frozen",
         level="warning",
         title=f"Camera {camera.name} gave new frames with the same picture for {camera.frozen_ms:,.0f} ms",
-        seen=f"From {camera.frozen_from_s:.1f} s on, {camera.frozen_frames:,} frames that followed one another were "
-        f"equal in every pixel compared, for {camera.frozen_ms:,.0f} ms. Their times were new.",
-        why="A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot looks at "
-        "a frame's time alone: it cannot see this, and the policy acts on a scene that stands still.",
-        do="Plug the camera in again, and into a port of its own; look at `dmesg` for that moment, and for a newer "
+        seen=f"From {camera.frozen_from_s:.1f} s on, {camera.frozen_frames:,} frames in a row were equal in every "
+        f"pixel that was compared, for {camera.frozen_ms:,.0f} ms. Their time stamps were new.",
+        why="A sensor's noise makes any two pictures differ, so the camera or its driver repeats one. LeRobot checks "
+        "only a frame's time, so it cannot see this. The policy acts on a scene that stands still.",
+        do="Plug the camera in again, into a port of its own. Read `dmesg` for that moment, and look for a newer "
         "firmware or driver. Frames of a simulator or of a video may rightly be equal.",
         evidence={"frozen_ms": camera.frozen_ms, "camera": camera.name},
     )
@@ -308,10 +322,11 @@ def _old(camera: Camera, rollout: Rollout) -> Finding:
         title=f"Frames of camera {camera.name} are old when they are read",
         seen=f"{camera.age.median:,.0f} ms (median; 95 % within {camera.age.p95:,.0f}), though {camera.fresh_hz:.1f} "
         f"different frames came per second.",
-        why="The policy acts on what was, before its own call adds to that, and was trained on pictures that were as "
-        "old as those of its recordings.",
-        do="A camera that buffers less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no "
-        f"network between. Or record with the same camera and the same {flag}, so that training saw the same age.",
+        why="The policy acts on an old picture, and its own call adds to that age. It was trained on pictures that "
+        "were as old as those of its recordings.",
+        do="Make the camera buffer less: a USB port of its own, fourcc: MJPG or fewer pixels in --robot.cameras, no "
+        f"network in between. Or record with the same camera and the same {flag}, so that the training data has "
+        "the same age.",
         evidence={"age_ms": camera.age.median, "camera": camera.name},
     )
 

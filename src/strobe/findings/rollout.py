@@ -81,16 +81,21 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
     part = pace.late_part
     lower = _lower(1e3 / pace.work.p99 / rollout.multiplier, rollout)
     if not part:
-        why = "Ticks did their work in time: what is lost, is lost between them."
-        do = "See what else runs on this machine; a busy thread of the same process delays every wake-up."
-        return "slow-pace", "The loop is slower than asked, though its work is in time", why, do
+        why = "Ticks did their work in time. The loop loses time between ticks."
+        do = "Check what else runs on this machine. A busy thread of the same process delays every wake-up."
+        return "slow-pace", "The loop is slower than requested, though its work is in time", why, do
     if _asks_the_policy(rollout, pace):
-        why = "The loop stands still while the policy predicts: the arm holds its last action, then moves on late."
+        why = "The loop stands still while the policy predicts. The arm holds its last action, and moves on late."
         if rollout.can_rtc:
             do = "--inference.type=rtc predicts on a thread of its own."
         else:
-            do = "A faster policy: `strobe optimize --policy.path=…` looks for one. --policy.n_action_steps as long "
-            do += "as the chunk pauses the arm least often; a policy that Real-Time Chunking guides need not pause it."
+            do = (
+                "A faster policy helps: `strobe optimize --policy.path=…` looks for one. --policy.n_action_steps as "
+                "long "
+            )
+            do += (
+                "as the chunk pauses the arm least often. A policy that Real-Time Chunking can guide need not pause it."
+            )
         return "slow-inference", "The policy's calls hold up the control loop", why, do
     if part.startswith("camera "):
         why = "The loop waits for the camera's frame before it can act."
@@ -105,12 +110,12 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
         do = f"Fewer pixels in --robot.cameras, or a faster link; or {lower}."
         return "slow-sending", "Sending observations holds up the control loop", why, do
     if "leader" in part:
-        why = "Each tick waits for the leader before it can tell the follower anything."
-        do = f"Look at the leader's cable, and keep other work off this process; or {lower}."
+        why = "Each tick waits for the leader before it can send an action to the follower."
+        do = f"Check the leader's cable, and give this process less other work; or {lower}."
         return "slow-leader", "The leader holds up the control loop", why, do
     if "motors" in part:
-        why = "Each tick waits for the motors' answers on the bus; one lost answer costs a timeout, 50 ms with Feetech."
-        do = f"Look at the cables and the adapter's latency timer, keep other work off this process; or {lower}."
+        why = "Each tick waits for the motors' answers on the bus. One lost answer costs a timeout, 50 ms with Feetech."
+        do = f"Check the cables and the adapter's latency timer, and give this process less other work; or {lower}."
         return "slow-bus", "The motor bus holds up the control loop", why, do
     if part in ("record frame", "save episode"):
         why = "Frames are recorded inside the tick."
@@ -118,8 +123,8 @@ def _cause(rollout: Rollout, pace: Pace) -> tuple[str, str, str, str]:
         return "slow-recording", "Recording holds up the control loop", why, do
     why = "Actions come late, and motions are slower than the policy learnt them."
     if rollout.engine == "none":
-        why = "The follower gets its actions late, and less often than asked."
-    return "slow-loop", "The control loop is slower than asked", why, f"{lower[:1].upper()}{lower[1:]}."
+        why = "The follower gets its actions late, and less often than the flags demand."
+    return "slow-loop", "The control loop is slower than requested", why, f"{lower[:1].upper()}{lower[1:]}."
 
 
 def _lower(possible: float, rollout: Rollout) -> str:
@@ -143,9 +148,10 @@ def never_moves(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         rule="never-moves",
         level="warning",
         title="The arm never moves: every chunk is over before it arrives",
-        seen=f"{inference.useless:,} of {inference.calls:,} chunks left nothing in the queue. A call takes "
+        seen=f"{inference.useless:,} of {inference.calls:,} chunks added no action to the queue. A call takes "
         f"{longest:,.0f} ms{lasts} at {rollout.fps:g} Hz.",
-        why="LeRobot drops the actions that fell due during the call, though the robot executed none. It says nothing.",
+        why="LeRobot drops the actions that were due during the call, though the robot executed none of them. It "
+        "gives no warning.",
         do=_longer_chunks(rollout, inference),
         evidence={"useless": inference.useless / inference.calls, "call_ms": longest},
     )
@@ -210,7 +216,7 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     if enough and queue.threshold is not None and queue.threshold < needed:
         do = f"--inference.queue_threshold={needed}: the longest call in actions, and one more."
     elif enough:
-        do = "Look at the longest calls in the course of the run: something holds the inference thread up."
+        do = "Look at the longest calls in the course of the run. Something holds the inference thread up."
     else:
         do = _longer_chunks(rollout, inference)
     yield Finding(
@@ -219,7 +225,8 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         title=f"The robot had no action for {queue.starved_ms:,.0f} ms",
         seen=f"{queue.starved:,} of {pace.ticks:,} ticks sent nothing, {queue.longest_ms:,.0f} ms in one go. The "
         f"longest call took {_call_ms(inference):,.0f} ms; calls begin at {queue.threshold} actions or fewer.",
-        why="The queue was empty before the next chunk came: the arm holds its last goal. LeRobot logs nothing.",
+        why="The queue was empty before the next chunk came. The arm then holds its last goal, and LeRobot logs "
+        "nothing.",
         do=do,
         evidence={"starved": share, "gain_share": share, "queue_threshold": needed},
     )
@@ -242,22 +249,24 @@ def poisoned_delay(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         seen = f"The first call took {inference.first_ms:,.0f} ms, {delays.first_needed} actions; later ones needed "
     else:
         seen = f"The longest call took {_call_ms(inference):,.0f} ms, {delays.needed.max:.0f} actions; most needed "
-    seen += f"{delays.needed.median:.0f}, and the policy was told {assumed:.0f}."
+    seen += f"{delays.needed.median:.0f}, and the policy assumed {assumed:.0f}."
     if delays.first_dropped and first:
-        seen += f" {delays.first_dropped} actions of the first chunk were dropped, though none was executed: the "
-        seen += "resting arm began that far ahead."
+        seen += (
+            f" {delays.first_dropped} actions of the first chunk were dropped, though the robot had executed none. The "
+        )
+        seen += "arm at rest began that far ahead."
     yield Finding(
         rule="poisoned-delay",
         level="warning",
         title=f"{'A slow first' if first else 'One slow'} call poisons the delay that Real-Time Chunking assumes",
         seen=seen,
-        why="LeRobot assumes the longest latency since the start, for ever. So many actions of each chunk are held to "
-        "the one before, and the robot reacts that much later.",
-        do="--use_torch_compile=true leaves the first --compile_warmup_inferences calls out of the estimate; so does a "
-        "LeRobot with its pull request 4454, without compiling."
+        why="For the rest of the run LeRobot assumes the longest latency since the start. It binds that many actions "
+        "of each chunk to the chunk before, and the robot reacts that much later.",
+        do="With --use_torch_compile=true LeRobot does not count the first --compile_warmup_inferences calls. A "
+        "LeRobot with its pull request 4454 does not count them either, without compiling."
         if first
-        else "Find what held that call up (the trace shows its parts), or start again: the estimate lasts as long as "
-        "the run.",
+        else "Find what held that call up: the trace shows its parts. Or start again, since the estimate lasts as "
+        "long as the run.",
         evidence={"assumed": assumed, "needed": delays.needed.median, "first_ms": inference.first_ms},
     )
 
@@ -274,16 +283,16 @@ def seam_jumps(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
         return
     worst = max(jerky, key=lambda seam: seam.ratio or 0.0)
     if rollout.engine == "remote":
-        do = "--aggregate_fn_name=conservative keeps more of the chunk before where two overlap."
+        do = "--aggregate_fn_name=conservative uses more of the earlier chunk where two chunks overlap."
     elif rollout.engine == "rtc":
         longer = f"--inference.rtc.execution_horizon={2 * rollout.horizon}" if rollout.horizon else "a longer horizon"
-        do = f"{longer}, so that the last chunk guides more of the next one; see whether the assumed delay is right."
+        do = f"{longer}, so that the last chunk guides more of the next one. Check that the assumed delay is right."
     elif rollout.can_rtc:
         do = "--inference.type=rtc, whose chunks continue the ones before."
     elif result.subject.kind == "act":
         do = "--policy.temporal_ensemble_coeff=0.01 --policy.n_action_steps=1 averages chunks, at a call in every tick."
     else:
-        do = "Fewer --policy.n_action_steps move seams to where chunks agree better, at more calls."
+        do = "With fewer --policy.n_action_steps the chunks agree better where they meet, and there are more calls."
     yield Finding(
         rule="seam-jumps",
         level="warning",
@@ -305,15 +314,15 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     off = frames.stamped_s / frames.real_s - 1
     if rollout.multiplier > 1 and abs(off) > MAX_STAMP_ERROR:
         rule, title = "interpolated-recording", "Interpolated ticks are recorded as if they were the policy's"
-        why = "The strategy records every tick under the dataset's rate, interpolated ones too."
+        why = "The strategy records every tick as one of the dataset's rate, interpolated ticks too."
         do = f"--interpolation_multiplier=1 while recording, or --dataset.fps={rollout.fps * rollout.multiplier:g}."
     elif frames.dataset_fps != rollout.fps:
         rule, title = "dataset-fps", "--dataset.fps differs from --fps"
-        why = "Nothing compares the two, and frames are stamped by their number over --dataset.fps."
+        why = "LeRobot does not compare the two. A frame's time is its number divided by --dataset.fps."
         do = f"--dataset.fps={rollout.fps:g}."
     elif abs(off) > MAX_STAMP_ERROR:
-        rule, title = "frames-stamped", "Recorded frames are stamped with another time than theirs"
-        why = "Frames are stamped by their number over the dataset's rate, whatever the loop held."
+        rule, title = "frames-stamped", "Recorded frames have a wrong time stamp"
+        why = "A frame's time is its number divided by the dataset's rate, even if the loop was slower."
         do = "Record at a rate that the loop holds: see the other findings."
     else:
         return
@@ -321,7 +330,8 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
         rule=rule,
         level="warning",
         title=title,
-        seen=f"{frames.frames:,} frames of {frames.real_s:.1f} s will say that they are of {frames.stamped_s:.1f} s.",
+        seen=f"{frames.frames:,} frames took {frames.real_s:.1f} s, and their time stamps span "
+        f"{frames.stamped_s:.1f} s.",
         why=f"{why} A policy trained on them learns another speed.",
         do=do,
         evidence={"off": off, "dataset_fps": frames.dataset_fps},

@@ -92,12 +92,11 @@ def overhead(result: Result, _: Thresholds) -> Iterator[Finding]:
             title=f"RTC's guidance costs {percent(seen.overhead)} of base denoising: {judgement}",
             seen=f"RTC steps {ms(seen.step.ms)}, of which base denoising {ms(seen.base.ms)} and guidance "
             f"{ms(seen.overhead_ms)} per chunk in '{seen.measurement.name}'.{grown}",
-            why=f"Up to {percent(EXPECTED_OVERHEAD)} is expected and over {percent(POOR_OVERHEAD)} poor "
-            "(the RTC profiling toolkit's experience). The benefit comes while the robot moves, not within one "
-            "inference.",
+            why=f"Up to {percent(EXPECTED_OVERHEAD)} is expected, and over {percent(POOR_OVERHEAD)} is poor (the RTC "
+            "profiling toolkit's experience). The benefit comes while the robot moves, not within one inference.",
             do=""
             if level == "good"
-            else "Try --compile; a larger --rtc.execution_horizon spreads the cost over more actions.",
+            else "Try --compile. A larger --rtc.execution_horizon spreads the cost over more actions.",
             gain=free(seen.measurement, share),
             evidence={
                 "step_ms": seen.step.ms,
@@ -126,7 +125,7 @@ def autograd(result: Result, _: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(seen.autograd.ms)} on {ms(seen.base.ms)} per chunk in '{seen.measurement.name}'.",
             why=f"5 to {percent(EXPECTED_AUTOGRAD)} is expected (the RTC profiling toolkit's experience). "
             "In LeRobot 0.6.1 the gradient does not pass through the denoiser, so it can be next to nothing.",
-            do="Try --compile, and see that no parameter requires a gradient." if high else "",
+            do="Try --compile, and check that no parameter requires a gradient." if high else "",
             gain=free(seen.measurement, seen.autograd.share) if high else "",
             evidence={
                 "autograd_ms": seen.autograd.ms,
@@ -152,10 +151,10 @@ def graph(result: Result, _: Thresholds) -> Iterator[Finding]:
             title="RTC records an autograd graph that nothing uses",
             seen=f"{parameters:.0f} parameters require a gradient, and base denoising is {percent(seen.growth)} "
             f"({ms(grown_ms)}) slower under RTC in '{seen.measurement.name}'.",
-            why="RTC runs the denoiser under enable_grad, but in LeRobot 0.6.1 the noisy actions require their "
-            "gradient only after it ran: the correction's gradient does not pass through the denoiser.",
-            do="Call policy.requires_grad_(False) before inference, or take the guidance in closed form "
-            "(`strobe compare … --closed-form`): the actions stay the same, bit for bit.",
+            why="RTC runs the denoiser under enable_grad. In LeRobot 0.6.1 the noisy actions require their gradient "
+            "only after the denoiser ran, so the correction's gradient does not pass through it.",
+            do="Call policy.requires_grad_(False) before inference, or compute the guidance in closed form (`strobe "
+            "compare … --closed-form`). The actions stay the same, bit for bit.",
             gain=f"at most: if all of the growth is the graph's, a chunk goes from {ms(whole_ms(seen.measurement))} "
             f"to {ms(after)} (computed)",
             evidence={
@@ -207,7 +206,8 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 title=f"A chunk comes too late for RTC: it takes {delay} ticks, and the execution horizon is "
                 f"{horizon:.0f}",
                 seen=numbers,
-                why="The robot runs out of actions that the next chunk was guided by.",
+                why="RTC guides the next chunk by actions of the current one. The robot runs out of these actions "
+                "before it arrives.",
                 do="Make the chunk faster (--compile, fewer denoising steps), or take a larger --rtc.execution_horizon "
                 "if the policy's chunk has room for it.",
                 gain=f"a chunk of at most {ms((horizon - 1) * tick)}, or a horizon of at least {delay + 1} actions, "
@@ -220,8 +220,8 @@ def in_time(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
                 level="info",
                 title=f"RTC assumes a delay of {assumed:.0f} ticks; a chunk takes {delay}",
                 seen=numbers,
-                why="The actions executed while the chunk is computed are those that RTC keeps fixed; with too short a "
-                "delay the robot jumps at the seam.",
+                why="RTC fixes the actions that the robot executes while the chunk is computed. With too short a "
+                "delay the robot jumps from chunk to chunk.",
                 do=f"Measure with --inference_delay={delay}. lerobot-rollout takes the delay from its own latencies.",
                 evidence=evidence | {"assumed_ticks": assumed},
             )
@@ -243,7 +243,7 @@ def not_compiled(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
             seen=verdict.sentence,
             why=f"'{result.subject.kind}' can be compiled, which fuses the many small operations of guidance.",
             do="Try --compile: it measures RTC off and on, eager and compiled.",
-            gain="not measured here; the RTC profiling toolkit saw 20 to 40 %",
+            gain="not measured here; the RTC profiling toolkit measured 20 to 40 %",
             evidence={"ratio": verdict.ratio, "low": verdict.interval.low, "high": verdict.interval.high},
         )
 
@@ -275,7 +275,7 @@ def _way_finding(
         thumb = "viable" if share >= thresholds.backbone_dominates else small
         rule = (
             f" By the rule of thumb, the backbone's {percent(share)} of the forward pass makes batch expansion "
-            f"{thumb}; that rule knows nothing of packing."
+            f"{thumb}. That rule does not consider packing."
         )
     times = f"[{interval.low:.2f}, {interval.high:.2f}]"
     return Finding(
@@ -284,8 +284,8 @@ def _way_finding(
         title=f"'{way}': all {count:g} delays cost {ratio:.2f} × a step with one random delay",
         seen=f"{ms(after.samples.summary.median)} against {ms(before.samples.summary.median)}, ratio {times} at "
         f"{interval.level * 100:.3g} %; {ratio / count:.2f} × for each delay.{rule}{attention}",
-        why="A step over all delays has none of the noise that drawing one adds to the gradient. It pays where that "
-        "noise is a larger share of the gradient's than the step is dearer.",
+        why="Drawing one random delay adds noise to the gradient. A step over all delays does not have that noise. "
+        "It is worth its time if the share of noise that it removes is larger than its extra cost.",
         do=_next_step(way, _attention(after), cheap),
         gain=f"measured: {count:g} delays for {ratio:.2f} × the time, instead of {count:g} ×",
         evidence={"ratio": ratio, "delays": count, "per_delay": ratio / count, **evidence},
@@ -296,8 +296,8 @@ def _next_step(way: str, attention: object, cheap: bool) -> str:
     if cheap:
         return f"Train with --policy.delay_training={way} --policy.prefix_attention={attention}."
     if way == "expanded":
-        return "Compare with 'packed', which computes the observation's tokens once for all delays."
-    return "At this size the blocks of the delays cost as much as what they share: draw one delay per sample."
+        return "Compare it with 'packed', which computes the observation's tokens once for all delays."
+    return "At this size the delays' own blocks cost as much as the part that they share. Draw one delay per sample."
 
 
 def _trained(measurement: Measurement) -> DelayTraining:

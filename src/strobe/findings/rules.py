@@ -74,6 +74,6 @@ def _failed(rule: str, error: Exception) -> Finding:
         level="warning",
         title=f"The rule '{rule}' failed",
         seen=f"{type(error).__name__}: {error}",
-        why="What it looks for was not looked for; the measurements are not affected.",
+        why="Strobe did not look for the fault that this rule finds. The measurements are not affected.",
         do="Report it to the package that the rule comes from.",
     )

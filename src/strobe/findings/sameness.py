@@ -24,13 +24,13 @@ MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a 
 
 _SHOWN = 3  # dimensions that a finding names
 UNSEEN = (
-    "A cosine over all action numbers cannot see an inverted gripper beside joints in degrees, a joint that is always "
-    "3° off, or a policy that returns its mean action: large numbers and their means hide all three."
+    "A cosine over all action numbers cannot see three faults: an inverted gripper among joints in degrees, a joint "
+    "that is always 3° off, and a policy that returns its mean action. Large numbers and their means hide them."
 )
 
 UNSEEN_OF_FEATURES = (
-    "A cosine over all features sees no factor on them. It sees nothing beside a channel of large numbers either, and "
-    "many vision transformers have one."
+    "A cosine over all features does not see a common factor. If one channel has large numbers, as in many vision "
+    "transformers, the cosine sees no other channel either."
 )
 # What is written after --guard, as an example: the usual limits.
 ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
@@ -65,10 +65,10 @@ def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
             rule="exact-treatment-broken",
             level="warning",
             title=f"Defect: {treated.treatment or treated.name} must not change the actions, and does",
-            seen=f"It is not: {treated.broken}.{_how_far(treated.agreement, reordered)}",
-            why="An exact treatment does the same arithmetic, so its actions may differ by what another order of sums "
-            "does and no more. More than that is a fault of the treatment, of Strobe, or of a library under them, and "
-            "the robot would act on it.",
+            seen=f"Broken: {treated.broken}.{_how_far(treated.agreement, reordered)}",
+            why="An exact treatment does the same arithmetic. Its actions may differ by no more than another order "
+            "of sums causes. A larger difference is a fault of the treatment, of Strobe, or of a library that "
+            "they use, and the robot would act on it.",
             do=f"{_way_round(result, treated)} Report it with {_to_report(result, treated)}.",
             evidence=_evidence(treated),
         )
@@ -85,10 +85,10 @@ def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"'{treated.name}' breaks its guard: {treated.broken}",
             seen=f"{far}.{limit}",
-            why="The robot gets other actions than those that the policy was judged by. Whether it still succeeds at "
-            "its task was not measured here.",
-            do="Leave it out, put it on one part alone, or show with paired episodes that it does no harm "
-            "(strobe optimize --env.type=…) and then say what it may do: --guard.",
+            why="The robot gets other actions than those of the untreated policy. This run did not measure whether "
+            "the policy still succeeds at its task.",
+            do="Do not use it, or apply it to one part only. Or show with paired episodes that it does no harm "
+            "(strobe optimize --env.type=…), and then set the limits with --guard.",
             evidence=_evidence(treated),
         )
 
@@ -100,11 +100,11 @@ def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
             yield Finding(
                 rule="guard-not-judged",
                 level="warning",
-                title=f"Nothing shows that '{treated.name}' keeps to its guard",
+                title=f"Nothing shows that '{treated.name}' holds its guard",
                 seen=f"Not judged: {treated.unjudged}. Guard: {treated.guard}.",
-                why="A limit that was not looked at is not held. The figures beside it say how far the actions moved "
-                "where they could be compared, and nothing of the rest.",
-                do="Give what is missing, or a guard whose figures can be measured here: "
+                why="A limit that was not checked is not held. The other figures show how far those actions moved "
+                "that could be compared. They say nothing about the rest.",
+                do="Give the missing input, or a guard whose figures can be measured here: "
                 f"--guard='{_example(treated.agreement)}'.",
                 evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
@@ -125,9 +125,9 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
             level="info" if allowed else "warning",
             title=f"'{treated.name}' flips {_share(share)} of the decisions of {dimension.name}",
             seen=f"Flipped: {shares}{_more(flipped)}; guard: {treated.guard or 'none'}.",
-            why="A dimension that is open or shut has no small error: one flip drops what the gripper holds, or grasps "
-            "too early.",
-            do="Keep what comes before this dimension in its own precision, or leave the treatment out.",
+            why="A dimension that is open or shut has no small error. One flip drops the object in the gripper, or "
+            "grasps too early.",
+            do="Keep the layers before this dimension in their own precision, or do not use the treatment.",
             evidence={"flips": share, "dimension": dimension.name},
         )
 
@@ -147,13 +147,13 @@ def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="offset",
             level="warning",
-            title=f"'{treated.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, "
-            "always the same way",
+            title=f"'{treated.name}' shifts {first.name} by {_signed(first.offset * first.spread)}, always in the "
+            "same direction",
             seen=f"Mean errors: {shifts}{_more(off)}.",
-            why="Errors that scatter average out over a motion; one that always points the same way moves the whole "
-            "path, and what comes after a chunk does not mend it.",
-            do="Look for a constant: a mean or a scale that was rounded or calibrated on other data. Quantise or lower "
-            "another part, or calibrate on frames of this robot.",
+            why="Random errors average out over a motion. An error that always has the same direction moves the "
+            "whole path, and the next chunk does not correct it.",
+            do="Look for a constant: a mean or a scale that was rounded, or calibrated on other data. Quantise "
+            "another part or lower its precision instead, or calibrate on frames of this robot.",
             evidence={"offset": first.offset, "own_units": first.offset * first.spread, "dimension": first.name},
         )
 
@@ -175,12 +175,12 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="guard-blind",
         level="info",
-        title="The guard looks at a cosine alone, which misses what a single dimension does",
+        title="The guard checks only a cosine, which misses an error in a single dimension",
         seen=f"Guard: {blind}.{at_cosine}",
         why=UNSEEN_OF_FEATURES if features else UNSEEN,
         do=f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
         if outputs is not None
-        else f"Leave --guard out, or say it per {'channel and token' if features else 'dimension'}: "
+        else f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
         f"--guard='{OF_FEATURES if features else ROUNDING}'.",
         evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
     )
@@ -199,13 +199,13 @@ def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="drowned",
             level="warning",
-            title=f"'{treated.name}' moves the actions {nearly} as another observation does",
+            title=f"'{treated.name}' moves the actions {nearly} as another observation",
             seen=f"'{treated.name}' moves them by {sigma(moved)}, another observation by {sigma(other.rms)} "
             "(RMS of the worst dimension).",
-            why="What the policy sees is drowned in what the treatment does, so these figures cannot tell whether it "
-            "still looks. Random weights hardly look at all.",
+            why="The treatment's effect hides the effect of the input, so these figures cannot show whether the "
+            "policy still reacts to its input. Random weights hardly react at all.",
             do="Check a trained checkpoint (--policy.path) on frames of its own task (--dataset.root or --env.type). "
-            "If this is one, the treatment is too coarse.",
+            "If this checkpoint is trained, the treatment is too coarse.",
             evidence={"rms": moved, "another_observation": other.rms},
         )
 
@@ -221,8 +221,8 @@ def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
         title="The policy hardly reacts to its input",
         seen=f"Another observation moves its actions by {sigma(other.rms)} (RMS of the worst dimension, "
         f"{other.observations} observations).",
-        why="A treatment that spoils the images, the prompt or a cache would move the actions as little, and pass. "
-        "Random weights act like this, and so does a policy that returns its mean action.",
+        why="A treatment that spoils the images, the prompt or a cache would move the actions as little, and would "
+        "pass. Random weights act like this, and so does a policy that returns its mean action.",
         do="Check a trained checkpoint, with --policy.path, on frames of its own task.",
         evidence={"another_observation": other.rms},
     )
@@ -320,7 +320,7 @@ def _how_far(same: Agreement | None, reordered: Yardstick | None) -> str:
 def _way_round(result: Judged, treated: Held) -> str:
     key = treated.treatment.partition("=")[0].strip()
     if isinstance(result, OptimizeResult) and key:
-        return f"Climb without it: --skip={key}."
+        return f"Run the command without it: --skip={key}."
     where = "the recipe" if isinstance(result, VerifyResult) else "the variant"
     keys = [pair.partition("=")[0].strip() for pair in treated.treatment.split(",")] if treated.treatment else []
     skip = ",".join(dict.fromkeys(key for key in keys if key and "." not in key))

@@ -28,9 +28,9 @@ def failed(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         level="warning",
         title=f"{len(without)} of {len(sweep.cells)} cells have no numbers: {counted}",
         seen=f"{label(first.settings)}: {first.reason}",
-        why="What follows is about the other cells only.",
-        do="Each cell's folder has its log.txt. --retry runs these again, with --memory_gib or --timeout raised "
-        "where they stopped it.",
+        why="The other findings are about the other cells only.",
+        do="Each cell's folder has its log.txt. --retry runs these cells again. Raise --memory_gib or --timeout if "
+        "that limit stopped them.",
         evidence={"failed": float(len(without)), "cells": float(len(sweep.cells))},
     )
 
@@ -50,11 +50,11 @@ def throughput(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="throughput-flat",
             level="info",
-            title=f"From batch size {enough[0]:g} on, a larger batch buys little{others}",
+            title=f"From batch size {enough[0]:g} on, a larger batch gains little{others}",
             seen=f"{significant(enough[1].throughput)} samples/s at {enough[0]:g}, at best "
             f"{significant(best[1].throughput)} at {best[0]:g}{memory} ({enough[1].measurement}).",
-            why="The device is as busy as it gets; a larger batch only waits longer and holds more memory.",
-            do=f"Use a batch size of {enough[0]:g} unless training asks for more.",
+            why="The device is fully busy. A larger batch only waits longer, and takes more memory.",
+            do=f"Use a batch size of {enough[0]:g}, unless your training needs a larger one.",
             evidence={"batch": enough[0], "throughput": enough[1].throughput, "best": best[1].throughput},
         )
 
@@ -82,10 +82,9 @@ def backbone(sweep: Sweep, thresholds: Thresholds) -> Iterator[Finding]:
         seen=f"Least at {label(low[0].settings)}, most at {label(high[0].settings)}. At or above "
         f"{percent(thresholds.backbone_dominates)} in {viable} of {len(shares)} cells, under "
         f"{percent(SMALL_BACKBONE)} in {small}.",
-        why="Training over all delays by batch expansion runs the backbone once and the rest once per delay: the "
-        "larger the share, the more it pays.",
-        do="Decide by the cells that you train with; measure the ways to train over delays against each other before "
-        "writing off one of them.",
+        why="Batch expansion trains over all delays. It runs the backbone once, and the rest once per delay. The "
+        "larger the backbone's share, the more time it saves.",
+        do="Decide by the cells that you train with. Compare the ways to train over delays before you rule one out.",
         evidence={
             "lowest": low[1],
             "highest": high[1],
@@ -114,7 +113,7 @@ def repeats(sweep: Sweep, _: Thresholds) -> Iterator[Finding]:
         title=f"Repeats of the same cell differ by up to {percent(most[0])}",
         seen=f"{len(wide)} of {len(spread)} rows differ by more than {percent(MAX_REPEAT_DIFFERENCE)}; "
         f"most: {label(most[1].settings)}.",
-        why="Differences between cells of that size may be the machine's, not the setting's.",
+        why="Differences of that size between cells may come from the machine, not from the setting.",
         do="Sweep on a quiet machine, with more repeats or a longer --seconds.",
         evidence={"largest": most[0], "rows": float(len(wide))},
     )

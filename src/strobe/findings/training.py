@@ -42,7 +42,7 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     if not training.workers:
         rule, seen = (
             "loads-itself",
-            f"{waits}: --num_workers=0, so the training process reads, decodes and trains in turn.",
+            f"{waits}. With --num_workers=0 the training process reads, decodes and trains in turn.",
         )
         if top is not None:
             seen += f" The longest part of that is {top.name}, {percent(top.share)} of loading."
@@ -52,8 +52,11 @@ def data(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
         others = median(w.batch_ms for w in training.loader if w is not slow)
         rule = "slow-worker"
         seen = f"{waits}. {slow.name} takes {ms(slow.batch_ms)} for a batch, the others {ms(others)}."
-        why = "Batches are handed out in turn and waited for in order: the slowest worker sets the pace of all."
-        do = "See what else runs on its core, and whether its share of the data lies on slower storage."
+        why = (
+            "Workers get batches in turn, and the training takes them in order. The slowest worker sets the pace "
+            "of all."
+        )
+        do = "Check what else runs on its core, and whether its share of the data lies on slower storage."
     elif top is None:
         return
     else:
@@ -100,18 +103,30 @@ def _cause(top: LoaderPart, training: Training) -> tuple[str, str, str]:
     more = "more workers (`strobe dataloader -- …` finds how many)"
     busy = training.machine_cpu is not None and training.machine_cpu > BUSY_CORES
     if top.name in READS and (top.waiting or 0.0) >= STORAGE_WAIT and not busy:
-        why = "The cores have nothing to do meanwhile: the files come too slowly (a network drive, a cold disk)."
+        why = "The cores have nothing to do at that time. The files come too slowly (a network drive, a cold disk)."
         return "slow-storage", why, f"Copy the dataset to a local disk or to /dev/shm, or hide the wait behind {more}."
     if top.name == "image transforms":
         why = "They run on the CPU, image by image, in every worker."
-        return "slow-transforms", why, f"Fewer transforms (--dataset.image_transforms.max_num_transforms), or {more}."
+        return (
+            "slow-transforms",
+            why,
+            (f"Use fewer transforms (--dataset.image_transforms.max_num_transforms), or {more}."),
+        )
     if top.name == "collate":
-        return "slow-collate", "It copies every sample into the batch.", "Smaller images, or smaller batches."
+        return (
+            "slow-collate",
+            "Collating copies every sample into the batch.",
+            ("Use smaller images, or smaller batches."),
+        )
     if top.name == "video decoding":
-        why = "To reach a frame the decoder starts at the key frame before it and decodes all between."
+        why = "To reach a frame, the decoder starts at the key frame before it and decodes every frame in between."
         do = f"{more[:1].upper()}{more[1:]}, another --dataset.video_backend, or another encoding of the dataset "
-        return "slow-decoding", why, do + "(`strobe dataloader --encodings -- …` shows what each would buy)."
-    why = "Every time step that the policy looks back or ahead is a row of its own to fetch and convert."
+        return (
+            "slow-decoding",
+            why,
+            do + ("(`strobe dataloader --encodings -- …` shows what each encoding would save)."),
+        )
+    why = "Each past or future time step that the policy needs is another row to fetch and convert."
     return "slow-rows", why, f"{more[:1].upper()}{more[1:]}."
 
 
@@ -124,9 +139,10 @@ def epochs(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             rule="slow-epochs",
             level="warning",
             title=f"The start of an epoch takes {percent(stall.share)} of the run",
-            seen=f"{stall.steps:,} epochs began with {ms(stall.each_ms)} of waiting each.",
-            why="At an epoch's end the prefetched batches run out, and without persistent workers new ones start.",
-            do="--persistent_workers=true, if it is not set; the fewer steps an epoch has, the more this costs.",
+            seen=f"{stall.steps:,} epochs began with {ms(stall.each_ms)} of waiting.",
+            why="At the end of an epoch the prefetched batches run out. Without persistent workers, new workers start.",
+            do="Set --persistent_workers=true, if it is not set. The fewer steps an epoch has, the more the waiting "
+            "costs.",
             gain=f"up to {percent(stall.share)} of the run",
             evidence={"gain_share": stall.share, "each_ms": stall.each_ms},
         )
@@ -154,9 +170,9 @@ def forward(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{part.name} takes longer forward than backward",
             seen=f"{ms(took / len(part.values))} forward and {ms(gradient / len(part.values))} backward per step.",
-            why="A backward pass has about twice the arithmetic of the forward pass. What is longer forward does "
-            "something that no gradient goes through: Python loops, copies, waiting.",
-            do="--python_profile=cprofile shows the functions; --depth=2 the part's own parts.",
+            why="A backward pass has about twice the arithmetic of the forward pass. If the forward pass takes "
+            "longer, it does work that no gradient goes through: Python loops, copies, waiting.",
+            do="--python_profile=cprofile shows the functions. --depth=2 divides the part into its own parts.",
             gain=f"about {percent(excess)} of the step, if the forward pass took half of the backward (computed)",
             evidence={"gain_share": excess, "forward_over_backward": took / gradient if gradient else None},
         )
@@ -176,9 +192,9 @@ def optimizer(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
         title=f"The optimizer takes {percent(share)} of the step",
         seen=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step, for "
         f"{result.subject.parameters / 1e6:,.1f} M parameters.",
-        why="Its time depends on the parameters alone, not on the batch.",
-        do="A larger batch or gradient accumulation spreads it over more samples; a fused optimizer does it in one "
-        "pass: `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each buys.",
+        why="Its time depends only on the number of parameters, not on the batch.",
+        do="A larger batch or gradient accumulation spreads it over more samples. A fused optimizer does it in one "
+        "pass. `strobe compare --phase='training step' --levers=fused,accumulate=4` shows what each saves.",
         gain=f"at most {percent(share)} of the step",
         evidence={"gain_share": share},
     )
@@ -207,7 +223,7 @@ def interruptions(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             title=f"{stall.cause[:1].upper()}{stall.cause[1:]}s will take {percent(share)} of the training",
             seen=f"{ms(stall.each_ms)} each, {significant(stall.planned_hours)} h of "
             f"{significant(training.planned_hours)} h for {training.planned_steps:,} steps.",
-            why="The training stands still meanwhile.",
+            why="The training stands still during that time.",
             do=f"Raise {flag}.",
             gain=f"up to {percent(share)} of the training",
             evidence={"gain_share": share, "each_ms": stall.each_ms},
@@ -226,10 +242,10 @@ def host(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="host-work",
         level="warning",
-        title=f"{name} and other work beside the policy take {percent(training.shares['host'])} of the step",
+        title=f"{name} and other work outside the policy take {percent(training.shares['host'])} of the step",
         seen=", ".join(f"{part} {percent(share)}" for part, share in sorted(named.items(), key=lambda i: -i[1])) + ".",
-        why="The policy waits until its batch is ready, and the device with it.",
-        do="Smaller images make less of it; on an accelerator the processors can run there (--policy.device).",
+        why="The policy waits until its batch is ready, and the device waits too.",
+        do="Smaller images reduce this work. With an accelerator the processors can run on it (--policy.device).",
         gain=f"at most {percent(training.shares['host'])} of the step",
         evidence={"gain_share": training.shares["host"]},
     )
@@ -254,8 +270,8 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             title=f"Rank {slowest.rank} holds the others up",
             seen=f"Its own work takes {ms(slowest.own_ms)} a step, that of the others "
             f"{ms(slowest.own_ms - late)}; most of the difference, {ms(more)}, is in {part}.",
-            why="Gradients are averaged in every step, so that all wait for the slowest.",
-            do=f"See why {part} is slower there: another device, fewer free cores, slower storage.",
+            why="Gradients are averaged in every step, so all ranks wait for the slowest.",
+            do=f"Find out why {part} is slower there: another device, fewer free cores, or slower storage.",
             gain=f"up to {percent(late / step_ms)} of the step",
             evidence={"rank": slowest.rank, "late_ms": late, "gain_share": late / step_ms, "part": part},
         )
@@ -266,8 +282,8 @@ def ranks(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"Averaging gradients takes {percent(share)} of the step",
             seen=f"{ms(slowest.communication_ms)} of {ms(step_ms)} on the rank that waits least.",
-            why="What the network needs beyond the backward pass that hides it.",
-            do="Larger batches, gradient accumulation, or a faster connection between the devices.",
+            why="The backward pass hides a part of the network's time. This is the rest of it.",
+            do="Use larger batches, gradient accumulation, or a faster connection between the devices.",
             gain=f"at most {percent(share)} of the step",
             evidence={"gain_share": share},
         )
@@ -296,7 +312,7 @@ def unexplained(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="other-large",
         level="warning",
-        title=f"{percent(share)} of the training step is in no named part",
+        title=f"{percent(share)} of the training step belongs to no named part",
         seen=f"{ms(share * step.samples.summary.mean)} of {ms(step.samples.summary.mean)} per step.",
         why="Advice on the named parts misses what happens between them.",
         do="--python_profile=cprofile shows what runs there.",
@@ -312,7 +328,7 @@ def few_steps(result: TrainResult, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="few-samples",
         level="warning",
-        title=f"Few steps: {len(step.samples.values)} beyond the warm-up",
+        title=f"Few steps: {len(step.samples.values)} after the warm-up",
         seen=f"{thresholds.few_samples} or more are wanted.",
         why="With so few, one slow step moves every figure.",
         do="Train longer: --steps=100 after the --.",

@@ -29,12 +29,12 @@ def other(result: Result, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="other-large",
             level="warning",
-            title=f"{percent(share)} of the {measurement.phase} is in no named part",
+            title=f"{percent(share)} of the {measurement.phase} belongs to no named part",
             seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
             f"up to {percent(MAX_OTHER_SHARE)} is expected.",
             why="Advice on the named parts misses what happens between them.",
-            do="It was cut along its modules: give its family a record that names its parts (entry-point group "
-            "'strobe.families')."
+            do="Strobe divided it along its modules. Give its family a record that names its parts (entry-point "
+            "group 'strobe.families')."
             if general
             else "--operators shows what runs there.",
             evidence={"share": share, "whole_ms": whole},
@@ -54,8 +54,8 @@ def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:
             level="info",
             title=f"{len(names)} parts of '{measurement.name}' could not be timed",
             seen=f"{shown}: {reasons}.",
-            why="Their time counts in the whole and in no part of its own.",
-            do="Read the parts from the variant that is not compiled; --operators shows the kernels of this one.",
+            why="Their time counts in the whole, and in no part.",
+            do="Read the parts from the variant that is not compiled. --operators shows the kernels of this variant.",
             evidence={"parts": len(names)},
         )
 
@@ -71,8 +71,8 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"Too noisy to judge '{comparison.candidate}' against '{comparison.baseline}'",
             seen=verdict.sentence,
-            why="A difference that matters could hide in this interval.",
-            do="Close what else runs, plug in the power, and measure longer: --seconds=120.",
+            why="The interval is wide enough to hide a difference that matters.",
+            do="Close other programs, plug in the power, and measure longer: --seconds=120.",
             evidence={
                 "ratio": verdict.ratio,
                 "low": verdict.interval.low,
@@ -94,8 +94,8 @@ def unsteady(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"The samples of '{measurement.name}' are not steady",
             seen="; ".join(notes),
-            why="A median over a machine that changes its pace is no property of the policy.",
-            do="Let the machine cool down, close what else runs, and measure again.",
+            why="The machine changes its pace, so the median says more about the machine than about the policy.",
+            do="Let the machine cool down, close other programs, and measure again.",
             evidence={"samples": len(measurement.samples.values), "notes": len(notes)},
         )
 
@@ -122,10 +122,10 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="stand-ins",
             level="info",
-            title="Some of what was measured is a stand-in",
+            title="A part of the measured work is a stand-in",
             seen="; ".join(result.subject.stand_ins),
-            why="The work has the same shape, but is not what the robot will run.",
-            do="Measure the checkpoint itself, with --policy.path, where the Hub can be reached.",
+            why="The work has the same shape, but the robot will run other work.",
+            do="Measure the checkpoint itself, with --policy.path, on a machine that can reach the Hub.",
             evidence={"stand_ins": len(result.subject.stand_ins)},
         )
 

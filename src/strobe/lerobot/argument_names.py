@@ -19,10 +19,10 @@ CONFIGS = {
 DISCOVER = "discover_packages_path"  # ends the name of a flag that brings a plug-in, which may register types
 
 _POLICY = {
-    "lerobot-train": "which policy? --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID",
-    "lerobot-rollout": "which policy? --policy.path=FOLDER_OR_HUB_ID",
+    "lerobot-train": "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID",
+    "lerobot-rollout": "name the policy: --policy.path=FOLDER_OR_HUB_ID",
 }
-ROBOT = "which robot? --robot.type=so101_follower --robot.port=… (or another)"
+ROBOT = "name the robot: --robot.type=so101_follower --robot.port=… (or another)"
 
 
 def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
@@ -53,7 +53,7 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> Non
     """
     arguments = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
     if "help" in arguments:
-        raise UserError(f"`{command} --help` lists its flags; Strobe's own stand before the --")
+        raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
     _check_names(arguments, command, new_policy)
     if "config_path" in arguments:
         return
@@ -65,7 +65,7 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> Non
         raise UserError(_POLICY[command])
     if command == "lerobot-train" and "dataset.repo_id" not in arguments:
         example = "local/mine, whatever its name" if "dataset.root" in arguments else "OWNER/NAME"
-        raise UserError(f"which dataset? lerobot-train wants --dataset.repo_id={example}")
+        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
 
 
 def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> None:

@@ -168,14 +168,14 @@ def _unreachable(chain: list[BaseException]) -> str:
     names = [name for error in chain for name in _repositories(error)]
     if not names and (file := next((url for error in chain if (url := _download_url(error))), "")):
         return (
-            f"this policy reads {file}, which cannot be reached: where there is a network, "
-            "make it once, and copy torch's cache (TORCH_HOME) here"
+            f"this policy reads {file}, which cannot be reached: make the policy once on a machine with a network, "
+            "and copy torch's cache (TORCH_HOME) here"
         )
     if not names:
         return f"this policy reads from the Hub, which cannot be reached: {first_line(chain[0])}"
     return (
-        f"this policy reads {names[0]} from the Hub, which cannot be reached: where there is a network, "
-        f"`hf download {names[0]}`, and copy the cache (HF_HOME) here"
+        f"this policy reads {names[0]} from the Hub, which cannot be reached: on a machine with a network run `hf "
+        f"download {names[0]}`, and copy the cache (HF_HOME) here"
     )
 
 

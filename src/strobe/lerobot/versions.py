@@ -26,8 +26,8 @@ def untried() -> str:
     if Version(installed).base_version in TRIED:
         return ""
     return (
-        f"Strobe was never run on LeRobot {installed}, only on {' and '.join(TRIED)}: a part that no longer fits is "
-        "refused by its name, and every other number stands"
+        f"Strobe was never run on LeRobot {installed}, only on {' and '.join(TRIED)}: it refuses a part that no "
+        "longer fits, by name, and every other number is valid"
     )
 
 

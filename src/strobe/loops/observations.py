@@ -165,7 +165,7 @@ class Observations:
         except ValueError:
             pass  # cut off
         if not self._lines:
-            raise UserError(f"no observations in {folder}: it holds none")
+            raise UserError(f"no observations in {folder}: it contains none")
         self.times = [line["t"] for line in self._lines]
         self._pictures: dict[tuple[str, int], Any] = {}  # the latest of each camera
 

@@ -45,7 +45,7 @@ def config(argv: Sequence[str]) -> Any:
     register_third_party_plugins()
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "robot.type" not in given and "config_path" not in given:
-        raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
+        raise UserError("name the robot: --robot.type=so101_follower --robot.port=… (or another)")
     with patched_arguments(arguments, COMMAND):
         return parsed(arguments, RobotClientConfig, lambda _: None, COMMAND)
 

@@ -105,7 +105,8 @@ def arguments_of(command: str, argv: Sequence[str]) -> list[str]:
     arguments = joined(argv, command)
     if "--help=true" in arguments:
         raise UserError(
-            f"`python -m lerobot.async_inference.{command} --help` lists its flags; Strobe's own stand before the --"
+            f"`python -m lerobot.async_inference.{command} --help` lists its flags; Strobe's own flags come before "
+            "the --"
         )
     if any(re.fullmatch(r"--fps=[-+]?0*\.?0*", argument) for argument in arguments):  # LeRobot divides by it
         raise UserError("--fps must be above 0")

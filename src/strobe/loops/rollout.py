@@ -380,12 +380,12 @@ def rollout_config(argv: Sequence[str]) -> RolloutConfig:
     arguments = joined(argv, COMMAND)
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     if "help" in given:
-        raise UserError(f"`{COMMAND} --help` lists its flags; Strobe's own stand before the --")
+        raise UserError(f"`{COMMAND} --help` lists its flags; Strobe's own flags come before the --")
     if "config_path" not in given:
         if "robot.type" not in given:
-            raise UserError("which robot? --robot.type=so101_follower --robot.port=… (or another)")
+            raise UserError("name the robot: --robot.type=so101_follower --robot.port=… (or another)")
         if "policy.path" not in given:
-            raise UserError("which policy? --policy.path=FOLDER_OR_HUB_ID")
+            raise UserError("name the policy: --policy.path=FOLDER_OR_HUB_ID")
         lerobot_policies.config_from_path(given["policy.path"], [])
     with patched_arguments(arguments, COMMAND):
         config = parsed(arguments, RolloutConfig, lambda _: None, COMMAND)

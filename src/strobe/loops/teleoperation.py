@@ -61,9 +61,9 @@ def teleoperate_config(argv: Sequence[str]) -> Any:
 
 
 _EXAMPLES = {
-    "robot.type": "which robot? --robot.type=so101_follower --robot.port=… (or another)",
-    "teleop.type": "which leader? --teleop.type=so101_leader --teleop.port=… (or another)",
-    "dataset.repo_id": "which data set? --dataset.repo_id=YOU/NAME --dataset.single_task=…",
+    "robot.type": "name the robot: --robot.type=so101_follower --robot.port=… (or another)",
+    "teleop.type": "name the leader: --teleop.type=so101_leader --teleop.port=… (or another)",
+    "dataset.repo_id": "name the data set: --dataset.repo_id=YOU/NAME --dataset.single_task=…",
 }
 
 
@@ -72,7 +72,7 @@ def _config(argv: Sequence[str], command: str, config_class: type[Any], needed: 
     arguments = joined(argv, command)
     given = {argument.removeprefix("--").split("=", 1)[0] for argument in arguments}
     if "help" in given:
-        raise UserError(f"`{command} --help` lists its flags; Strobe's own stand before the --")
+        raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
     if "config_path" not in given:
         for name in needed:
             if name not in given:

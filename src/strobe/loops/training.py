@@ -77,7 +77,7 @@ def _require_subject(arguments: Sequence[str]) -> None:
     """Raises UserError, before LeRobot's longer words, for what is missing and for a policy or device not there."""
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     if "help" in given:
-        raise UserError("`lerobot-train --help` lists its flags; Strobe's own stand before the --")
+        raise UserError("`lerobot-train --help` lists its flags; Strobe's own flags come before the --")
     if "config_path" in given:
         return
     overrides = parser.get_cli_overrides("policy", arguments) or []
@@ -88,10 +88,12 @@ def _require_subject(arguments: Sequence[str]) -> None:
         if not brings_plugin:  # it may bring the type, and is loaded by LeRobot's parser
             lerobot_policies.config_from_type(given["policy.type"], overrides)
     elif not any(name.startswith("reward_model.") for name in given):
-        raise UserError("which policy? --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID")
+        raise UserError(
+            "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID"
+        )
     if "dataset.repo_id" not in given:
         example = "local/mine, whatever its name" if "dataset.root" in given else "OWNER/NAME"
-        raise UserError(f"which dataset? lerobot-train wants --dataset.repo_id={example}")
+        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
 
 
 def _without_writing(arguments: Sequence[str]) -> list[str]:

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from strobe.measure.memory import available_bytes
+from strobe.measure.time_limit import TimeLimit
 from strobe.results.subject import Ceiling
 from strobe.timeline.clock import synchronise
 
@@ -32,7 +33,12 @@ _ON_DEVICE = 3 * 2**30
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-def measure(device: torch.device, dtypes: Iterable[str], progress: Progress = lambda _, __: None) -> Ceiling:
+def measure(
+    device: torch.device,
+    dtypes: Iterable[str],
+    progress: Progress = lambda _, __: None,
+    limit: TimeLimit | None = None,
+) -> Ceiling:
     """GFLOP/s of a square matrix product per dtype, GFLOP/s of elementwise arithmetic, and GB/s of a stream.
 
     Each is the best of several runs.
@@ -40,18 +46,23 @@ def measure(device: torch.device, dtypes: Iterable[str], progress: Progress = la
     Args:
         dtypes: torch's names, such as 'float32'; one that this device cannot multiply is left out.
         progress: called with the figures that are measured, and how many there are.
+        limit: once it is over, each figure is measured once only; once it is spent, figures are left out.
     """
+    limit = limit or TimeLimit()
     gflops: dict[str, float] = {}
-    names = list(dict.fromkeys(dtypes)) * _PASSES
+    once = list(dict.fromkeys(dtypes))
+    names = once * _PASSES
     whole = len(names) + 2
     for done, name in enumerate(names, 1):
+        if limit.spent or (limit.over and done > len(once)):
+            continue
         rate = _product(device, getattr(torch, name))
         if rate is not None:
             gflops[name] = max(rate, gflops.get(name, 0.0))
         progress(done, whole)
-    vector = _vector(device)
+    vector = None if limit.spent else _vector(device)
     progress(whole - 1, whole)
-    stream = _stream(device)
+    stream = None if limit.spent else _stream(device)
     progress(whole, whole)
     return Ceiling(gflops=gflops, vector_gflops=vector, memory_gbps=stream)
 

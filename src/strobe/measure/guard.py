@@ -45,10 +45,12 @@ NO_YARDSTICK = (
 )
 # Figure that actions, features, or outputs never have → why, and what to guard by.
 _OF_THE_OTHER = {
-    "actions": {"token": "token is of a backbone's features: guard actions by rms, worst and flips"},
+    "actions": {"token": "token is a figure of a backbone's features: guard actions by rms, worst and flips"},
     "features": {
-        "flips": "flips are of actions that decide, and features do not: guard a backbone by rms, token and cosine",
-        DROP: "success_drop is of a policy's episodes, and a backbone does not act: guard it by rms, token and cosine",
+        "flips": "flips are of actions that decide, and features do not decide: guard a backbone by rms, token and "
+        "cosine",
+        DROP: "success_drop is of a policy's episodes, and a backbone has no actions: guard it by rms, token and "
+        "cosine",
     },
     "outputs": dict.fromkeys(
         ("rms", "worst", "p99", "flips", "token", DROP),
@@ -119,7 +121,7 @@ class Guard:
             if sign != FIGURES[name]:
                 raise UserError(f"'{part}': {name} is guarded by {FIGURES[name]}")
             if name in limits:
-                raise UserError(f"'{text}': {name} is there twice")
+                raise UserError(f"'{text}': {name} is given twice")
             limits[name] = _limit(name, raw, part)
         if not limits and not exact:
             raise UserError(f"'{text}': {HOW}")

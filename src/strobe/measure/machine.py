@@ -15,6 +15,7 @@ import torch
 
 from strobe.devices.accelerators import module_of
 from strobe.errors import DISTRIBUTION
+from strobe.measure import other_work
 from strobe.results.subject import Machine
 
 _NODES = Path("/sys/devices/system/node")
@@ -34,6 +35,8 @@ def describe(device: torch.device) -> Machine:
     """This machine as it is now. What cannot be read is left out; it never fails."""
     name, memory = _device(device)
     power = _cpu_power()
+    if waits := other_work.waiting():
+        power["waiting threads"] = waits
     if device.type == "cuda":
         power |= _gpu_power(device)  # nvidia-smi's: of other accelerators nothing is told
     return Machine(

@@ -1,13 +1,14 @@
-"""Operators, kernels and gaps of one iteration, from the events of torch.profiler's Chrome trace."""
+"""Operators, kernels and gaps of one stretch of a program, from the rows of torch.profiler's trace."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
+from strobe.measure.occupancy import Cause, Gap, Occupancy, Stretch, occupancy
+from strobe.measure.profiler_events import DeviceWork, HostCall, Rows, rows_of
 from strobe.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
 
 MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
@@ -16,15 +17,14 @@ GAP_US = 10.0  # shorter gaps are what any launch costs
 LONG_MS = 1.0  # gaps longer than this are too long for the cost of a launch
 LONGEST = 5  # how many of the long gaps are listed, with the calls around each
 
-_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_RUNTIME = ("cuda_runtime", "cuda_driver")
-_BLOCKING = ("synchronize", "memcpy")
+_SYNCHRONISES, _COPIES = "synchronize", "memcpy"  # in the names of runtime calls, of CUDA and of HIP
 
-_DEVICE_CAUSES: Mapping[Cause, str] = {
+DEVICE_CAUSES: Mapping[Cause, str] = {
     "start": "before the first kernel",
     "end": "after the last kernel",
     "queued": "launched, but not begun",
-    "wait": "the host synchronised or copied",
+    "wait": "the host synchronised",
+    "copy": "the host copied",
     "idle": "nothing was launched yet",
 }
 _HOST_CAUSES: Mapping[Cause, str] = {
@@ -34,27 +34,34 @@ _HOST_CAUSES: Mapping[Cause, str] = {
 }
 
 
-def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> OperatorProfile:
+def operator_profile(events: Iterable[object], measurement: str) -> OperatorProfile:
     """Return operators, kernels and gaps inside the annotation `MARK`.
 
     Raises:
         ValueError: no such annotation among the events.
     """
-    marks = [e for e in events if e.get("name") == MARK and e.get("cat") == "user_annotation"]
+    rows = rows_of(events)
+    marks = [annotation for annotation in rows.annotations if annotation.name == MARK]
     if not marks:
         raise ValueError(f"no '{MARK}' among the profiler's events")
-    begin, end = _stretch(marks[-1])[:2]
+    begin, end = marks[-1].start, marks[-1].end
+    inside = rows.inside(begin, end)
+    profile = profile_of(inside, measurement, begin, end)
+    if inside.device:
+        profile.device = device_gaps(inside, begin, end)
+    return profile
 
-    def inside(*kinds: str) -> list[Mapping[str, Any]]:
-        chosen = (e for e in events if e.get("cat") in kinds and e.get("ph") == "X")
-        return [e for e in chosen if begin <= _stretch(e)[0] < end]
 
-    operators, runtime, kernels = inside("cpu_op"), inside(*_RUNTIME), inside(*_ON_DEVICE)
-    calls = [*_calls(operators)]
+def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorProfile:
+    """Return the operators and kernels of ``rows``, and the gaps between operators from ``begin`` to ``end``.
+
+    What the device waited for is left to `device_gaps`. Times are in nanoseconds.
+    """
+    calls = [*_calls(rows.operators)]
     top = sum(call.top for call in calls)
-    runs = [_Call(e["name"], *_stretch(e)[:2]) for e in kernels]
-    on_host = occupancy([_stretch(e) for e in (*operators, *runtime)], begin, end)
-    profile = OperatorProfile(
+    runs = [_Call(work.name, work.start, work.end) for work in rows.device]
+    on_host = occupancy([Stretch(call.start, call.end) for call in (*rows.operators, *rows.runtime)], begin, end)
+    return OperatorProfile(
         measurement=measurement,
         iteration_ms=(end - begin) / 1e6,
         operators=_totals(calls, end - begin, nested=True),
@@ -66,9 +73,43 @@ def operator_profile(events: Sequence[Mapping[str, Any]], measurement: str) -> O
         # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
         host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
     )
-    if runs:
-        profile.device = _gaps(occupancy(_device_stretches(kernels, runtime), begin, end), _DEVICE_CAUSES, runs)
-    return profile
+
+
+def device_gaps(rows: Rows, begin: int, end: int) -> Gaps:
+    """Return busy and idle time of a device from ``begin`` to ``end`` (nanoseconds), with the cause of each gap.
+
+    Args:
+        rows: with the work of this device alone, and with the calls of all threads.
+    """
+    stretches = [Stretch(work.start, work.end) for work in rows.device]
+    stretches += [Stretch(at, work.start, "queued") for work, at in launches(rows) if at is not None]
+    stretches += [Stretch(call.start, call.end, kind) for call, kind in blocking_calls(rows)]
+    runs = [_Call(work.name, work.start, work.end) for work in rows.device]
+    return _gaps(occupancy(stretches, begin, end), DEVICE_CAUSES, runs, host=rows)
+
+
+def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
+    """Yield each work on the device with the end of the call that launched it; None where that is not known."""
+    ends = {call.correlation: call.end for call in rows.runtime if call.correlation is not None}
+    for work in rows.device:
+        yield work, ends.get(work.correlation) if work.correlation is not None else None
+
+
+def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy"]]]:
+    """Yield the calls in which the host waits for the device, and the copies that it waits for.
+
+    A copy is waited for where its call ends no earlier than the copy. Where the copy is not in the trace, the call's
+    name decides: it does not say "async".
+    """
+    copies = {work.correlation: work.end for work in rows.device if work.correlation is not None}
+    for call in rows.runtime:
+        name = call.name.lower()
+        if _SYNCHRONISES in name:
+            yield call, "wait"
+        elif _COPIES in name:
+            done = copies.get(call.correlation) if call.correlation is not None else None
+            if call.end >= done if done is not None else "async" not in name:
+                yield call, "copy"
 
 
 @dataclass
@@ -85,18 +126,12 @@ class _Call:
         return max(self.end - self.start - self.inner, 0)
 
 
-def _stretch(event: Mapping[str, Any]) -> Stretch:
-    # Integers, so that times add up; torch writes microseconds with three decimals.
-    start = round(event["ts"] * 1e3)
-    return Stretch(start, start + round(event.get("dur", 0) * 1e3))
-
-
-def _calls(operators: Iterable[Mapping[str, Any]]) -> Iterable[_Call]:
+def _calls(operators: Iterable[HostCall]) -> Iterable[_Call]:
     """Yield operators with the time of those nested in them; nesting is containment in time, thread by thread."""
-    threads: dict[Any, list[_Call]] = {}
+    threads: dict[str, list[_Call]] = {}
     for event in operators:
-        call = _Call(event["name"], *_stretch(event)[:2], shapes=_shapes(event.get("args", {})))
-        threads.setdefault(event.get("tid"), []).append(call)
+        call = _Call(event.name, event.start, event.end, shapes=event.shapes)
+        threads.setdefault(event.thread, []).append(call)
     for calls in threads.values():
         open_calls: list[_Call] = []
         for call in sorted(calls, key=lambda c: (c.start, -c.end)):
@@ -107,16 +142,6 @@ def _calls(operators: Iterable[Mapping[str, Any]]) -> Iterable[_Call]:
                 open_calls[-1].inner += min(call.end, open_calls[-1].end) - call.start
             open_calls.append(call)
             yield call
-
-
-def _shapes(args: Mapping[str, Any]) -> str:
-    def text(dims: Any) -> str:
-        if dims and all(isinstance(dim, list) for dim in dims):  # a list of tensors
-            return f"[{', '.join(map(text, dims))}]"
-        return "×".join(map(str, dims))
-
-    dims = args.get("Input Dims") or args.get("Input dims") or []
-    return ", ".join(text(one) for one in dims if one)
 
 
 def _totals(calls: Iterable[_Call], span: int, *, nested: bool) -> list[OperatorTime]:
@@ -144,26 +169,17 @@ def _longest(calls: Iterable[_Call]) -> str:
     return max(by_shape, key=lambda shapes: by_shape[shapes])
 
 
-def _device_stretches(kernels: Iterable[Mapping[str, Any]], runtime: Iterable[Mapping[str, Any]]) -> Iterable[Stretch]:
-    """Yield work on the device, kernels queued (from their launch's end to their start), and waits of the host."""
-    launched: dict[Any, int] = {}
-    for event in runtime:
-        start, end, _ = _stretch(event)
-        launched[event.get("args", {}).get("correlation")] = end
-        if any(word in event["name"].lower() for word in _BLOCKING):
-            yield Stretch(start, end, "wait")
-    for event in kernels:
-        start, end, _ = _stretch(event)
-        yield Stretch(start, end)
-        correlation = event.get("args", {}).get("correlation")
-        if correlation is not None and correlation in launched:
-            yield Stretch(launched[correlation], start, "queued")
-
-
-def _gaps(seen: Occupancy, words: Mapping[Cause, str], calls: Iterable[_Call], exposed: float = 1.0) -> Gaps:
+def _gaps(
+    seen: Occupancy,
+    words: Mapping[Cause, str],
+    calls: Iterable[_Call],
+    exposed: float = 1.0,
+    host: Rows | None = None,
+) -> Gaps:
     """Sum up the gaps in ``seen``, with each cause in ``words``.
 
-    The longest gaps are named by the calls that end and begin there, the outermost where several do.
+    The longest gaps are named by the calls that end and begin there, the outermost where several do, and by what the
+    ``host`` did meanwhile.
     """
     counted = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
     long = sorted((g for g in counted if g.end - g.start > LONG_MS * 1e6), key=lambda g: g.start - g.end)
@@ -181,97 +197,30 @@ def _gaps(seen: Occupancy, words: Mapping[Cause, str], calls: Iterable[_Call], e
         threshold_us=GAP_US,
         gaps=len(counted),
         gaps_ms=sum(gap.end - gap.start for gap in counted) / 1e6,
-        causes=[GapCause(cause=words[cause], gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered],
+        causes=[
+            GapCause(cause=words[cause], kind=cause, gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered
+        ],
         long_ms=sum(gap.end - gap.start for gap in long) / 1e6,
         longest=[
-            LongGap(ms=(g.end - g.start) / 1e6, after=ended.get(g.start, ""), before=began.get(g.end, ""))
+            LongGap(
+                ms=(g.end - g.start) / 1e6,
+                after=ended.get(g.start, ""),
+                before=began.get(g.end, ""),
+                host=_during(g, host) if host is not None else "",
+            )
             for g in long[:LONGEST]
         ],
         exposed=exposed,
     )
 
 
-Kind = Literal["work", "queued", "wait"]
-Cause = Literal["start", "end", "queued", "wait", "idle"]
-
-
-class Stretch(NamedTuple):
-    """From ``start`` to ``end``, in any unit: work, work launched but not begun, or a host that waits or copies."""
-
-    start: int
-    end: int
-    kind: Kind = "work"
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A stretch without work.
-
-    ``cause`` is 'start' before the first work and 'end' after the last; 'queued' where the next work had been launched
-    when the gap began; 'wait' where it had not, and the host waited for the device or copied during the gap; 'idle'
-    where nobody had launched anything.
-    """
-
-    start: int
-    end: int
-    cause: Cause
-
-
-@dataclass(frozen=True)
-class Occupancy:
-    """A span divided into busy time and gaps: ``busy`` and the gaps' lengths add up to ``span``."""
-
-    span: int
-    busy: int
-    gaps: list[Gap]
-
-    @property
-    def idle(self) -> int:
-        return self.span - self.busy
-
-
-def occupancy(stretches: Iterable[Stretch], begin: int, end: int) -> Occupancy:
-    """Return busy time and gaps from ``begin`` to ``end``; stretches may overlap, nest, touch and reach beyond that."""
-    kinds: dict[Kind, list[tuple[int, int]]] = {"work": [], "queued": [], "wait": []}
-    for start, stop, kind in stretches:
-        kinds[kind].append((max(start, begin), min(stop, end)))
-    work, queued, wait = (_merged(kinds[kind]) for kind in ("work", "queued", "wait"))
-    edges = [begin, *(edge for stretch in work for edge in stretch), end]
-    gaps = [
-        Gap(left, right, _cause(left, right, work, queued, wait))
-        for left, right in zip(edges[::2], edges[1::2], strict=True)
-        if right > left
+def _during(gap: Gap, host: Rows) -> str:
+    """Return the innermost call or annotation of the host over at least half of the gap; '' where there is none."""
+    half = (gap.end - gap.start) / 2
+    found = [
+        call
+        for calls in (host.annotations, host.operators, host.runtime)
+        for call in calls
+        if min(call.end, gap.end) - max(call.start, gap.start) >= half and call.name != MARK
     ]
-    return Occupancy(max(end - begin, 0), sum(stop - start for start, stop in work), gaps)
-
-
-Merged = Sequence[tuple[int, int]]
-
-
-def _merged(stretches: Iterable[tuple[int, int]]) -> Merged:
-    """Return the union of ``stretches``, as stretches that neither overlap nor touch; empty ones vanish."""
-    merged: list[tuple[int, int]] = []
-    for start, stop in sorted(stretches):
-        if stop <= start:
-            continue
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
-        else:
-            merged.append((start, stop))
-    return merged
-
-
-def _cause(left: int, right: int, work: Merged, queued: Merged, wait: Merged) -> Cause:
-    if not work or right <= work[0][0]:
-        return "start"
-    if left >= work[-1][1]:
-        return "end"
-    if _reaches(queued, left, left + 1):
-        return "queued"
-    return "wait" if _reaches(wait, left, right) else "idle"
-
-
-def _reaches(stretches: Merged, left: int, right: int) -> bool:
-    """Whether one of ``stretches`` overlaps [left, right)."""
-    last = bisect_right(stretches, right - 1, key=lambda stretch: stretch[0]) - 1  # the last that begins in time
-    return last >= 0 and stretches[last][1] > left
+    return min(found, key=lambda call: call.end - call.start).name if found else ""

@@ -83,7 +83,7 @@ class DatasetFrames:
         tensors = {key: item[key] for key in self._keys if isinstance(item[key], Tensor)}
         if not all(value.isfinite().all() for value in tensors.values()):
             episode = int(item["episode_index"])
-            place = f"episode {episode} of the dataset at {self._where} holds what is no number"
+            place = f"episode {episode} of the dataset at {self._where} has values that are not numbers"
             raise UserError("; ".join([place, *self.faults[:1]]))
         seen: dict[str, Any] = {key: value.unsqueeze(0) for key, value in tensors.items()}
         return seen | {"task": item["task"], "robot_type": self.meta.robot_type or ""}

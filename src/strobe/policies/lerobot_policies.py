@@ -288,7 +288,7 @@ def check_features(config: PreTrainedConfig, inputs: Inputs, rename: dict[str, s
         if key in offered:
             _check_shape(config, key, needed, offered[key], inputs, notes)
         elif needed.type is FeatureType.VISUAL and fills and has_camera:
-            notes.append(f"{key} is not among the inputs; the policy sees an empty image there")
+            notes.append(f"{key} is not among the inputs: the policy sees an empty image in its place")
         else:
             candidates = [k for k, feature in offered.items() if feature.type is needed.type]
             raise UserError(
@@ -311,7 +311,7 @@ def _check_shape(
         if want[0] != have[0]:
             raise UserError(f"'{key}': the policy wants {want[0]} channels, {inputs.description} have {have[0]}")
         if want != have:
-            notes.append(f"{key} is {_by(have)} in the inputs; the policy was made for {_by(want)}")
+            notes.append(f"{key} is {_by(have)} in the inputs; the policy expects {_by(want)}")
         return
     if want != have:
         raise UserError(f"'{key}': the policy wants {_by(want)} values, {inputs.description} have {_by(have)}")

@@ -82,7 +82,7 @@ def recorded_actions(frames: DatasetFrames, state: str) -> RecordedActions:
         raise UserError("the data set has no actions to compare with")
     actions = np.asarray(frames.column(ACTION), float)
     if actions.ndim != 2:
-        raise UserError("the data set's actions are no vectors")
+        raise UserError("the data set's actions are not vectors")
     states = np.asarray(frames.column(state), float) if state in frames.meta.features else None
     return RecordedActions(
         actions=actions,

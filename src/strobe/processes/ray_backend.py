@@ -165,7 +165,7 @@ class Fleet:
         if self._alone_since is not None and now - self._alone_since > ALONE_S:
             raise UserError(
                 f"the Ray cluster has had no node to {self._work} on for {ALONE_S / 60:.0f} minutes: add nodes to it "
-                "('ray status' lists them) and go on from here: what is done is kept"
+                "('ray status' lists them) and continue: what is done is saved"
             )
 
     def give(self, job: Hashable, *arguments: Any) -> Worker:

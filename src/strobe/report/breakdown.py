@@ -78,7 +78,7 @@ def _biggest(result: Result, measurement: Measurement) -> str:
         return f"{subject}: {name} takes {total}."
     share, took = units.percent(part.share), f"{units.short_ms(part.summary.median)} of {total}"
     if part.other:
-        return f"{share} of {subject}'s {name} is in no named part: {took}."
+        return f"{share} of {subject}'s {name} belongs to no named part: {took}."
     subject_of = part.name if "_" in part.name or "." in part.name else part.name[:1].upper() + part.name[1:]
     parent = f" in {part.path[-2]}" if part.depth > 2 else ""
     return f"{subject_of}{parent} takes {share} of {subject}'s {name}: {took}."

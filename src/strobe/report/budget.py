@@ -23,7 +23,7 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             title = f"{line.part.capitalize()} over denoising steps"
             sections.append(Section(f"line-{line.part}", title, _line(line, budget), [_describe_line(line)]))
     if budget.needs:
-        about = f"With {_steps(budget.judged.steps)}, each part alone, the others as they are."
+        about = f"With {_steps(budget.judged.steps)}. For each part the other parts stay as they are."
         sections.append(
             Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_describe_tries(budget.needs)])
         )
@@ -39,16 +39,16 @@ def _answers(budget: Budget) -> list[str]:
     possible = [need for need in budget.needs if need.named_ms is not None]
     if possible:
         need = max(possible, key=lambda need: need.ms)
-        text = f"{need.part} is what stands in the way: {need.ms:.1f} → {need.named_ms:.1f} ms "
+        text = f"{need.part} stands in the way: {need.ms:.1f} → {need.named_ms:.1f} ms "
         text += f"({_factor(need.ms, need.named_ms)})"
         unnamed = judged.total_ms - sum(judged.parts.values())
         if need.needed_ms is None:
-            text += f"; with the {unnamed:.1f} ms that are in no part, no part alone is enough"
+            text += f"; because of the {unnamed:.1f} ms in no part, no single part is enough"
         elif abs(need.needed_ms - (need.named_ms or 0.0)) > 0.05:
             text += f", or {need.needed_ms:.1f} ms with the {unnamed:.1f} ms that are in no part"
         sentences.append(f"{text}.")
     elif budget.needs:
-        sentences.append("No part alone can make up for that: several must shrink.")
+        sentences.append("No single part can make up for that: several must become shorter.")
     if budget.total is not None:
         sentences.append(f"{_describe_line(budget.total)}")
     return [*sentences, *map(_describe_asynchrony, budget.asynchrony[:1], [budget.control_hz])]

@@ -85,7 +85,10 @@ def sections(result: Result, depth: int | None) -> list[Section]:
 
 def _about(result: Result) -> list[str]:
     """Return which ratio the verdicts go by, and where that of the medians is another."""
-    about = ["Change is that of the typical pair (Hodges and Lehmann's estimate), in which what slows both cancels."]
+    about = [
+        "The change is that of the typical pair (Hodges and Lehmann's estimate). A disturbance that slows both "
+        "sides of a pair cancels in it."
+    ]
     medians = {m.name: m.samples.summary.median for m in result.measurements}
     for pair in result.judged():
         before, after = medians.get(pair.baseline, 0.0), medians.get(pair.candidate, 0.0)

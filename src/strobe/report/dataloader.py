@@ -28,10 +28,13 @@ def outline(answer: Dataloader, _depth: int | None = None) -> Document:
         )
         sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [about]))
     if answer.what_ifs:
-        about = "Each in alternation with the chosen loader as it is. lerobot-train has no flag for these."
-        sections.append(Section("what-if", "What there is no flag for", what_ifs(answer), [about]))
+        about = (
+            "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for "
+            "these settings."
+        )
+        sections.append(Section("what-if", "Settings without a flag", what_ifs(answer), [about]))
     if answer.encodings:
-        about = "The same episodes, read by the chosen loader. PSNR is against the frames as they are decoded now."
+        about = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
         sections.append(Section("encodings", "Other encodings", encodings(answer), [about]))
     return frame.document(
         answer,
@@ -51,7 +54,7 @@ def answers(answer: Dataloader) -> list[str]:
         sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
         sentences += [_describe_gain(best)] if best.own is not None else []
         sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
-    return sentences or ["No search was finished; the table holds what was measured."]
+    return sentences or ["No search was finished. The table shows the measurements so far."]
 
 
 def _describe_need(answer: Dataloader, best: Recommendation) -> str:
@@ -68,13 +71,16 @@ def _describe_gain(best: Recommendation) -> str:
     now, then = best.step_ms_now, best.step_ms_then
     if now is None or then is None:
         ratio = best.chosen.samples_per_s / best.own.samples_per_s
-        return f"Your flags: {_rate(best.own)}; the recommended are {units.change(ratio)} on that."
+        return f"Your flags: {_rate(best.own)}. The recommended flags are {units.change(ratio)} on that."
     if then >= 0.995 * now:
-        return f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, by the rates measured apart."
+        return (
+            f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, computed from the rates of "
+            "loader and step."
+        )
     hours = best.steps / 3.6e6
     return (
-        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, by the rates measured apart: "
-        f"{now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
+        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of "
+        f"loader and step: {now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
     )
 
 

@@ -55,7 +55,7 @@ def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
     ]
     x = charts.axis("RMS error of the actions (σ)", type="log")
     layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
-    caption = "Of the dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
+    caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
     return {"treatments": [Plot("How far each treatment moves the actions", caption, traces, layout)]}
 
 
@@ -71,7 +71,7 @@ def answers(result: DoctorResult) -> list[str]:
         seen = {check.area for check in result.checks}
         left_out = [title.lower() for area, title in TITLES.items() if area not in seen]
         head = f"None of {checked} fails: what Strobe measures on this machine can be trusted"
-        head += f", as far as was looked (not at: {', '.join(left_out)})." if left_out else "."
+        head += f", as far as it was checked (not checked: {', '.join(left_out)})." if left_out else "."
     sentences = [head]
     if doubtful := result.of("doubtful"):
         noun = "thing needs" if len(doubtful) == 1 else "things need"
@@ -96,7 +96,7 @@ def _listed(checks: list[SelfCheck], many: int = 6) -> str:
 def _banner(result: DoctorResult) -> str | None:
     if result.status == "complete":
         return None
-    return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, others not."
+    return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, the others not."
 
 
 def _table(checks: list[SelfCheck]) -> Table:

@@ -15,8 +15,8 @@ from strobe.results.numerals import significant
 KEY = "episodes"
 ABOUT = (
     "Pairs of episodes from the same starts with the same noise, played as lerobot-eval plays them, one at a time. "
-    "Reward is the sum over an episode, which may end with the success: then more of it is not better. Its difference "
-    "is the centre of the pairs' differences."
+    "Reward is the sum over an episode. If an episode ends with its success, more reward is not better. The "
+    "difference is the centre of the pairs' differences."
 )
 # How a pair ended → its name and colour.
 ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
@@ -118,7 +118,7 @@ def _rewards(played: PairedEpisodes) -> Plot:
         legend=charts.LEGEND_ABOVE,
         shapes=[charts.diagonal(min(rewards), max(rewards))],
     )
-    caption = "A dot for each pair of episodes; on the dotted line both got the same reward."
+    caption = "A dot is a pair of episodes. On the dotted line both got the same reward."
     return Plot("Reward of each pair", caption, traces, layout)
 
 
@@ -134,10 +134,10 @@ def _same(played: PairedEpisodes) -> str:
     if same == len(played.pairs):
         return "Every action of every pair is the same to the bit."
     largest = max(pair.largest_error for pair in played.pairs)
-    opening = f"In {same} every action is the same to the bit; in the others two" if same else "Two"
+    opening = f"In {same} every action is the same to the bit. In the others two" if same else "Two"
     return (
-        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: what the simulator "
-        "answers to a small difference makes it grow."
+        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: the simulator's "
+        "answer to a small difference makes it grow."
     )
 
 

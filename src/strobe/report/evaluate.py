@@ -50,13 +50,11 @@ def answers(result: EvaluateResult) -> list[str]:
         sentences += [*([] if timed else _fewest(result)), *evaluate_timing.line_over_steps(result)]
     else:
         sentences.append(
-            "No episode succeeded: nothing could be lost, and no verdict says that the task is still done."
+            "No episode succeeded, so no success could be lost. No verdict says that the policy still does the task."
         )
         sentences += evaluate_timing.line_over_steps(result)
     if result.subject.source == RANDOM:
-        sentences.append(
-            "The weights are random: nothing here says how a trained policy would do, apart from its times."
-        )
+        sentences.append("The weights are random. Only the times say something about a trained policy.")
     return sentences
 
 
@@ -183,17 +181,17 @@ def _motion(result: EvaluateResult) -> Table:
 def _about_motion() -> str:
     return (
         "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
-        "action to the one before it, and the third difference (root mean square). Whoever has done the task rests, so "
-        "read differences beside the success."
+        "action to the action before it, and the third difference (root mean square). A policy that has done its "
+        "task rests, so compare these figures together with the success."
     )
 
 
 def _about_times() -> str:
     return (
-        "Means, where no other figure is named. In most control ticks the policy only takes an action from its queue. "
-        "The simulator's time is without the rendering of its observations, where that could be seen; the reset holds "
-        "the first rendering. Ticks drawn are those whose observation was drawn: unless --render=always was asked for, "
-        "those that the policy looks at, where that is known."
+        "Means, unless another figure is named. In most control ticks the policy only takes an action from its "
+        "queue. The simulator's time does not include the rendering of its observations, if that could be measured. "
+        "The reset includes the first rendering. 'Ticks drawn' are the ticks whose observation was drawn: those that "
+        "the policy looks at, if they are known, or all with --render=always."
     )
 
 
@@ -207,7 +205,7 @@ def _videos(result: EvaluateResult) -> Section:
     rows = [ClipRow(f"{task}, seed {seed}", clips) for (task, seed), clips in starts.items()]
     text = (
         f"{units.count(len(result.videos), 'video')} in the run's folder, of the first "
-        f"{units.count(len(rows), 'start')}; the variants of one start stand side by side, in simulated time."
+        f"{units.count(len(rows), 'start')}. The variants of one start are side by side, in simulated time."
     )
     return Section("videos", "Videos of episodes", text=[text], clips=rows)
 

@@ -32,7 +32,7 @@ def latency_cells(result: EvaluateResult, variant: EvaluatedVariant) -> list[str
 def about_latency(result: EvaluateResult) -> str:
     """Return a sentence on the latency in the table of variants."""
     if _is_measured_apart(result):
-        return "The latency is that of a chunk, measured apart from the episodes; it stands below in parts."
+        return "The latency is that of a chunk, measured outside the episodes. A table below shows its parts."
     return "Calls of the policy are timed one observation at a time; the first ones count."
 
 
@@ -78,11 +78,11 @@ def chunk_section(result: EvaluateResult) -> Section:
     table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows)
     rounds = min(chunk.ms.n for _, chunk in measured)
     about = (
-        f"Measured after the episodes, in {units.count(rounds, 'round')} in which all variants take turns, at batch 1, "
-        f"back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms; what "
-        "they leave of the whole is in none of them."
+        f"Measured after the episodes, in {units.count(rounds, 'round')} in which all variants take turns, at batch "
+        f"1, back to back, with processors; inputs: {result.subject.inputs}. Parts are medians in ms. The rest of "
+        "the whole belongs to no part."
     )
-    return Section("latency", "Latency of a chunk, apart from the episodes", table, [about])
+    return Section("latency", "Latency of a chunk, outside the episodes", table, [about])
 
 
 def _is_measured_apart(result: EvaluateResult) -> bool:
@@ -182,12 +182,13 @@ def _ms(value: float) -> str | None:
 def _about(result: EvaluateResult) -> str:
     timing = next(variant.timing for variant in result.variants if variant.timing is not None)
     return (
-        f"The simulator went on while the policy was thinking, at {units.number(timing.fps, 4)} control ticks per "
-        "second of a virtual clock, around lerobot-rollout's own inference engines. Latency: as imposed on the clock. "
-        "A tick without an action takes no new one from the policy. A lost action was followed by the next one before "
-        "the simulator took it: after a call that lasts a tick or longer, the loop of lerobot-rollout does not wait. "
-        "Age: from an observation until an action of its chunk was sent. Jumps ÷ steps: the median distance of actions "
-        "from one chunk to the next over the 95th percentile of those in a chunk."
+        f"The simulator went on while the policy was computing, at {units.number(timing.fps, 4)} control ticks per "
+        "second of a virtual clock, around lerobot-rollout's own inference engines. Latency: as imposed on the "
+        "clock. A tick without an action takes no new action from the policy. An action is lost if the next action "
+        "follows before the simulator takes it: after a call that lasts a tick or longer, the loop of "
+        "lerobot-rollout does not wait. Age: from an observation until an action of its chunk was sent. Jumps ÷ "
+        "steps: the median distance of actions from one chunk to the next, divided by the 95th percentile of the "
+        "distances in a chunk."
     )
 
 

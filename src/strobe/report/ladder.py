@@ -27,15 +27,15 @@ MEANING = (
     "with 99 % intervals."
 )
 APART = (
-    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. The "
-    "rungs were not measured in one run: 'this rung' is from its own try, 'so far' compares two runs."
+    "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. The rungs "
+    "were not measured in one run. 'This rung' is from its own try, and 'so far' compares two runs."
 )
 PRICE = (
-    "Cosine and errors are of all treatments up to that rung together, against the untouched policy on the same "
-    "observations with the same noise, in the action's own units. Guard: {guard}."
+    "Cosine and errors compare all treatments up to that rung with the untouched policy, on the same observations "
+    "with the same noise, in the action's own units. Guard: {guard}."
 )
 
-SPREADS = " σ is the spread of an action dimension; RMS and flips are of the worst dimension."
+SPREADS = " σ is the spread of an action dimension. RMS and flips are those of the worst dimension."
 
 
 def outline(result: OptimizeResult, depth: int | None = None) -> Document:
@@ -87,7 +87,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
         climbed = f"{_ms(first)} → {reached}{gain}"
     else:
         climbed, moved = f"It takes {reached} as it is", ""
-    nothing = "" if len(accepted) > 1 or ladder.met else ", and nothing that was tried made it faster"
+    nothing = "" if len(accepted) > 1 or ladder.met else ", and no treatment that was tried made it faster"
     sentences = [f"{pace.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     sentences += [moved] if moved else []
     if len(accepted) > 1:
@@ -100,12 +100,12 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     sentences += pace.cadence_answers(result) + episodes.answers(result.episodes)
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
-        sentences.append(f"Refused after the climb: {why}. The ladder ends with {ladder.chosen}.")
+        sentences.append(f"After the climb Strobe refused: {why}. The ladder ends with {ladder.chosen}.")
     sentences.append(f"It stopped because {_describe_end(ladder)}.")
     if len(accepted) > 1 and whole is not None:
         if whole.verdict.kind == "faster":
             sentences.append(
-                f"recipe.yaml in the run's folder puts {'it' if len(accepted) == 2 else 'all of them'} on."
+                f"recipe.yaml in the run's folder contains {'it' if len(accepted) == 2 else 'all of them'}."
             )
         else:
             sentences.append("No recipe was written: the closing run was too short or too noisy to show a gain.")
@@ -132,10 +132,10 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
     shown += limits.sections(_labelled(result, ladder), ladder.chosen, "Rung")
     if ladder.needs:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
-        about = f"{at}, each part alone, the others as they are."
+        about = f"{at}. For each part the other parts stay as they are."
         shown.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
     if refused := [attempt for attempt in ladder.tries if attempt.outcome != "kept"]:
-        columns = [Column("Tried and not kept", numeric=False), Column("For", numeric=False), Column("On rung")]
+        columns = [Column("Tried, not accepted", numeric=False), Column("For", numeric=False), Column("On rung")]
         rows = []
         for attempt in refused:
             why = attempt.reason if attempt.outcome not in ("does not apply", "failed", "not tried") else (
@@ -143,7 +143,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
             )  # fmt: skip
             part = attempt.part or "the whole"
             rows.append(Row([brief(attempt.treatment), part, str(attempt.rung - 1), why]))
-        shown.append(Section("refused", "Not kept", Table([*columns, Column("Why", numeric=False)], rows)))
+        shown.append(Section("refused", "Not accepted", Table([*columns, Column("Why", numeric=False)], rows)))
     return shown
 
 
@@ -251,9 +251,9 @@ def _needs(needs: Sequence[Need]) -> Table:
             continue
         cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         enough = need.needed_ms is not None
-        cells += [units.ms(need.needed_ms) if enough else "not enough alone"]
+        cells += [units.ms(need.needed_ms) if enough else "not enough by itself"]
         cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
-        tried = brief("; ".join(need.treatments)) or "nothing was tried on it"
+        tried = brief("; ".join(need.treatments)) or "no treatment was tried on it"
         rows.append(Row([*cells, tried], share=need.share))
     return Table(columns, rows)
 
@@ -281,11 +281,11 @@ def _target_ms(ladder: Ladder) -> str:
 def _describe_missing(ladder: Ladder) -> str:
     sufficient = [need for need in ladder.needs if need.needed_ms]
     if not sufficient:
-        return "No part alone can make up for that: several must shrink."
+        return "No single part can make up for that: several must become shorter."
     need = max(sufficient, key=lambda need: need.ms)
     needed = need.needed_ms or 0.0
     fall = f"{units.short_ms(need.ms)} to {units.short_ms(needed)} ms ({need.ms / (needed or 1):.1f} ×)"
-    return f"What is missing: {need.part} would have to fall from {fall}, all else as it is."
+    return f"What is missing: {need.part} would have to fall from {fall}, if all other parts stay as they are."
 
 
 def _describe_end(ladder: Ladder) -> str:

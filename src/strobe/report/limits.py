@@ -24,12 +24,13 @@ MEANING = (
     "narrower dtype where the machine multiplies faster in it."
 )
 ABOUT_PARTS = (
-    "Moves: the least that must be read and written, weights and inputs once a call. A part cannot take less than 'at "
-    "least' says, unless its weights stay in a cache, or a convolution needs less arithmetic than is counted."
+    "Moves: the bytes that must at least be read and written, with weights and inputs once a call. A part cannot "
+    "take less than 'at least' says, unless its weights stay in a cache, or a convolution needs less arithmetic than "
+    "Strobe counts."
 )
 CAPTION = (
-    "Grey lines are what this machine was measured to reach: flat where arithmetic is the limit, sloped where "
-    "memory is. A point below its line has that much left; a logarithmic step up is a factor in time."
+    "Grey lines are this machine's measured ceilings. They are flat where arithmetic is the limit, and sloped where "
+    "memory is. The distance of a point to its line is the gain that remains possible, as a factor in time."
 )
 SMALL = 0.01  # parts below this share of the whole in every measurement are not drawn
 MOST = 9  # parts that are drawn

@@ -118,7 +118,7 @@ def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
     for m in result.measurements:
         warmup, count = len(m.samples.warmup), len(m.samples.values)
         if warmup:
-            notes.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {count:,} kept")
+            notes.append(f"{m.name}: {units.count(warmup, 'warm-up sample')} cut, {count:,} used")
         if (seen := m.samples.longest_state_s) is not None:  # of all variants, which run in the same rounds
             notes.append(
                 f"{m.phase}: a state of the machine that lasts longer than {units.rate(seen)} s "
@@ -135,7 +135,7 @@ def _facts(result: Result) -> list[tuple[str, str | None]]:
     if subject.parameters:
         about += [f"{units.metric(subject.parameters)} parameters", f"{units.size(subject.weight_bytes)}"]
     about += [*subject.dtypes, subject.source]
-    about += ["tiny: the same architecture, shrunken"] if subject.size == "tiny" else []
+    about += ["tiny: the same architecture, with small layers"] if subject.size == "tiny" else []
     named_by = f"the anatomy of {subject.anatomy}" if subject.anatomy != "modules" else "modules"
     return [
         ("Subject", ", ".join(about)),
@@ -234,7 +234,7 @@ def spread(title: str, group: Sequence[tuple[str, Samples]], *, split: bool = Fa
         showlegend=split,
         violinmode="overlay",
     )
-    return Plot(title, "Each point is one sample; warm-up is not among them.", traces, layout)
+    return Plot(title, "Each point is a sample after the warm-up.", traces, layout)
 
 
 def _spread(index: int, name: str, samples: Samples, split: bool) -> Trace:
@@ -276,7 +276,7 @@ def in_order(title: str, group: Sequence[tuple[str, Samples]]) -> Plot:
     warm = [v for _, s in group for v in s.warmup]
     low, high = min(steady + warm), max(steady)
     y: dict[str, Any] = charts.axis("ms")
-    caption = "Hollow points are warm-up, cut from every figure." if warm else "No warm-up was found."
+    caption = "Hollow points are warm-up. No figure includes them." if warm else "No warm-up was found."
     if warm and max(warm) > 2 * high:
         # One slow first call would press all others flat.
         above = sum(v > 1.25 * high for v in warm)

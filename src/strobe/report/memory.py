@@ -11,8 +11,9 @@ from strobe.report.document import Column, Row, Section, Table
 from strobe.results.measurement import Component, Measurement
 
 MEANING = (
-    "Above what was in use at the start of a call, the highest of its calls, in {source}: kept is what is alive at its "
-    "end (outputs, and what autograd keeps; negative where more was freed), peak the most at once."
+    "Memory above the use at the start of a call, in {source}, of the call with the most. 'Kept' is the memory that "
+    "is alive at the end of the call: its outputs, and tensors that autograd needs. It is negative if the call freed "
+    "more. 'Peak' is the most at one time."
 )
 SOURCES = {
     "live tensors": "live tensors (without what an operator uses inside itself)",

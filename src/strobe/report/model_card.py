@@ -48,7 +48,7 @@ def render(answer: Answer, card: str = "") -> str:
     rows = list(_rows(answer)) if isinstance(answer, Result) else []
     if not rows or not isinstance(answer, Result):
         raise UserError(
-            f"a model card tells a policy's latency and success, and a {answer.study} run has neither: give a "
+            f"a model card shows a policy's latency and success, and a {answer.study} run has neither: give a "
             "breakdown, a comparison, a ladder or an evaluation"
         )
     from huggingface_hub import ModelCard, ModelCardData
@@ -56,7 +56,7 @@ def render(answer: Answer, card: str = "") -> str:
     try:
         existing = ModelCard(card) if card else None
     except Exception as error:  # yaml's own, and the library's
-        raise UserError(f"the card that is there cannot be read: {in_a_line(error, 120)}") from None
+        raise UserError(f"the existing card cannot be read: {in_a_line(error, 120)}") from None
     data: Any = (
         existing.data if existing is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
     )
@@ -118,14 +118,14 @@ def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
 def _section(result: Result, rows: list[_Row]) -> str:
     blocks = ["## Speed and success, measured with Strobe"]
     if "random" in result.subject.source:
-        blocks += ["> **The weights were random: times are those of trained weights, actions are not.**"]
+        blocks += ["> **The weights were random: the times are those of trained weights, the actions are not.**"]
     blocks += [_table(rows)]
     blocks += [f"On {escape(frame.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
                f"{escape(result.subject.inputs)}."]  # fmt: skip
     blocks += list(_describe_comparisons(result))
     if isinstance(result, OptimizeResult) and result.ladder is not None and len(rows) > 1:
         blocks += [
-            "With the recipe beside this card:",
+            "With the recipe in this card's folder:",
             "```python\npolicy, preprocessor, postprocessor = "
             'strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")\n```',
         ]

@@ -46,9 +46,7 @@ def sections(result: PreflightResult) -> list[Section]:
         Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
     if result.hypotheses:
-        shown.append(
-            Section("hypotheses", "Wired otherwise", _hypotheses(result.hypotheses), _about(result.hypotheses))
-        )
+        shown.append(Section("hypotheses", "Other wirings", _hypotheses(result.hypotheses), _about(result.hypotheses)))
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
 
@@ -83,7 +81,7 @@ def _notes(loop: OpenLoop) -> list[str]:
     if loop.unjudged:
         notes.append(f"Not judged: {loop.unjudged}.")
     if loop.stopped:
-        notes.append("Interrupted: the frames after it are not judged.")
+        notes.append("Interrupted: the later frames are not judged.")
     notes += [f"{each.name}: not judged, as {each.unjudged}." for each in loop.parts[0].naive if each.unjudged]
     return notes
 
@@ -122,7 +120,7 @@ def _dimensions(loop: OpenLoop) -> Table:
 
 
 def _hypotheses(hypotheses: Sequence[Hypothesis]) -> Table:
-    columns = [Column("If …", numeric=False), Column("Explained"), Column("Error over the present one"),
+    columns = [Column("If …", numeric=False), Column("Explained"), Column("Error, divided by the present error"),
                Column("Outcome", numeric=False)]  # fmt: skip
     rows = []
     for each in [each for each in hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]:
@@ -138,7 +136,7 @@ def _about(hypotheses: Sequence[Hypothesis]) -> list[str]:
     notes = [f"{len(judged)} hypotheses were judged in pairs over episodes; intervals at "
              f"{level * 100:.2f} %, which is 95 % for all together."]  # fmt: skip
     if len(judged) > SHOWN_HYPOTHESES:
-        notes.append(f"{len(judged) - SHOWN_HYPOTHESES} more are worse than these.")
+        notes.append(f"{len(judged) - SHOWN_HYPOTHESES} other hypotheses are worse than these.")
     reasons: dict[str, list[str]] = {}
     for each in hypotheses:
         if each.outcome == "not judged":
@@ -177,5 +175,5 @@ def _strip(strip: Strip, loop: OpenLoop) -> Plot:
         layout[charts.row_name(row).replace("y", "yaxis")].pop("rangemode", None)
     layout["xaxis"] |= charts.axis(f"tick ({loop.fps:g} a second)" if loop.fps else "tick")
     held = ", held out" if strip.held_out else ""
-    caption = "Each thin line is a chunk from where it was predicted."
+    caption = "Each thin line is a chunk, from the frame on which it was predicted."
     return Plot(f"Episode {strip.episode}{held}", caption, data, {**layout, "showlegend": True})

@@ -12,8 +12,8 @@ from strobe.results.ladder import InTime, Ladder
 from strobe.results.measurement import Measurement
 
 ABOUT = (
-    "At the robot's pace a call begins every so many control ticks, and the machine idles in between; back to back one "
-    "call follows the other. The robot's cameras and motors are not part of it: `strobe rollout` has them."
+    "At the robot's pace a call begins every so many control ticks, and the machine idles in between. Back to back, "
+    "one call follows the other. The robot's cameras and motors are not part of this: `strobe rollout` measures them."
 )
 
 
@@ -26,8 +26,8 @@ def cadence_answers(result: Result) -> list[str]:
     for m in result.measurements:
         if m.cadence is not None and m.cadence.late:
             sentences.append(
-                f"{m.name}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: what came "
-                f"before them took longer than {m.cadence.period_ms:,.1f} ms, so they followed on one another."
+                f"{m.name}: {m.cadence.late:,} of {m.cadence.calls:,} calls began late: the calls before them took "
+                f"longer than {m.cadence.period_ms:,.1f} ms, so these calls followed without a gap."
             )
     return sentences
 

@@ -43,7 +43,7 @@ def write(path: Path, document: Document, plots: Mapping[str, Sequence[Plot]]) -
         raw=[],
     )
     if not os.access(path.parent, os.W_OK):
-        raise UserError(f"cannot write {path}: there is no such folder, or it is not yours")
+        raise UserError(f"cannot write {path}: the folder does not exist, or you may not write there")
     page = html.render(figure_only, {section.key: [figure]})
     drawn = photograph(page, WIDTH, int(figure.layout.get("height", 450)) + ABOVE)
     try:
@@ -60,9 +60,7 @@ def photograph(page: str, width: int, height: int) -> bytes:
     """
     browser = next(filter(None, map(shutil.which, BROWSERS)), None)
     if browser is None:
-        raise UserError(
-            "a picture is drawn by Chromium or Chrome, and neither is on the PATH: apt-get install chromium"
-        )
+        raise UserError("Chromium or Chrome draws the picture, and neither is on the PATH: apt-get install chromium")
     with tempfile.TemporaryDirectory() as scratch:
         source, drawn = Path(scratch) / "page.html", Path(scratch) / "figure.png"
         source.write_text(page, encoding="utf-8")

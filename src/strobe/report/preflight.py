@@ -41,7 +41,7 @@ def _answers(result: PreflightResult) -> list[str]:
     serious = [finding.title for finding in result.findings if finding.level == "warning"]
     read = ", ".join(PLACES[place].lower() for place in result.wiring.sources)
     if serious:
-        first = f"{result.wiring.policy} is not wired to act as it was taught: {units.count(len(serious), 'fault')}. "
+        first = f"{result.wiring.policy} is not wired as in its training: {units.count(len(serious), 'fault')}. "
         sentences = [f"{first}{serious[0]}."]
         if result.refused:
             sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
@@ -58,10 +58,11 @@ def _judged(wiring: Wiring) -> list[str]:
     if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
     if wiring.weights is not None and wiring.weights.missing is None:
-        notes.append("Not judged, as the policy was not loaded: weights that it has and the file has not.")
+        notes.append("Not judged, since the policy was not loaded: weights that the policy has and the file lacks.")
     if wiring.timing.call is None:
         notes.append(
-            "Not judged, as no call was timed (--rollout=RUN has some): whether a call is over before its chunk is."
+            "Not judged, since no call was timed (--rollout=RUN has timed calls): whether a call ends before its "
+            "chunk does."
         )
     here, prompt = wiring.device_here, wiring.prompt
     if here is not None and here.there is None:
@@ -69,7 +70,7 @@ def _judged(wiring: Wiring) -> list[str]:
     if prompt is not None and prompt.uncounted:
         notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
     if not wiring.normalises:
-        notes.append("Its processors normalise in a way of their own: their statistics were not judged.")
+        notes.append("Its processors do not normalise in LeRobot's way: their statistics were not judged.")
     return notes
 
 
@@ -147,7 +148,7 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
         notes.append(f"Actions of the run rest on observations {lag.observations_run:.1f} ticks old (median).")
     notes += [f"Frames of {name} were {ticks:.1f} ticks old in the run." for name, ticks in lag.frames_run.items()]
     if not lag.run:
-        notes.append("Beside those of a run: --rollout=RUN, of strobe rollout or strobe rehearse.")
+        notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
     notes += [f"Not judged. {reason}" for reason in lag.unjudged]
     return Table(columns, rows), notes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from strobe.report import units
@@ -10,6 +11,10 @@ from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
+IN_A_GAP = 30  # characters of a name beside a gap, of which there are three
+_ANONYMOUS = "(anonymous namespace)::"
+# What stands before the part of a kernel's name that tells it from others.
+_SPACES = re.compile(r"\bvoid (?=\S)|\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 
 def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
@@ -20,18 +25,40 @@ def sections(operators: OperatorProfile | None, python: PythonProfile | None) ->
 
 def _operators(seen: OperatorProfile) -> list[Section]:
     name, took = seen.measurement, units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
-    under = f"One iteration of {name} under torch.profiler, which slows it: {took} ms."
-    about = [f"{under} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
-    decimals = units.digits(seen.iteration_ms)
-    shown = [Section("operators", "Operators", _times("Operator", seen.operators, decimals), about)]
-    if seen.kernels:
-        about = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
-        shown.append(Section("kernels", "Kernels", _times("Kernel", seen.kernels, decimals), about))
+    shown = tables(seen, f"One iteration of {name} under torch.profiler, which slows it: {took} ms.")
     if seen.device is not None:
-        shown.append(Section("device-gaps", "Gaps on the device", _gaps(seen.device)))
+        shown.append(Section("device-gaps", "Gaps on the device", gaps(seen.device, "iteration")))
     if seen.host is not None:
-        shown.append(Section("host-gaps", "Gaps between operators", _gaps(seen.host)))
+        shown.append(Section("host-gaps", "Gaps between operators", gaps(seen.host, "iteration")))
     return shown
+
+
+def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = "") -> list[Section]:
+    """Return the tables of operators and of kernels.
+
+    Args:
+        about: what was watched, in a sentence.
+        of: what the shares are of.
+        key: stands at the end of the sections' keys.
+    """
+    decimals = units.digits(seen.iteration_ms)
+    lines = [f"{about} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
+    shown = [Section(f"operators{key}", "Operators", _times("Operator", seen.operators, decimals, of), lines)]
+    if seen.kernels:
+        lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
+        shown.append(Section(f"kernels{key}", "Kernels", _times("Kernel", seen.kernels, decimals, of), lines))
+    return shown
+
+
+def short_kernel(name: str) -> str:
+    """Return a kernel's name without its return type and the names of namespaces; other names stay as they are.
+
+    >>> short_kernel("void at::native::(anonymous namespace)::fill<4, at::native::Add<float> >(int)")
+    'fill<4, Add<float> >(int)'
+    >>> short_kernel("aten::mm")
+    'aten::mm'
+    """
+    return _SPACES.sub("", name.replace(_ANONYMOUS, "")) if "<" in name or "(" in name else name
 
 
 def _count(calls: int, noun: str, median_us: float | None, plural: str | None = None) -> str:
@@ -39,13 +66,13 @@ def _count(calls: int, noun: str, median_us: float | None, plural: str | None = 
     return counted if median_us is None else f"{counted}, the median takes {units.number(median_us, 3)} µs"
 
 
-def _times(title: str, times: Sequence[OperatorTime], decimals: int) -> Table:
+def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) -> Table:
     columns = [Column(title, numeric=False), Column("Calls"), Column("Own ms"), Column("Total ms")]
-    columns += [Column("% of iteration"), Column("Shapes", numeric=False)]
+    columns += [Column(f"% of {of}"), Column("Shapes", numeric=False)]
     rows = []
     for operator in times:
         cells = [
-            _cut(operator.name),
+            _cut(short_kernel(operator.name)),
             f"{operator.calls:,}",
             units.ms(operator.own_ms, decimals),
             units.ms(operator.total_ms, decimals),
@@ -54,26 +81,28 @@ def _times(title: str, times: Sequence[OperatorTime], decimals: int) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _gaps(gaps: Gaps) -> Table:
-    decimals = units.digits(gaps.span_ms)
+def gaps(seen: Gaps, of: str) -> Table:
+    """Return busy and idle time with the causes of the gaps; ``of`` names the whole."""
+    decimals = units.digits(seen.span_ms)
 
     def row(name: str, ms: float, many: int | None, kind: str = "part", depth: int = 0) -> Row:
-        share = units.percent(ms / gaps.span_ms) if gaps.span_ms > 0 else None
+        share = units.percent(ms / seen.span_ms) if seen.span_ms > 0 else None
         cells = [name, units.ms(ms, decimals), share, None if many is None else f"{many:,}"]
         return Row(cells, kind, depth)  # type: ignore[arg-type]
 
-    over = f"in gaps over {gaps.threshold_us:g} µs"
-    rows = [row("iteration", gaps.span_ms, None, "whole"), row("busy", gaps.busy_ms, None)]
-    rows += [row("idle", gaps.idle_ms, None), row(over, gaps.gaps_ms, gaps.gaps, depth=1)]
-    rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in gaps.causes]
-    for gap in gaps.longest:
+    over = f"in gaps over {seen.threshold_us:g} µs"
+    rows = [row(of, seen.span_ms, None, "whole"), row("busy", seen.busy_ms, None)]
+    rows += [row("idle", seen.idle_ms, None), row(over, seen.gaps_ms, seen.gaps, depth=1)]
+    rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in seen.causes]
+    for gap in seen.longest:
         rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
-    return Table([Column("Time", numeric=False), Column("ms"), Column("% of iteration"), Column("Gaps")], rows)
+    return Table([Column("Time", numeric=False), Column("ms"), Column(f"% of {of}"), Column("Gaps")], rows)
 
 
 def _between(gap: LongGap) -> str:
-    after, before = (_cut(name) for name in (gap.after, gap.before))
-    return ", ".join(word for word in (f"after {after}" if after else "", f"before {before}" if before else "") if word)
+    after, before, host = (_cut(short_kernel(name), IN_A_GAP) for name in (gap.after, gap.before, gap.host))
+    words = (f"after {after}" if after else "", f"before {before}" if before else "", f"in {host}" if host else "")
+    return ", ".join(word for word in words if word)
 
 
 def _python(seen: PythonProfile) -> Section:
@@ -97,9 +126,8 @@ def _python(seen: PythonProfile) -> Section:
     return Section("python", "Python functions", Table(columns, rows).without_empty_columns(), [about])
 
 
-def _cut(text: str, *, start: bool = False) -> str:
-    """Return ``text`` without its end, or its start, if it is long."""
-    text = text
-    if len(text) <= LONGEST:
+def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:
+    """Return ``text`` without its end, or its start, if it has more than so many characters."""
+    if len(text) <= most:
         return text
-    return f"…{text[1 - LONGEST :]}" if start else f"{text[: LONGEST - 1]}…"
+    return f"…{text[1 - most :]}" if start else f"{text[: most - 1]}…"

@@ -29,7 +29,7 @@ def how_sure(verdicts: int) -> str:
     return f" Each verdict is wrong with a chance of at most 5 %; one of all {verdicts}, of at most {together} %."
 
 
-TASKS = "The verdicts on a row's tasks are held to the same 5 %, all tasks together: each has a wider interval."
+TASKS = "The verdicts on a row's tasks have a chance of 5 % for all tasks together, so each has a wider interval."
 
 
 def rate(success: SuccessRate) -> str:

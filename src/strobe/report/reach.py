@@ -52,7 +52,7 @@ def _not_run(result: PreflightResult) -> str:
     if result.open_loop is None:
         given = "dataset" in result.wiring.sources
         return "only files were read (--read_only)" if given else "it takes recorded frames: --dataset.root=DATA"
-    return result.open_loop.unjudged or "a predicted chunk holds what is no number"
+    return result.open_loop.unjudged or "a predicted chunk has values that are not numbers"
 
 
 def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[str]]:
@@ -81,12 +81,12 @@ def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[st
 def _about_sent(reach: Reach) -> list[str]:
     notes = []
     if reach.basis is not None and any(joint.low is not None for joint in reach.joints):
-        notes.append(f"What will be sent is {reach.basis} of the actions in the postprocessor's statistics, by joint.")
+        notes.append(f"'Will be sent' is {reach.basis} of the actions in the postprocessor's statistics, by joint.")
         notes[0] += f" In {reach.unit}." if reach.unit and "100" not in reach.unit else ""
     if any(joint.outer for joint in reach.joints):
         notes.append(
-            "Where it says 'within', actions are relative to the state, and the range is an outer bound: the ends of "
-            "the relative actions added to those of the data's states. Actions need not reach it."
+            "'Within' means that the actions are relative to the state, and the range is an outer bound: the ends of "
+            "the relative actions plus the ends of the data's states. Actions need not reach it."
         )
     return notes
 
@@ -103,10 +103,14 @@ def _about_predicted(result: PreflightResult, ranges: Sequence[ActionRange]) -> 
 def _about_limits(result: PreflightResult, reach: Reach, *, limited: bool) -> list[str]:
     if limited:
         without = [joint.joint for joint in reach.joints if joint.limit_low is None]
-        more = f" It has none of {', '.join(without)}: LeRobot clamps what is not in degrees." if without else ""
+        more = (
+            f" It has no limits of {', '.join(without)}: LeRobot clamps joints that are not in degrees."
+            if without
+            else ""
+        )
         return [f"Limits are those of the calibration {reach.calibration}.{more}"]
     if "robot" not in result.wiring.sources:
-        return ["Not judged. Limits: they take lerobot-rollout's arguments after --."]
+        return ["Not judged. Limits need lerobot-rollout's arguments after --."]
     if reach.calibration:
         return [f"Not judged. Limits: {reach.calibration} has no joint in degrees; LeRobot clamps the others."]
     return ["Not judged. Limits: there is no calibration file for --robot.id, or the robot has none."]
@@ -140,7 +144,7 @@ def _reach_plot(reach: Reach, predicted: Sequence[ActionRange]) -> charts.Plot:
     layout = charts.layout(
         120 + 48 * len(reach.joints), charts.axis(reach.unit or None), names, legend=charts.LEGEND_ABOVE
     )
-    return charts.Plot("Range of each joint's action", "What leaves the limits, a servo stops.", data, layout)
+    return charts.Plot("Range of each joint's action", "A servo stops at its limits.", data, layout)
 
 
 def _first(result: PreflightResult) -> tuple[Table | None, list[str]]:
@@ -161,14 +165,14 @@ def _first(result: PreflightResult) -> tuple[Table | None, list[str]]:
         notes.append(f"The run is {jump.run}.")
     if "robot" in result.wiring.sources:
         notes.append(
-            "Not judged. The first action from where this arm stands now: LeRobot turns the torque on before the "
-            "first observation can be read. strobe rollout and strobe rehearse show it of a run; "
+            "Not judged. The distance of the first action from this arm's present position: LeRobot turns the torque "
+            "on before the first observation can be read. strobe rollout and strobe rehearse show it for a run, and "
             "--robot.max_relative_target limits it."
         )
     if result.wiring.engine == "rtc":
         notes.append(
-            "With RTC, LeRobot drops those actions of the first chunk whose time the call takes: a later one is the "
-            "first that is sent."
+            "With RTC, LeRobot drops the actions of the first chunk that are due during the call. A later action is "
+            "the first one that is sent."
         )
     return (_first_table(jump) if jump is not None and jump.joints else None), notes
 
@@ -207,5 +211,5 @@ def _first_plot(joints: Sequence[JointJump]) -> charts.Plot:
     ]
     names = charts.names_axis([joint.joint for joint in joints], **charts.DOWN)
     layout = charts.layout(120 + 34 * len(joints), charts.from_zero("σ"), names, legend=charts.LEGEND_ABOVE)
-    caption = "What lies right of the diamonds asks more of the joint than any tick of the recording."
-    return charts.Plot("From where the arm stands to the first action", caption, data, layout)
+    caption = "A point right of the diamonds moves the joint further than any tick of the recording."
+    return charts.Plot("From the arm's position to the first action", caption, data, layout)

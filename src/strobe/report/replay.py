@@ -48,8 +48,8 @@ def verdict(result: ReplayResult) -> str:
         text = ["The loop failed: the robot was never sent an action."]
     elif queue.starved:
         text = [
-            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms), "
-            "and an ideal loop has none of them."
+            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms). An ideal loop "
+            "has no such tick."
         ]
     else:
         text = ["The loop did not starve."]
@@ -67,7 +67,9 @@ def _jumping(result: ReplayResult, jumping: Jumping) -> list[str]:
     if ideal is None or not ideal.jumps:
         recorded = {seam.joint: seam.ratio or 0.0 for seam in result.columns[0].seams}
         named = _worst(jumping.recorded, recorded)
-        return [f"Whether the loop or the policy lets {named} jump, needs a run with --observations."] * bool(named)
+        return [f"A run with --observations would show whether the loop or the policy makes {named} jump."] * bool(
+            named
+        )
     before = {jump.joint: jump.ratio for jump in own.jumps} if own is not None else {}
     after = {jump.joint: jump.ratio for jump in ideal.jumps}
     gone = [joint for joint in jumping.as_it_was if joint not in jumping.ideal]
@@ -78,9 +80,11 @@ def _jumping(result: ReplayResult, jumping: Jumping) -> list[str]:
         ratios = ", ".join(f"{after[joint]:.1f} ×" for joint in gone[:3] if joint in after)
         text.append(f"The loop errs: {_worst(gone, before)}, and not in an ideal loop ({ratios}).")
     if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
-        text.append("There are too few seams to say whether its joints jump.")
+        text.append("Too few chunks meet to say whether its joints jump.")
     elif not text:
-        text.append(f"No joint jumps from chunk to chunk by {jumping.limit:g} times its ordinary steps, here or there.")
+        text.append(
+            f"No joint jumps from chunk to chunk by {jumping.limit:g} times its ordinary steps, in neither replay."
+        )
     return text
 
 
@@ -105,7 +109,7 @@ def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
         before, after = (_range(name, column.figures[name]) for column in (own, requested))
         unit = FIGURES[name][1]
         if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, requested)):
-            changes.append("no tick without an action, here or there")
+            changes.append("no tick without an action in either replay")
         elif before != after:
             changes.append(f"{after} {unit} {words} instead of {before} {unit}")
     return changes
@@ -138,8 +142,9 @@ def _sections(result: ReplayResult) -> list[Section]:
         text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
         if (policy := result.policy) is not None:
             text.append(
-                f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} kept observations "
-                f"({policy.missing:,} were not kept), at most {policy.oldest_ms:,.0f} ms older than the call's own."
+                f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} saved "
+                f"observations ({policy.missing:,} were not saved), at most {policy.oldest_ms:,.0f} ms older than "
+                "the call's own."
             )
         shown.append(Section("jumps", "Jumps between chunks", jumps, text))
     if result.tried:
@@ -212,9 +217,12 @@ def _thresholds(result: ReplayResult) -> Table:
 
 def _least(result: ReplayResult) -> str:
     if result.least_threshold is None:
-        return "None is large enough: calls take too long for these chunks at this rate."
+        return "No threshold is large enough: calls take too long for these chunks at this rate."
     least = next(threshold for threshold in result.tried if threshold.threshold == result.least_threshold)
-    return f"{least.threshold} is the smallest that holds: {least.starved} of {least.draws} draws starved with it."
+    return (
+        f"{least.threshold} is the smallest threshold that is enough: {least.starved} of {least.draws} draws "
+        "starved with it."
+    )
 
 
 def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
@@ -222,7 +230,7 @@ def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
     drawn = []
     if any(depth is not None for column in result.columns for depth in column.series.depth):
         crosses = "Crosses are ticks without an action."
-        drawn.append(_over_time("Actions left in the queue", crosses, "actions", result.columns, "depth"))
+        drawn.append(_over_time("Actions in the queue", crosses, "actions", result.columns, "depth"))
     if any(age is not None for column in result.columns for age in column.series.age_ms):
         title = "Age of the observation behind each action"
         drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))

@@ -63,8 +63,8 @@ def answers(rollout: Rollout) -> list[str]:
         sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
-        state = f"torque was left on in {', '.join(holding)}" if holding else "no servo was left with torque"
-        sentences.append(f"A rehearsal on emulated servos: when all was over, {state}.")
+        state = f"torque was still on in {', '.join(holding)}" if holding else "no servo had torque"
+        sentences.append(f"A rehearsal on emulated servos: at its end {state}.")
     return sentences
 
 
@@ -117,7 +117,11 @@ def notes(rollout: Rollout) -> list[str]:
 def _pace(pace: Pace) -> Table:
     return quantile_table(
         "Ticks",
-        [("from tick to tick", pace.period), ("off the asked period", pace.jitter), ("work, without sleep", pace.work)],
+        [
+            ("from tick to tick", pace.period),
+            ("off the requested period", pace.jitter),
+            ("work, without sleep", pace.work),
+        ],
     )
 
 
@@ -143,7 +147,7 @@ def _delays(inference: Inference) -> Table:
     rows = [
         ("assumed by the policy", delays.assumed),
         ("needed by the call", delays.needed),
-        ("executed meanwhile", delays.executed),
+        ("executed in that time", delays.executed),
     ]
     return quantile_table("In actions", rows, decimals=0, unit="")
 
@@ -154,7 +158,10 @@ def _about_delays(rollout: Rollout) -> str:
     assert delays is not None
     text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
-        text += f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though none was executed"
+        text += (
+            f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though the robot had "
+            "executed none"
+        )
     return f"{text}."
 
 
@@ -163,10 +170,10 @@ def _queue(queue: Queue, age: Quantiles | None) -> Table:
     rows = [
         Row(["first action after", none]),
         Row(["ticks without an action, after it", f"{queue.starved:,}"]),
-        Row(["time without an action", f"{queue.starved_ms:,.0f} ms, {queue.longest_ms:,.0f} ms at most in one go"]),
+        Row(["time without an action", f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go"]),
     ]
     if queue.depth is not None and queue.least is not None:
-        rows.append(Row(["actions left in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
+        rows.append(Row(["actions in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
     if age is not None:
         rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
     return Table([Column("Actions", numeric=False), Column("", numeric=True)], rows)
@@ -175,7 +182,7 @@ def _queue(queue: Queue, age: Quantiles | None) -> Table:
 def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
-        return None, ["Not judged: the robot tells no positions of its joints, or not all of them."]
+        return None, ["Not judged: the robot does not report the positions of all its joints."]
     steps = {seam.joint: seam.step for seam in rollout.seams}
     columns = [Column("Joint", numeric=False), Column("Stood at"), Column("Was sent"), Column("Jump")]
     columns += [Column("Step (95 %)")] if steps else []
@@ -184,9 +191,9 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
         cells = [action.joint, *(units.number(size, 4) for size in (action.at, action.sent, action.jump))]
         step = steps.get(action.joint)
         rows.append(Row([*cells, None if step is None else units.number(step.p95, 3)] if steps else cells))
-    about = ["From where the arm stood to the first action that it was sent, in the robot's unit."]
+    about = ["From the arm's position to the first action that it was sent, in the robot's unit."]
     if rollout.rehearsal is not None:
-        about.append("An emulated arm stands in the middle of its range at first: a real one stands elsewhere.")
+        about.append("An emulated arm starts in the middle of its range. A real arm starts elsewhere.")
     return Table(columns, rows), about
 
 
@@ -216,9 +223,12 @@ def _about_tracking(rollout: Rollout) -> str:
     lags = [joint.lag_ticks for joint in rollout.tracking if joint.lag_ticks is not None]
     text = "How far each joint is from its command when the next tick looks, in the robot's unit."
     if not lags:
-        return f"{text} No joint was told to move."
+        return f"{text} No joint was sent a motion."
     hz = rollout.fps * rollout.multiplier
-    return f"{text} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms; what is left then stands last."
+    return (
+        f"{text} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms. The last column is the "
+        "distance that remains after that."
+    )
 
 
 def _ticks(lags: Sequence[int]) -> str:
@@ -244,7 +254,7 @@ def _bus(rollout: Rollout) -> Table:
     rows = [
         (f"{bus.arm}: {name}" if bus.arm else name, took)
         for bus in _buses(rollout)
-        for name, took in (("answered at once", bus.ms), ("asked again", bus.failed_ms))
+        for name, took in (("answered at once", bus.ms), ("repeated", bus.failed_ms))
     ]
     return quantile_table("Reads", rows)
 
@@ -296,13 +306,13 @@ def about_rehearsal(rehearsal: Rehearsal) -> list[str]:
     about = [
         f"Emulated servos stood in {whose}, {rehearsal.latency_ms:g} ms from question to answer besides the bytes' own "
         f"time; calibration: {rehearsal.calibration}. Cameras: {rehearsal.frames}.",
-        f"They were sent {units.count(rehearsal.goals, 'goal')}. The table is how they were left.",
+        f"They were sent {units.count(rehearsal.goals, 'goal')}. The table shows their state at the end.",
     ]
     if rehearsal.planted:
         struck = ", ".join(f"{name} {units.count(count, 'request')}" for name, count in rehearsal.struck.items())
         about.append(f"Planted: {'; '.join(rehearsal.planted)}. Struck on the bus: {struck or 'nothing'}.")
     if rehearsal.ended:
-        about.append(f"{rehearsal.ended[:1].upper()}{rehearsal.ended[1:]}: how the servos were left is not known.")
+        about.append(f"{rehearsal.ended[:1].upper()}{rehearsal.ended[1:]}: the servos' state at the end is not known.")
     return about
 
 
@@ -326,7 +336,9 @@ def _course(course: Series, asked_ms: float) -> Plot:
     rows: list[tuple[str, list[Trace]]] = [("tick (ms)", ticks)]
     if any(depth is not None for depth in course.depth):
         stepped = thin | {"shape": "hv"}
-        rows.append(("actions left", [charts.line("actions left", at, course.depth, charts.colour(2), style=stepped)]))
+        rows.append(
+            ("actions queued", [charts.line("actions queued", at, course.depth, charts.colour(2), style=stepped)])
+        )
     if course.call_at_s:
         rows.append(("call (ms)", [_calls(course)]))
     if any(age is not None for age in course.age_ms):
@@ -339,7 +351,7 @@ def _course(course: Series, asked_ms: float) -> Plot:
     data = [
         trace | {"yaxis": charts.row_name(i), "xaxis": "x"} for i, (_, traces) in enumerate(rows) for trace in traces
     ]
-    caption = f"The dashed line is the period asked for, {asked_ms:.1f} ms."
+    caption = f"The dashed line is the requested period, {asked_ms:.1f} ms."
     if starved := [at for at, none in zip(course.at_s, course.starved, strict=True) if none]:
         data.append(charts.crosses("no action", starved, charts.colour(3)))
         caption += " Crosses are ticks without an action."

@@ -18,9 +18,9 @@ WORDS: dict[Cause, str] = {
     "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
 }
 ABOUT = (
-    "The median call, by what the thread that calls the policy did. On a CPU: it ran, also where it spun for torch's "
-    "other threads or the device. Waiting for a CPU: it was ready to run, and all were taken. Blocked: it slept, for "
-    "the GIL, a lock, the device or torch's other threads."
+    "The median call, by the state of the thread that calls the policy. On a CPU: it ran, or spun for torch's other "
+    "threads or the device. Waiting for a CPU: it was ready to run, and all CPUs were taken. Blocked: it slept, "
+    "waiting for the GIL, a lock, the device or torch's other threads."
 )
 AFTERWARDS = " The bench is the same process once the robot was disconnected, with the run's last observation"
 
@@ -139,7 +139,10 @@ def _about(remote: Remote) -> list[str]:
         + (", without the first." if remote.trips > 1 else ".")
     ]
     if not remote.stamped:
-        about.append("The server was not watched (`strobe rollout -- policy_server …`): its part is seen from outside.")
+        about.append(
+            "The server did not run in Strobe (`strobe rollout -- policy_server …`), so its part is "
+            "measured from outside."
+        )
     if remote.clocks is not None:
         about.append(_clocks(remote.clocks))
     return about
@@ -150,7 +153,8 @@ def _clocks(clocks: Clocks) -> str:
         return "Server and client share one machine's clock."
     return (
         f"The server's clock is {units.signed(clocks.offset_ms, 3)} ms off the client's, within "
-        f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest ways, which need not be equally long."
+        f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest way there and back, which need not be "
+        "equally long."
     )
 
 
@@ -160,13 +164,13 @@ def _observations(remote: Remote) -> Table:
         rows.append(Row(["size (median)", units.size(round(remote.observation_bytes.median))]))
     if remote.chunk_bytes is not None:
         rows.append(Row(["size of a chunk (median)", units.size(round(remote.chunk_bytes.median))]))
-    rows.append(Row(["had to be used, the queue being empty", f"{remote.must_go:,}"]))
+    rows.append(Row(["had to be used, since the queue was empty", f"{remote.must_go:,}"]))
     if (decisions := remote.decisions) is not None:
         rows += [
-            Row(["kept by the server", f"{decisions.kept:,}"]),
-            Row(["kept in the place of an older one", f"{decisions.replaced:,}"]),
-            Row(["dropped: predicted already", f"{decisions.predicted:,}"]),
-            Row(["dropped: similar to the last one used", f"{decisions.similar:,}"]),
+            Row(["accepted by the server", f"{decisions.kept:,}"]),
+            Row(["accepted in place of an older one", f"{decisions.replaced:,}"]),
+            Row(["dropped: already predicted", f"{decisions.predicted:,}"]),
+            Row(["dropped: similar to the last observation used", f"{decisions.similar:,}"]),
         ]
     if remote.empty:
         rows.append(Row(["answers without a chunk", f"{remote.empty:,}"]))

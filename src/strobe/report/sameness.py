@@ -24,12 +24,12 @@ MOVES = {
     "another observation": "another observation",
 }
 MEANING = {
-    "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are of the "
-    "dimension that is worst in them; a flip is a decision, such as open or shut, that falls the other way.",
-    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are of the channel that is worst "
-    "in them, over all tokens; 'worst token' is the RMS over all channels of one token.",
+    "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are those of "
+    "the worst dimension. A flip is a decision, such as open or shut, that becomes the opposite.",
+    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are those of the worst channel, "
+    "over all tokens. 'Worst token' is the RMS over all channels of one token.",
 }
-EXACT = "'exact' allows a small multiple of what reordered sums do, measured in the same run."
+EXACT = "'exact' allows a small multiple of the distance that reordered sums cause, measured in the same run."
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
     sentences = [
         f"{_describe_move(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
     ]
-    sentences += [f"{len(shown) - len(chosen):,} more in the table."] if len(shown) > len(chosen) else []
+    sentences += [f"The table has {len(shown) - len(chosen):,} more."] if len(shown) > len(chosen) else []
     return [*sentences, describe_yardsticks(yardsticks, _what_moves(candidates))] if yardsticks else sentences
 
 
@@ -297,7 +297,11 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
         rows += [_dimension(dimension, depth=int(len(shown) > 1)) for dimension in _worst_and_deciding(dimensions)]
     most = max(len(_dimensions(candidate)) - len(_worst_and_deciding(_dimensions(candidate))) for candidate in shown)
     about = [f"Of {shown[0].name}."] if len(shown) == 1 < of else []
-    about += [f"The {FEW} that move most, the one of the largest error, and those that decide."] if most else []
+    about += (
+        [f"The {FEW} dimensions that move most, the dimension of the largest error, and those that decide."]
+        if most
+        else []
+    )
     text = [" ".join(about)] if about else []
     return Section(f"{KEY}-dimensions", "Which dimensions move", _of_dimensions("Dimension", rows), text)
 

@@ -92,10 +92,10 @@ def _short(name: str) -> str:
 def _caption(dimensions: Sequence[DimensionAgreement], moved: Sequence[DimensionAgreement], banded: bool) -> str:
     sentences = ["A line for each dimension."]
     if banded:
-        sentences.append("Bands are yardsticks, from the dimension that moves least to the one that moves most.")
+        sentences.append("Bands are yardsticks, from the dimension that moves least to the dimension that moves most.")
     still = [dimension.name for dimension in dimensions if dimension not in moved]
     if len(still) == len(dimensions):
-        sentences = ["No action moved at all: 0, not drawn.", *sentences[1:]]
+        sentences = ["No action moved: 0 is not drawn.", *sentences[1:]]
     elif still:
         sentences.append(f"0, not drawn: {', '.join(still)}.")
     return " ".join(sentences)

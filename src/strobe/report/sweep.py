@@ -22,7 +22,9 @@ def outline(sweep: Sweep, _depth: int | None = None) -> Document:
     if any(cell.status != "done" for cell in sweep.cells):
         sections.append(Section("failures", "Cells without a result", failures(sweep)))
     if len(sweep.machines) > 1:
-        about = "Verdicts between cells of unlike machines are refused: their difference may be the machines'."
+        about = (
+            "Strobe refuses verdicts between cells of unlike machines, since the difference may come from the machines."
+        )
         sections.append(Section("machines", "Machines", machines(sweep), [about]))
     return frame.document(
         sweep,
@@ -106,7 +108,7 @@ def _amount(fit: Scaling, value: float | None) -> str | None:
 
 
 def _about_scaling(sweep: Sweep) -> list[str]:
-    about = ["Figure ∝ axis ^ exponent, with all other settings held: 1 is in proportion, 0 is not at all."]
+    about = ["Figure ∝ axis ^ exponent, with all other settings fixed. 1: in proportion; 0: independent."]
     if any(fit.interval is None for fit in sweep.scaling):
         about.append("A fit over two values of an axis has no interval: its shape could not be tested.")
     return about
@@ -149,7 +151,7 @@ def _about(sweep: Sweep) -> list[str]:
     repeats = f"{sweep.repeats} repeats of each, taken together" if sweep.repeats > 1 else ""
     text = ["; ".join(filter(None, [grid, repeats]))] if grid or repeats else []
     if any(is_best(sweep, cell, row) for cell in sweep.cells for row in cell.rows):
-        text.append("Bold: the best that was asked for.")
+        text.append("Bold: the best by --best.")
     return text
 
 

@@ -202,7 +202,7 @@ def _stacked(
         bargap=0.25,
         uniformtext=charts.ROOM,
     )
-    caption = f"The first {BARS} of {len(of_cells)} cells; the table has all." if len(of_cells) > BARS else ""
+    caption = f"The first {BARS} of {len(of_cells)} cells. The table has all cells." if len(of_cells) > BARS else ""
     return Plot(f"Where the time goes in each cell{of}", caption, traces, layout)
 
 

@@ -280,7 +280,7 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
         inside = group.path[-1] if group.path else m.name
         who = inside if len(measurements) == 1 else f"{inside}, {m.name}"
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
-        answer = "the blocks differ" if group.differ else "blocks do not differ by more than these samples can show"
+        answer = "the blocks differ" if group.differ else "no difference between blocks that these samples can show"
         sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
     return sentences
 

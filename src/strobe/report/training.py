@@ -97,7 +97,7 @@ def _stalls(stalls: Sequence[Stall]) -> Table:
 def _about(training: Training) -> list[str]:
     about = ["Each part's own time, without the parts inside it."]
     if any(part.waiting is not None for part in training.loader_parts):
-        about.append("Waiting: the worker's process used no CPU; it waited for storage, or for a core to be free.")
+        about.append("Waiting: the worker's process used no CPU. It waited for storage, or for a free core.")
     if training.machine_cpu is not None:
         about.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
     return about

@@ -47,15 +47,17 @@ def _headline(result: VerifyResult) -> str:
     broken = [check for check in result.checks if check.broken]
     if result.passed:
         checks = units.count(len(result.checks), "check")
-        return f"PASSED: {name} with {recipe} acts as it does without ({checks})."
+        return f"PASSED: {name} acts the same with {recipe} as without it ({checks})."
     if broken:
         first = broken[0]
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
         failed = f"{first.name}: {first.broken}"
-        return f"FAILED: {name} with {recipe} does not act as it does without. {failed}{more}."
+        return f"FAILED: {name} does not act the same with {recipe} as without it. {failed}{more}."
     why = next((check.unjudged for check in result.checks if check.unjudged), "")
     why = why or ("no check was made" if not result.checks else "not all checks were made")
-    return f"NOT JUDGED: nothing shows that {name} with {recipe} acts as it does without. {why[:1].upper()}{why[1:]}."
+    return (
+        f"NOT JUDGED: nothing shows that {name} acts the same with {recipe} as without it. {why[:1].upper()}{why[1:]}."
+    )
 
 
 def of_outputs(result: VerifyResult) -> bool:

@@ -17,6 +17,7 @@ from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
 from strobe.results.sweep import Sweep
+from strobe.results.trace import TraceAnswer
 
 AnyAnswer = Annotated[
     BreakdownResult
@@ -34,7 +35,8 @@ AnyAnswer = Annotated[
     | Budget
     | Difference
     | History
-    | DoctorResult,
+    | DoctorResult
+    | TraceAnswer,
     Field(discriminator="study"),
 ]
 

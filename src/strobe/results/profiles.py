@@ -23,7 +23,10 @@ class OperatorTime(Data):
 class GapCause(Data):
     """The gaps that have one cause."""
 
-    cause: str
+    cause: str = Field(description="in words")
+    kind: Literal["start", "end", "queued", "wait", "copy", "idle"] | None = Field(
+        default=None, description="None in answers of earlier versions"
+    )
     gaps: int
     ms: Finite
 
@@ -34,6 +37,7 @@ class LongGap(Data):
     ms: Finite
     after: str = Field(description="operator or kernel that ended; '' at the iteration's start")
     before: str = Field(description="the one that began; '' at the iteration's end")
+    host: str = Field(default="", description="innermost call of the host meanwhile; '' between its calls")
 
 
 class Gaps(Data):

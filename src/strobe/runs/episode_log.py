@@ -144,7 +144,7 @@ def _locked(path: Path) -> BinaryIO:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.close()
-        raise UserError(f"another strobe evaluate is playing in {path.parent}: wait for it, or end it") from None
+        raise UserError(f"another strobe evaluate is running in {path.parent}: wait for it, or end it") from None
     except (ImportError, OSError):  # Windows, or a file system without locks
         pass
     return file
@@ -204,5 +204,5 @@ def _same(before: Request, now: Request, folder: Path) -> None:
         else:
             difference = f"{name} {logged} there, {requested} here"
         raise UserError(
-            f"--resume={folder} began with other flags: {difference[:200]}; give the same ones, or start anew"
+            f"--resume={folder} began with other flags: {difference[:200]}; give the same flags, or start a new run"
         )

@@ -35,7 +35,7 @@ def load(path: Path | str) -> Recipe:
         raise UserError(f"{path} is not a recipe: it has no fields such as policy and treatments")
     version = document.get("version", VERSION)
     if version != VERSION or isinstance(version, bool):
-        raise UserError(f"{path}: version: {version} is not known to this Strobe, which reads {VERSION}")
+        raise UserError(f"{path}: version: this Strobe cannot read {version}, it reads {VERSION}")
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
@@ -83,7 +83,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
         keys = [key.value for key, _ in node.value]
         if twice := [key for key in keys if keys.count(key) > 1]:
-            raise ConstructorError(None, None, f"'{twice[0]}' is there twice", node.start_mark)
+            raise ConstructorError(None, None, f"'{twice[0]}' is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -49,7 +49,7 @@ def new_run(root: Path, study: str, subject: str) -> Path:
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
-    raise UserError(f"{root} holds too many runs called {stem}: name another folder for runs")
+    raise UserError(f"{root} contains too many runs called {stem}: name another folder for runs")
 
 
 def save(
@@ -160,7 +160,7 @@ def _find(path: Path) -> Path:
             return path / RESULT
         runs = _runs(path)
         if runs:
-            raise UserError(f"{path} holds several runs, name one of them: {', '.join(runs[-6:])}")
+            raise UserError(f"{path} contains several runs, name one of them: {', '.join(runs[-6:])}")
         raise UserError(f"{path} holds no {RESULT}: name the folder of a saved run")
     if path.exists():
         return path
@@ -190,7 +190,7 @@ def _parse(file: Path) -> dict[str, object]:
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     if first["type"].startswith("union_tag"):
-        return "study: not one that this Strobe knows"
+        return "study: this Strobe does not have it"
     _, *path = first["loc"]  # the first is the study, by which the class was chosen
     field = ".".join(str(part) for part in path) or "the whole"
     return f"{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"

@@ -124,7 +124,7 @@ class Sameness:
         (observation, rtc), why = next(iter(self._failed.items()))
         first = f"the first is observation {observation + 1}{' with RTC' if rtc else ''}: {why}"
         calls = f"{len(self._failed)} of {len(self._failed) + len(self._chunks)} calls"
-        left_out = f"the untouched policy itself fails in {calls} of the check, which are left out; {first}"
+        left_out = f"the untouched policy itself fails in {calls} of the check, which do not count; {first}"
         return [left_out, *self._unmeasured]
 
     def prepare(self, visits: Sequence[Visit], progress: Progress | None = None) -> None:

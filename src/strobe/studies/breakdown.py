@@ -37,6 +37,9 @@ def breakdown(
     result = begin_result(BreakdownResult, subject, title, options, reporter)
     measured: list[Measured] = []
     for phase in phases:
+        if measured and options.limit.spent:
+            options.limit.leave_out(f"{phase} was not measured")
+            continue
         variants = [Variant(phase, treatments if phase == "inference" else ())]
         if options.pace_hz and phase == "inference":
             variants.append(Variant(PACED, treatments))
@@ -49,6 +52,7 @@ def breakdown(
         if run.interrupted:
             result.status = "interrupted"
             break
+    result.notes += options.limit.left_out
     return result, measured
 
 

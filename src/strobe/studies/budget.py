@@ -123,7 +123,7 @@ def _of_run(path: Path) -> tuple[str, list[Timed], list[Try]]:
         return answer.title, timed, answer.ladder.tries
     if isinstance(answer, Result):
         return answer.title, [each for m in answer.measurements if (each := _of_measurement(m)) is not None], []
-    raise UserError(f"{path} holds no latencies: give a breakdown, a comparison or a sweep over denoising steps")
+    raise UserError(f"{path} has no latencies: give a breakdown, a comparison or a sweep over denoising steps")
 
 
 def _of_measurement(m: Measurement) -> Timed | None:

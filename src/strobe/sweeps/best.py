@@ -103,7 +103,7 @@ def best(
     ]
     prefix = f"On {on}: " if on else ""
     if not fits:
-        return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell fulfils '{wish.asked}'.")
+        return Best(asked=wish.asked, key=None, sentence=f"{prefix}no cell meets '{wish.asked}'.")
     value, cell, row = (max if more else min)(fits, key=lambda fit: fit[0])
     winner = Best(asked=wish.asked, key=cell.key, settings=cell.settings, measurement=row.measurement, sentence="")
     # Settings that the conditions fix are not repeated.

@@ -124,7 +124,7 @@ def _give_up(folder: Path, lost: Lost) -> Outcome:
     """Write and return the outcome of a cell under which too many nodes were lost."""
     outcome = Outcome(
         status="crashed",
-        reason=f"given up after {len(lost.reasons)} nodes were lost under it; {lost.reasons[-1]}",
+        reason=f"given up after {len(lost.reasons)} nodes that ran it were lost; {lost.reasons[-1]}",
         started=lost.worker.since,
         duration_s=round((datetime.now(UTC) - lost.worker.since).total_seconds(), 3),
         node=lost.worker.node,

@@ -171,7 +171,7 @@ def _how(job: Job, ending: Ending, exceeded: Exceeded | None) -> tuple[Status, s
         allowed = f"{job.limits.memory_bytes / 2**30:.1f} GiB (--memory_gib)"
         return "out of memory", f"stopped at {exceeded.value / 2**30:.1f} GiB resident, of {allowed}"
     if ending.killed:
-        return "out of memory", "killed by the operating system, most likely for want of memory"
+        return "out of memory", "killed by the operating system, most likely because memory ran out"
     last = last_line(job.folder / LOG)[:200]
     if ending.signal:
         return "crashed", f"killed by {ending.signal}: {last}"

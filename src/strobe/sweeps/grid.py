@@ -221,7 +221,7 @@ def _split(text: str) -> list[str]:
 def _unique(name: str, values: Sequence[str]) -> None:
     twice = [value for value in values if values.count(value) > 1]
     if twice:
-        raise UserError(f"--grid {name}: {twice[0]} is there twice; for repeated measurements use --repeats")
+        raise UserError(f"--grid {name}: {twice[0]} is given twice; for repeated measurements use --repeats")
 
 
 def _values(path: Path, name: Any, value: Any) -> list[str]:

@@ -124,7 +124,7 @@ class Treated:
         except Exception as error:  # whatever it is, a program that has moved its policy goes on
             line = f"{self.variant.name} cannot be put on again after {what}: {in_a_line(error, 200)}"
             if self.let_go:
-                raise UserError(f"{line}; load the policy anew, without it") from error
+                raise UserError(f"{line}; load the policy again, without it") from error
             warnings.warn(f"{line}; the policy runs as it is", stacklevel=4)
 
     def _follow(self) -> None:

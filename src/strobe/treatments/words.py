@@ -69,7 +69,7 @@ def levers(text: str) -> list[tuple[str, list[tuple[str, str]]]]:
         parsed.append((written, pairs))
     names = [written for written, _ in parsed]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"--levers={text}: {twice[0]} is there twice")
+        raise UserError(f"--levers={text}: {twice[0]} is given twice")
     return parsed
 
 

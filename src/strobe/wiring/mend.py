@@ -38,7 +38,7 @@ def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorde
         UserError: ``target`` is there already, or there is nothing that can be mended.
     """
     if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
-        raise UserError(f"--mend={target}: is there already; name a new folder")
+        raise UserError(f"--mend={target}: exists already; name a new folder")
     try:
         # The weights are most of it. They are written once, when it is clear whether and how.
         shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_weights_of(checkpoint.folder))

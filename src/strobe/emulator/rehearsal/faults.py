@@ -148,7 +148,7 @@ def planned(text: str, arms: Mapping[str, Mapping[str, int]], cameras: Collectio
         raise UserError(f"--fault={text}: the robot has no camera '{camera}'; {nearest(str(camera), cameras)}")
     made = kind(**given)
     if made == Busy():
-        raise UserError(f"--fault={text}: busy with what? processes=2 or threads=1")
+        raise UserError(f"--fault={text}: say what makes it busy: processes=2 or threads=1")
     return made
 
 

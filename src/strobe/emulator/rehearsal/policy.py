@@ -57,7 +57,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
         yield list(argv)
         return
     if "path" in of_policy:
-        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint knows its type")
+        raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
     made = [f"--policy.{name}={value}" for name, value in of_policy.items()]
     kind, size = of_policy.pop("type"), of_policy.pop("size", "tiny")
     if size not in ("tiny", "full"):
@@ -65,7 +65,7 @@ def with_policy(argv: Sequence[str]) -> Iterator[list[str]]:
     rest = [f"{name}={value}" for name, value in given if not name.startswith("--policy.")]
     body = [argument for argument in with_ports(rest) if argument.startswith("--robot.")]
     if not any(argument.startswith("--robot.type=") for argument in body):
-        raise UserError("which robot? --robot.type=so101_follower (or another)")
+        raise UserError("name the robot: --robot.type=so101_follower (or another)")
     register_third_party_plugins()  # cameras that a recorded run replays are one
     assert rollout.loop is not None  # robots and cameras register themselves when LeRobot's script is imported
     robot = _robot(body)

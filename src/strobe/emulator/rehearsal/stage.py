@@ -105,7 +105,7 @@ def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT,
     faults = [f.planned(text, ids, list(eyes)) for text in options.faults]
     slow = [fault for fault in faults if isinstance(fault, f.SlowInference)]
     if slow and command != ROLLOUT:
-        raise UserError(f"--fault=inference is for {ROLLOUT}: {command} asks no policy")
+        raise UserError(f"--fault=inference is for {ROLLOUT}: {command} has no policy")
     on_cameras = [fault for fault in faults if isinstance(fault, f.CameraFault)]
     cameras, shown = _replaying(eyes, options, on_cameras)
     replaced = {f"--{arm.flag}.port" for arm in arms.values()}
@@ -202,7 +202,7 @@ def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
     if path.is_dir():
         info = path / "meta" / "info.json"
         if not info.is_file():
-            raise UserError(f"--frames: {path} is no LeRobotDataset (it has no meta/info.json), and no video")
+            raise UserError(f"--frames: {path} is neither a LeRobotDataset (it has no meta/info.json) nor a video")
         with finder.reading(path):
             features = json.loads(info.read_text()).get("features", {})
         videos = [key for key, feature in features.items() if feature.get("dtype") == "video"]

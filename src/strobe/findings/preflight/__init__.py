@@ -46,10 +46,10 @@ def _finding(hypothesis: Hypothesis) -> Finding:
         rule=f"wired-otherwise-{hypothesis.kind}",
         level="warning",
         title=TITLES[hypothesis.kind],
-        seen=f"If {hypothesis.name}, the policy explains {_share(hypothesis.explained)} of the recorded actions, and "
-        f"{_share(hypothesis.wired)} as it is wired. Its error is {paired.ratio:.2f} times as large so{within}, over "
-        f"{paired.episodes} episodes.",
-        why="On the robot it would do what it does here: something else than it was taught.",
+        seen=f"If {hypothesis.name}, the policy explains {_share(hypothesis.explained)} of the recorded actions. As "
+             f"it is wired it explains {_share(hypothesis.wired)}. With that change its error is {paired.ratio:.2f} "
+             f"times as large{within}, over {paired.episodes} episodes.",
+        why="On the robot it would do the same as here: something else than in its training.",
         do=hypothesis.mend,
         evidence={
             "kind": hypothesis.kind,
@@ -73,9 +73,10 @@ def explains_little(result: PreflightResult, _: Thresholds) -> Iterator[Finding]
         rule="open-loop-explains-nothing",
         level="info",
         title="The policy explains nothing of this data",
-        seen=f"Its actions are {part.rms:.2g} σ from the recorded ones, and their mean is {mean.rms or 0:.2g} σ from "
-        "them. No other wiring that was tried explains more.",
-        why="It was not trained on data like this, or for too short a time, or it is wired in a way that is not tried.",
+        seen=f"Its actions are {part.rms:.2g} σ from the recorded actions. The mean action is {mean.rms or 0:.2g} σ "
+             "from them. No other wiring that was tried explains more.",
+        why="It was not trained on data like this, or it was trained for too short a time, or its wiring differs in "
+            "a way that Strobe does not try.",
         do="Name the data that it was trained on, with --dataset.root.",
         evidence={"explained": part.explained},
     )  # fmt: skip
@@ -90,9 +91,10 @@ def held_out_worse(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             rule="open-loop-learnt-by-heart",
             level="info",
             title="The policy knows its training episodes by heart",
-            seen=f"Its actions are {training.rms:.2g} σ from those of training episodes, and {other.rms:.2g} σ from "
-            f"those of {other.episodes} others, of which it explains {_share(other.explained)}.",
-            why="On the robot every episode is another one.",
+            seen=f"Its actions are {training.rms:.2g} σ from the recorded ones in training episodes, and "
+                 f"{other.rms:.2g} σ in {other.episodes} other episodes. Of the actions there it explains "
+                 f"{_share(other.explained)}.",
+            why="On the robot every episode is a new one.",
             do="Train on more episodes, for fewer steps, or with image augmentation.",
             evidence={"ratio": other.rms / training.rms},
         )  # fmt: skip
@@ -109,8 +111,8 @@ def explains_well(result: PreflightResult, _: Thresholds) -> Iterator[Finding]:
             rule="open-loop-explains",
             level="good",
             title=f"The policy explains {_share(part.explained)} of the recorded actions",
-            seen=f"It is nearer to them than {_listed([each.name for each in naive])}, over {part.episodes} episodes.",
-            why="As it is wired, it acts as it was taught on these frames.",
+            seen=f"Over {part.episodes} episodes it is nearer to them than {_listed([each.name for each in naive])}.",
+            why="As it is wired, it acts on these frames as in its training.",
             evidence={"explained": part.explained},
         )
 

@@ -36,19 +36,19 @@ def is_far(joint: JointJump) -> bool:
 
 def _far(jump: FirstJump, far: Sequence[JointJump], *, capped: bool) -> Finding:
     first = far[0]
-    others = f" As far: {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
+    others = f" Also far: {', '.join(joint.joint for joint in far[1:])}." if len(far) > 1 else ""
     careful = "" if capped else " For the first runs: --robot.max_relative_target=5."
     return Finding(
         rule="first-jump-far",
         level="warning",
         title=f"{first.joint} jumps at the first action",
         seen=f"On the first frames of {jump.episodes} episodes the first action is {first.predicted:.3g} from the "
-        f"recorded state (median; {first.predicted / first.spread:.1f} σ). No recorded first action is more than "
-        f"{first.recorded_largest:.3g} from it, and no recorded action more than {first.usual:.3g} from its state or "
-        f"from the action before it.{others}",
+        f"recorded state (median; {first.predicted / first.spread:.1f} σ). No recorded first action is more "
+        f"than {first.recorded_largest:.3g} from its state. No recorded action is more than {first.usual:.3g} "
+        f"from its state or from the action before it.{others}",
         why="A servo goes to its goal as fast as it can: the arm jumps as soon as the first action is sent.",
-        do="Look for what makes the actions wrong: statistics, order and unit, and the hypotheses that explain the "
-        f"data better.{careful}",
+        do="Find the cause of the wrong actions: statistics, order, unit, or a hypothesis that explains the data "
+        f"better.{careful}",
         evidence={
             "joint": first.joint,
             "predicted": first.predicted,
@@ -83,8 +83,8 @@ def _beyond(
         seen=f"Predicted on {frames} recorded frames: {low:.4g} to {high:.4g}{f' {unit}' if unit else ''}. The "
         f"calibration allows {joint.limit_low:.4g} to {joint.limit_high:.4g}.",
         why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against what is in the way.",
-        do="Calibrate this arm as the data's was, or use that arm's file (--robot.calibration_dir). Where the data "
-        f"stays within the limits, the policy does not act as it was taught.{careful}",
+        do="Calibrate this arm like the arm of the data, or use that arm's file (--robot.calibration_dir). If the "
+        f"data stays within the limits, the policy does not act as in its training.{careful}",
         evidence={"joint": part, "low": low, "high": high, "share": share},
     )
 

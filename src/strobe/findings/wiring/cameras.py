@@ -31,7 +31,7 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 title=f"The {where} has no {_short(unfed[0])} camera",
                 seen=f"The policy sees {_listed(wanted)}. The {where} does not feed {_listed(unfed)}"
                 + (f", and has {_listed(unused)}." if unused else "."),
-                why="LeRobot stops. Where one side has all of the other's cameras, it runs without that image.",
+                why="LeRobot stops. If one side has all of the other's cameras, it runs without that image.",
                 do=f"--rename_map='{{{pairs}}}', if these are the same cameras." if pairs else "Connect that camera.",
                 evidence={"missing": len(unfed), "unused": len(unused)},
             )  # fmt: skip
@@ -41,8 +41,8 @@ def names(wiring: Wiring) -> Iterator[Finding]:
                 level="info",
                 title=f"The {where} has a camera that the policy does not see",
                 seen=f"{_listed(unused)}.",
-                why="It costs bandwidth and decoding, and no more.",
-                do="Leave it out of --robot.cameras for this policy." if place == "robot" else "",
+                why="It costs bandwidth and decoding. It does no other harm.",
+                do="Remove it from --robot.cameras for this policy." if place == "robot" else "",
                 evidence={"unused": len(unused)},
             )  # fmt: skip
 
@@ -59,10 +59,11 @@ def renamed(wiring: Wiring) -> Iterator[Finding]:
         yield Finding(
             rule="rename-unknown",
             level="warning",
-            title="The rename map has a name that neither side knows",
+            title="The rename map has a name that is neither an input nor the policy's",
             seen=f"{', '.join(unknown)}; the policy has {', '.join(sorted(known))}.",
-            why="LeRobot renames what is there and says nothing of the rest: the image stays under its old name.",
-            do="Correct --rename_map: names in the inputs stand before the colon, the policy's names after it.",
+            why="LeRobot renames the names that it finds, and gives no warning about others. The image stays under "
+            "its old name.",
+            do="Correct --rename_map: a name in the inputs comes before the colon, the policy's name after it.",
             evidence={"unknown": len(unknown)},
         )
     swapped = [have for have, want in wiring.rename.items() if wiring.rename.get(want) == have and have < want]
@@ -71,9 +72,9 @@ def renamed(wiring: Wiring) -> Iterator[Finding]:
             rule="cameras-swapped",
             level="info",
             title=f"{_short(have)} and {_short(wiring.rename[have])} change places",
-            seen="The rename map gives each the other's name.",
-            why="Where that is a mistake, the policy looks through the wrong camera.",
-            do="strobe preflight with --dataset.root says which way explains the data better.",
+            seen="The rename map gives each camera the other's name.",
+            why="If that is a mistake, the policy looks through the wrong camera.",
+            do="strobe preflight with --dataset.root shows which way explains the data better.",
         )
 
 
@@ -88,8 +89,8 @@ def seen(wiring: Wiring) -> Iterator[Finding]:
             level="warning" if camera.seen_share < HARDLY else "info",
             title=f"The policy sees {100 * camera.seen_share:.1f} % of {_short(camera.name)}",
             seen=f"It sees {camera.cropped[1]}×{camera.cropped[0]} of {width}×{height} pixels.",
-            why="A crop that is meant for small images cuts most of a large one away.",
-            do="Train with images brought to that size first (--policy.resize_shape), or with a larger crop.",
+            why="A crop for small images cuts most of a large image away.",
+            do="Train with images that are resized to that size first (--policy.resize_shape), or with a larger crop.",
             evidence={"share": camera.seen_share},
         )
 
@@ -109,7 +110,7 @@ def stretched(wiring: Wiring) -> Iterator[Finding]:
                 level="info",
                 title=f"{_short(wire.name)} has another shape than in the training data",
                 seen=f"{robot.shape[2]}×{robot.shape[1]} pixels here, {policy.shape[2]}×{policy.shape[1]} there.",
-                why="Resized to the policy's size, everything in it is stretched.",
+                why="LeRobot resizes the image to the policy's size, and that stretches everything in it.",
                 do="Set width and height of --robot.cameras as they were in the recording.",
                 evidence={"here": here, "learnt": learnt},
             )

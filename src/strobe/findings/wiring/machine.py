@@ -21,8 +21,8 @@ def device(wiring: Wiring) -> Iterator[Finding]:
         level="info",
         title=f"This machine has no {wiring.device}",
         seen=f"{here.asked_by} asks for {wiring.device}; {here.why}.",
-        why=f"LeRobot says so in its log alone, and takes {instead}. Every call takes as long as it takes there.",
-        do=f"Run it where a {wiring.device} is, or set {flag}={here.instead or 'cpu'} and measure a call: "
+        why=f"LeRobot says so only in its log, and takes {instead}. Every call takes as long as it takes there.",
+        do=f"Run it on a machine with {wiring.device}, or set {flag}={here.instead or 'cpu'} and measure a call: "
         f"strobe breakdown --policy.path={wiring.sources['policy']}",
         evidence={"asked": wiring.device, "by": here.asked_by},
     )
@@ -80,10 +80,12 @@ def _with_rtc(wiring: Wiring, timing: Timing, measured: CallTime, ticks: float, 
         return
     if delay >= chunk:
         title = "Real-Time Chunking cannot keep up: every chunk is over before it arrives"
-        why = "LeRobot drops the actions that fell due during the call. The robot never moves, and nothing is logged."
+        why = (
+            "LeRobot drops the actions that were due during the call. The robot never moves, and LeRobot logs nothing."
+        )
     else:
         title = "Real-Time Chunking cannot keep up: chunks are too short for the calls"
-        why = f"{chunk - delay} actions of each chunk are still due when it arrives, and the next one takes {delay} "
+        why = f"{chunk - delay} actions of each chunk are still due when it arrives, and the next chunk takes {delay} "
         why += f"ticks: the robot has no action for {2 * delay - chunk} ticks in each."
     yield _finding(
         wiring,

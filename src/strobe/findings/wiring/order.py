@@ -29,12 +29,12 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
         yield _other_joints("action", learnt, robot.dimensions, source)
         return
     first = next(index for index, pair in enumerate(zip(learnt, robot.dimensions, strict=True)) if pair[0] != pair[1])
-    sync = f"the sync engine sends it to {robot.dimensions[first]}, which stands there on the robot"
+    sync = f"the sync engine sends it to {robot.dimensions[first]}, which has that place on the robot"
     if not wiring.order:  # of the policy's config: LeRobot's RTC engine sends by it
         rtc, kept = "RTC does too, as the policy's config has no action_feature_names", False
     else:
         rtc, kept = f"RTC sends it to {learnt[first]}, by the policy's own order", wiring.engine == "rtc"
-    seen = f"Number {first} of the action is {learnt[first]} for {source}: {sync}; {rtc}."
+    seen = f"Number {first} of the action is {learnt[first]} in {source}: {sync}; {rtc}."
     evidence: dict[str, float | str | None] = {
         "first": first, "policy": learnt[first], "robot": robot.dimensions[first],
     }  # fmt: skip
@@ -44,7 +44,7 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
             level="info",
             title="Policy and robot have their joints in another order, and only RTC keeps the policy's",
             seen=seen,
-            why="With the sync engine a joint would do what another one was to do.",
+            why="With the sync engine a joint would get another joint's action.",
             do="Keep --inference.type=rtc.",
             evidence=evidence,
         )  # fmt: skip
@@ -55,7 +55,7 @@ def action_order(wiring: Wiring) -> Iterator[Finding]:
         level="warning",
         title="Policy and robot have their joints in another order",
         seen=seen,
-        why="A joint does what another one was to do.",
+        why="A joint gets another joint's action.",
         do="--inference.type=rtc keeps the policy's order." if wiring.order else by_hand,
         evidence=evidence,
     )
@@ -102,7 +102,7 @@ def shapes(wiring: Wiring) -> Iterator[Finding]:
                     level="warning",
                     title=f"{where} has another number of joints than the policy",
                     seen=f"{wire.name}: {policy.shape[0]} for the policy, {end.shape[0]} there.",
-                    why="LeRobot stops at the first tick, or pads what is missing with zeros.",
+                    why="LeRobot stops at the first tick, or fills the missing numbers with zeros.",
                     do="Name the data and the robot that the policy was trained for.",
                     evidence={"policy": policy.shape[0], place: end.shape[0]},
                 )
@@ -123,7 +123,7 @@ def units(wiring: Wiring) -> Iterator[Finding]:
             rule="units-differ",
             level="warning",
             title=f"{name} looks like {unit}, and the robot takes {robot.unit}",
-            seen=f"No joint is ever beyond {extent:.3g} in the statistics.",
+            seen=f"In the statistics no joint is beyond {extent:.3g}.",
             why=f"An action of {extent:.3g} is {extent:.3g} of the robot's units: the arm hardly moves.",
             do="Convert the data to the robot's unit and train again, or use the robot that it was recorded with.",
             evidence={"extent": extent, "robot": robot.unit},
@@ -148,8 +148,9 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
             seen=f"{joint.low:.4g} to {joint.high:.4g}{unit} ({reach.basis} of the actions); the calibration allows "
             f"{joint.limit_low:.4g} to {joint.limit_high:.4g}.",
             why="LeRobot does not clamp degrees: the servo stops at its limit, or pushes against what is in the way. "
-            "The data is of an arm that was calibrated in another way, or of another arm.",
-            do=f"Calibrate this arm as the data's was, or use that arm's file (--robot.calibration_dir).{careful}",
+            "The arm of the data was calibrated in another way, or it was another arm.",
+            do="Calibrate this arm like the arm of the data, or use that arm's file "
+            f"(--robot.calibration_dir).{careful}",
             evidence={"joint": part, "low": joint.low, "high": joint.high, "share": joint.beyond},
         )
 
@@ -180,7 +181,7 @@ def _other_joints(name: str, learnt: Sequence[str], robot: Sequence[str], source
         level="warning",
         title=f"The robot has other joints than {source}",
         seen=f"{name}: the robot lacks {', '.join(lacking) or 'none'} and has {', '.join(more) or 'none'} more.",
-        why="LeRobot matches numbers by their place: a joint gets the number of another one.",
+        why="LeRobot matches numbers by their place, so a joint gets another joint's number.",
         do="Name the robot that the policy was trained for.",
         evidence={"lacking": len(lacking), "more": len(more)},
     )

@@ -23,12 +23,12 @@ def compiled_weights(wiring: Wiring) -> Iterator[Finding]:
     yield Finding(
         rule="weights-compiled",
         level="warning",
-        title="A rollout does not read these weights: the policy acts with random ones",
-        seen=f"{len(weights.compiled)} of {weights.tensors} names, such as {weights.compiled[0]}, are those of a "
-        "compiled policy, and lerobot-rollout switches compile_model off.",
-        why="LeRobot warns of missing and unexpected keys, and goes on.",
-        do="--use_torch_compile=true reads them; "
-        f"strobe preflight --policy.path={wiring.sources['policy']} --mend=NEW writes a copy without the prefix.",
+        title="A rollout does not read these weights: the policy acts with random weights",
+        seen=f"{len(weights.compiled)} of {weights.tensors} names, such as {weights.compiled[0]}, are names of a "
+             "compiled policy. lerobot-rollout switches compile_model off.",
+        why="LeRobot warns about missing and unexpected keys, and goes on.",
+        do="With --use_torch_compile=true LeRobot reads them. Or strobe preflight "
+           f"--policy.path={wiring.sources['policy']} --mend=NEW writes a copy without the prefix.",
         evidence={"compiled": len(weights.compiled), "tensors": weights.tensors},
     )  # fmt: skip
 
@@ -39,16 +39,16 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
     if weights is None or weights.compiled:
         return
     missing, reshaped, more = weights.missing or [], weights.reshaped, weights.unexpected or []
-    unused = f"the file has {len(more)} that the policy has not, such as {more[0]}" if more else ""
+    unused = f"the file has {len(more)} weights that the policy does not have, such as {more[0]}" if more else ""
     if missing or reshaped:
-        seen = [f"{len(missing)} are not there, such as {missing[0]}"] if missing else []
-        seen += [f"{len(reshaped)} have another shape, such as {reshaped[0]}"] if reshaped else []
+        seen = [f"{len(missing)} weights are missing, such as {missing[0]}"] if missing else []
+        seen += [f"{len(reshaped)} weights have another shape, such as {reshaped[0]}"] if reshaped else []
         yield Finding(
             rule="weights-missing",
             level="warning",
             title=f"{len(missing) + len(reshaped)} weights of the policy are not in the file",
             seen="; ".join([*seen, *([unused] if unused else [])]) + ".",
-            why="What LeRobot does not read stays as it was made: random. It warns, or stops.",
+            why="Weights that LeRobot does not read stay random. It warns, or stops.",
             do="Check that config.json and model.safetensors belong together, and that no --policy flag changes the "
             "architecture.",
             evidence={"missing": len(missing), "reshaped": len(reshaped), "unexpected": len(more)},
@@ -57,10 +57,10 @@ def unread_weights(wiring: Wiring) -> Iterator[Finding]:
         yield Finding(
             rule="weights-unused",
             level="info",
-            title=f"{len(more)} weights of the file are in no layer of the policy",
+            title=f"{len(more)} weights of the file belong to no layer of the policy",
             seen=f"{unused[:1].upper()}{unused[1:]}.",
-            why="LeRobot leaves them out. The policy was saved with more layers than config.json has, or with parts "
-            "that it no longer needs.",
+            why="LeRobot does not load them. The saved policy had more layers than config.json says, or parts that "
+            "it no longer needs.",
             do="Check that config.json and model.safetensors belong together.",
             evidence={"unexpected": len(more)},
         )
@@ -73,9 +73,9 @@ def unknown_fields(wiring: Wiring) -> Iterator[Finding]:
         yield Finding(
             rule="fields-unknown",
             level="warning",
-            title="The config has fields that the installed LeRobot does not know",
+            title="The config has fields that the installed LeRobot does not have",
             seen=f"{fields}.",
-            why="LeRobot refuses the checkpoint: it was saved by another version.",
+            why="LeRobot refuses the checkpoint, since another version saved it.",
             do="Install the LeRobot that saved it. Or: strobe preflight "
             f"--policy.path={wiring.sources['policy']} --mend=NEW writes a copy without them.",
             evidence={"fields": fields},
@@ -90,9 +90,9 @@ def chunk(wiring: Wiring) -> Iterator[Finding]:
         yield Finding(
             rule="chunk-short",
             level="warning",
-            title=f"{timing.executed} actions are asked of a chunk that has {timing.most_executed}",
-            seen=f"n_action_steps={timing.executed}; {timing.most_executed} are there{of}.",
-            why="The policy is asked again after fewer actions than the config says, or LeRobot stops.",
+            title=f"The config wants {timing.executed} actions of a chunk that has {timing.most_executed}",
+            seen=f"n_action_steps={timing.executed}; the chunk has {timing.most_executed}{of}.",
+            why="LeRobot calls the policy again after fewer actions than the config says, or it stops.",
             do=f"--policy.n_action_steps={timing.most_executed} or fewer.",
             evidence={"executed": timing.executed, "there": timing.most_executed},
         )
@@ -102,7 +102,7 @@ def chunk(wiring: Wiring) -> Iterator[Finding]:
             level="warning",
             title=f"RTC's execution horizon of {timing.execution_horizon} is longer than a chunk of {timing.chunk}",
             seen=f"--inference.rtc.execution_horizon={timing.execution_horizon}.",
-            why="There are no such actions to guide.",
+            why="RTC cannot guide actions that the chunk does not have.",
             do=f"--inference.rtc.execution_horizon={timing.chunk} or fewer.",
             evidence={"horizon": timing.execution_horizon, "chunk": timing.chunk},
         )
@@ -119,8 +119,8 @@ def blind(wiring: Wiring) -> Iterator[Finding]:
         level="info",
         title=f"The robot acts for {timing.executed / fps:.1f} s on one observation",
         seen=f"{timing.executed} actions of each chunk are executed at {fps:g} Hz.",
-        why="What happens meanwhile the policy does not see. Users of LeRobot report 15 to 23 points of success "
-        "between 50 and 10 executed actions (#1316, #4614).",
+        why="The policy does not see what happens in that time. Users of LeRobot report a difference of 15 to 23 "
+        "points of success between 50 and 10 executed actions (#1316, #4614).",
         do="Try fewer: --policy.n_action_steps, or --inference.type=rtc.",
         evidence={"seconds": timing.executed / fps},
     )
@@ -136,7 +136,7 @@ def rates(wiring: Wiring) -> Iterator[Finding]:
             level="warning",
             title=f"The loop runs at {loop:g} Hz, and the data was recorded at {data:g}",
             seen=f"--fps={loop:g}; the data set says {data:g}.",
-            why=f"The robot moves {loop / data:.2g} times as fast as it was shown.",
+            why=f"The robot moves {loop / data:.2g} times as fast as in the data.",
             do=f"--fps={data:g}",
             evidence={"loop": loop, "data": data},
         )
@@ -147,8 +147,8 @@ def rates(wiring: Wiring) -> Iterator[Finding]:
                 level="info",
                 title=f"{name} gives {fps:g} images a second to a loop of {loop:g} Hz",
                 seen=f"fps of --robot.cameras: {fps:g}.",
-                why="Some ticks see the same image again; the arm reads the newest one and does not wait.",
-                do=f"Set its fps to {loop:g}, where it can.",
+                why="Some ticks see the same image again: the loop takes the newest image and does not wait.",
+                do=f"Set its fps to {loop:g}, if the camera can do that.",
                 evidence={"camera": fps, "loop": loop},
             )
 
@@ -169,10 +169,11 @@ def lags(wiring: Wiring) -> Iterator[Finding]:
         rule="lags-differ",
         level="warning",
         title=f"{joint.joint} follows its actions {joint.run:.1f} ticks late, and {joint.recorded:.1f} in the data",
-        seen=f"{', '.join(far)}: more than {MOST_LAG_APART:g} ticks apart, in {lag.run}.",
-        why="The policy learnt how far ahead of the arm an action is. With another lag it overshoots, or falls short.",
+        seen=f"In {lag.run} these joints differ from the data by more than {MOST_LAG_APART:g} ticks: {', '.join(far)}.",
+        why="The policy has learnt how far an action is ahead of the arm. With another lag the arm overshoots, or "
+        "falls short.",
         do="Check the rate (--fps), the servos' acceleration and gains, and what delays an action: strobe report "
-        f"{lag.run} says how old the observations behind each action were.",
+        f"{lag.run} shows how old each action's observation was.",
         evidence={"joints": len(far), "recorded": joint.recorded, "run": joint.run},
     )
 
@@ -191,18 +192,18 @@ def given_prompt(wiring: Wiring) -> Iterator[Finding]:
         yield Finding(
             rule="prompt-empty",
             level="warning",
-            title="The policy reads words and is given none",
+            title="The policy needs a task in words and gets none",
             seen="--task is empty.",
-            why="It was trained with a task in words, and does nothing in particular without.",
+            why="It was trained with a task in words. Without a task its motions have no goal.",
             do=f"--task=… : {tasks}",
         )
     elif words.tasks and words.given not in words.tasks:
         yield Finding(
             rule="prompt-unknown",
             level="warning",
-            title="The task is none of the data set's",
+            title="The task is not a task of the data set",
             seen=f"--task='{words.given}'; the data has {tasks}.",
-            why="A policy that was trained on few tasks knows their wording, and little else.",
+            why="A policy that was trained on few tasks knows only their wording.",
             do=f"--task='{words.tasks[0]}'",
         )
 
@@ -219,19 +220,22 @@ def cut_prompt(wiring: Wiring) -> Iterator[Finding]:
     of_data = sum(each.task in words.tasks for each in words.cut)
     seen = f"'{_short(first.task)}' makes {first.tokens} tokens"
     seen += "" if first.always else " with a state of three-digit numbers"
-    seen += f", of which the policy sees {words.most_tokens} (max_length of policy_preprocessor.json). Cut off is "
+    seen += (
+        f", of which the policy sees {words.most_tokens} (max_length of policy_preprocessor.json). The tokenizer "
+        "cuts off "
+    )
     seen += f"'{_short(first.cut)}'."
-    seen += f" It is so for {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
-    seen += " Two of them read the same without it." if same is not None else ""
+    seen += f" That happens to {of_data} of the data set's {len(words.tasks)} tasks." if of_data else ""
+    seen += " Two of them become the same text." if same is not None else ""
     another = asked is not None and asked.task not in words.tasks
     yield Finding(
         rule="prompt-cut",
         level="warning" if same is not None or another else "info",
         title="The tokenizer cuts the end of the prompt off",
         seen=seen,
-        why="LeRobot says nothing of it. What stands there the policy does not know"
-        + (", and numbers of the state are a part of it." if _with_state(first) else "."),
-        do="A shorter task, or a larger --policy.tokenizer_max_length in training.",
+        why="LeRobot gives no warning. The policy does not see the text there"
+        + (", which contains numbers of the state." if _with_state(first) else "."),
+        do="Give a shorter task, or train with a larger --policy.tokenizer_max_length.",
         evidence={"tokens": first.tokens, "most": words.most_tokens, "tasks": len(words.cut)},
     )
 
@@ -259,9 +263,9 @@ def compilation(wiring: Wiring) -> Iterator[Finding]:
         rule="compiled-in-part",
         level="info",
         title="compile_model is switched off in a rollout",
-        seen="The checkpoint has compile_model=true. The bench and lerobot-eval compile it, lerobot-rollout does not.",
-        why="A latency of the bench is not the robot's.",
-        do="--use_torch_compile=true in the rollout, or --policy.compile_model=false on the bench.",
+        seen="The checkpoint has compile_model=true. The bench and lerobot-eval compile it. lerobot-rollout does not.",
+        why="The latency on the bench is not the latency on the robot.",
+        do="Give --use_torch_compile=true in the rollout, or --policy.compile_model=false on the bench.",
     )
 
 

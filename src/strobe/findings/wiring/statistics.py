@@ -29,9 +29,9 @@ def absent(wiring: Wiring) -> Iterator[Finding]:
             rule="statistics-absent",
             level="warning",
             title=f"Nothing normalises {wire.name}",
-            seen=f"{_file(wiring, place)} is to normalise {feature.name} ({norm.mode}) and has no "
-            f"{' or '.join(lacking)} for it{where}.",
-            why=f"LeRobot raises nothing: the {place} {way}. The arm then moves a centimetre, or flails.",
+            seen=f"{_file(wiring, place)} should normalise {feature.name} ({norm.mode}) and has no "
+                 f"{' or '.join(lacking)} for it{where}.",
+            why=f"LeRobot raises no error: the {place} {way}. The arm then moves a centimetre, or flails.",
             do=_mend(wiring, others),
             evidence={"feature": wire.name, "place": place},
         )  # fmt: skip
@@ -48,8 +48,8 @@ def in_weights(wiring: Wiring) -> Iterator[Finding]:
         title="The statistics are inside the weights, where LeRobot no longer reads them",
         seen=f"{len(names)} tensors such as {names[0]} are statistics"
         + ("." if "preprocessor" in wiring.sources else ", and there is no policy_preprocessor.json."),
-        why="LeRobot 0.4 and later keep statistics in the processors. It drops these when it loads the weights, and "
-        "the policy runs without normalisation.",
+        why="LeRobot 0.4 and later read statistics from the processors. They drop these statistics when they load "
+            "the weights, and the policy runs without normalisation.",
         do=f"strobe preflight --policy.path={wiring.sources['policy']} --mend=NEW writes a copy with processors that "
         "have them.",
         evidence={"tensors": len(names)},
@@ -71,9 +71,10 @@ def not_numbers(wiring: Wiring) -> Iterator[Finding]:
             yield Finding(
                 rule="statistics-not-numbers",
                 level="warning",
-                title=f"Statistics of {wire.name} are no numbers",
-                seen=f"{_file(wiring, place)}: those of {_listed(wrong)} of {feature.name} are NaN or infinite.",
-                why="Every action that comes of them is NaN.",
+                title=f"Statistics of {wire.name} are not numbers",
+                seen=f"In {_file(wiring, place)} the statistics {_listed(wrong)} of {feature.name} are NaN or "
+                     "infinite.",
+                why="Every action that is computed with them is NaN.",
                 do=_mend(wiring, []),
                 evidence={"feature": wire.name, "dimensions": len(wrong)},
             )  # fmt: skip
@@ -98,8 +99,8 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
                 level="info",
                 title=f"{_listed(still)} of {wire.name} never moved in the training data",
                 seen=f"{norm.mode} has a spread of 0 for {_listed(still)}.",
-                why="Where this input moves by a thousandth, the policy sees a number that it has never seen.",
-                do="Train on data in which it moves, or without it; or hold it still on the robot.",
+                why="If this input moves by a thousandth, the policy sees a number that it has never seen.",
+                do="Train on data in which it moves, or train without it. Or hold it still on the robot.",
                 evidence={"feature": wire.name, "dimensions": len(still)},
             )
 
@@ -117,7 +118,7 @@ def of_other_data(wiring: Wiring) -> Iterator[Finding]:
                 level="warning",
                 title=f"The statistics of {wire.name} are not those of this data",
                 seen=f"{_file(wiring, place)}: {'; '.join(far[:SHOWN])}{' …' if len(far) > SHOWN else ''}.",
-                why="The policy takes unusual positions for usual ones, and its actions are scaled for other data.",
+                why="The policy treats unusual positions as usual ones, and its actions are scaled for other data.",
                 do=f"If the policy was trained on this data: {_mend(wiring, [])} If not, name the data that it was "
                 "trained on.",
                 evidence={"feature": wire.name, "place": place, "dimensions": len(far)},

@@ -79,10 +79,8 @@ def compare(
     elif phase == "inference":
         _hold(result, measured, check, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
-        try:
-            _compare_gradients(subject, variants, result, options, reporter)
-        except KeyboardInterrupt:
-            result.status = "interrupted"
+        _compare_gradients(subject, variants, result, options, reporter)
+    result.notes += options.limit.left_out
     return result, measured
 
 
@@ -95,19 +93,27 @@ def _looks(
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
     if isinstance(subject, PolicySubject):
         chunk_s = max(seconds)
-        return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit_of(most_s, chunk_s))
+        limit = limit_of(most_s, chunk_s, options.limit)
+        return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
     call_s = min(seconds)
-    return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s))
+    return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s, options.limit))
 
 
 def _compare_gradients(
     subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
 ) -> None:
-    agreements, note = gradients(subject, variants, options.batch_size, reporter)
+    step_s = max(measurement.samples.summary.median for measurement in result.measurements) / 1e3
+    check = gradients(subject, variants, options.batch_size, reporter, options.limit, step_s)
     for comparison in result.comparisons:
         if comparison.baseline == variants[0].name:
-            comparison.gradient = agreements.get(comparison.candidate)
-    result.notes += [note] if note else []
+            comparison.gradient = check.agreements.get(comparison.candidate)
+    result.notes += [check.note] if check.note else []
+    if check.interrupted:
+        result.status = "interrupted"
+        missing = [variant.name for variant in variants[1:] if variant.name not in check.agreements]
+        result.notes += (
+            [f"stopped before the gradients of these were compared: {', '.join(missing)}"] if missing else []
+        )
 
 
 def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:

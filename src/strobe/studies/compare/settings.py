@@ -169,9 +169,7 @@ def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[
     if requested.phase == "inference" and not drafts and not requested.without_rtc and (with_rtc or supports(subject)):
         return _of_rtc(subject, requested)
     if requested.closed_form:
-        raise UserError(
-            "--closed_form is about RTC's guidance in inference: leave out --variant and --rtc.enabled=false"
-        )
+        raise UserError("--closed_form is for RTC's guidance in inference: leave out --variant and --rtc.enabled=false")
     return [untouched, *drafts]
 
 

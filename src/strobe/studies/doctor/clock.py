@@ -137,7 +137,7 @@ def _sleeping(clocks: Clocks) -> SelfCheck:
         usual <= 2 * requested,
         text,
         "The system wakes a process late: a control loop will miss its ticks here.",
-        "Close what else runs; on a laptop choose the power mode for performance.",
+        "Close other programs. On a laptop choose the power mode for performance.",
         evidence=figures,
     )
 
@@ -154,14 +154,14 @@ def _twice(clocks: Clocks, work: Work) -> SelfCheck:
     figures = {"ratio": ratio, "ms": median(single), "tries": float(TIMES)}
     text = f"{ratio:.3f} times as long by {clock} (median of {TIMES} pairs of about {median(single):.0f} ms)"
     if min(ratios) > TWICE[1] or max(ratios) < TWICE[0]:  # else it does at times: the machine is uneven, not its clock
-        return _clock_check(name, text, "No time that this clock gives can be trusted.", figures, good=False)
+        return _clock_check(name, text, "You cannot trust any time of this clock.", figures, good=False)
     return SelfCheck.judged(
         "clock",
         name,
         TWICE[0] <= ratio <= TWICE[1],
         text,
         "Work of one size takes very different times here: other programs run, or clocks change.",
-        "Close what else runs, then run `strobe doctor` again.",
+        "Close other programs, then run `strobe doctor` again.",
         evidence=figures,
     )
 
@@ -195,7 +195,7 @@ def _drift(name: str, other: str, mine: int, theirs: int) -> SelfCheck:
     shown, share = fixed(apart_ms, 2, plus=True), fixed(ppm, 0, plus=True)
     text = f"{shown} ms against {other} in {seconds:.0f} s ({share} parts in a million)"
     figures = {"apart_ms": apart_ms, "seconds": seconds, "ppm": ppm}
-    means = f"It drifts or jumps: at most {allowed_ms:.1f} ms were to be expected."
+    means = f"It drifts or jumps: at most {allowed_ms:.1f} ms are expected."
     return _clock_check(name, text, means, figures, good=abs(apart_ms) <= allowed_ms)
 
 

@@ -45,10 +45,10 @@ def _available(kind: str) -> bool:
 
 
 def _no_accelerator() -> SelfCheck:
-    means = "Treatments for GPUs are played on the CPU, which shows wrong actions and no times."
+    means = "Treatments for GPUs are emulated on the CPU, which shows wrong actions and no times."
     hidden = [kind for kind in ACCELERATORS if _available(kind)]
     if hidden:
-        seen = f"the CPU was asked for; there is {', '.join(hidden)}"
+        seen = f"you chose the CPU; there is also {', '.join(hidden)}"
         return SelfCheck(area="machine", name="accelerator", outcome="not here", seen=seen, means=means)
     if shutil.which("nvidia-smi") is not None and torch.version.cuda is not None:
         return SelfCheck(
@@ -97,7 +97,7 @@ def _memory() -> SelfCheck:
         free >= FEW_BYTES,
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free",
         "Full-size policies do not fit (pi0.5 takes 13 GiB in float32).",
-        "Close what else runs, or measure with --policy.size=tiny for a first look.",
+        "Close other programs, or measure with --policy.size=tiny for a first look.",
         evidence={"free_bytes": float(free)},
     )
 
@@ -111,6 +111,6 @@ def _disk(folder: Path) -> SelfCheck:
         free >= FEW_BYTES,
         f"{free / 2**30:.1f} GiB free",
         "Datasets and engines may not fit; a full disk costs a run's folder.",
-        "Free some, or name another folder with --output_dir.",
+        "Free some space, or name another folder with --output_dir.",
         evidence={"free_bytes": float(free)},
     )

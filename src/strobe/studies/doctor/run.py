@@ -26,8 +26,8 @@ STAGES: dict[Area, str] = {
     "machine": "devices, memory, disk",
     "versions": "versions of packages",
     "clock": "the clocks against known work",
-    "noise": "the same against the same",
-    "steadiness": "other load, power and heat",
+    "noise": "the same work compared with itself",
+    "steadiness": "other programs, power and heat",
     "loaders": "shared memory and video decoders",
     "tools": "simulators, browsers, extras",
     "treatments": "each treatment on a tiny policy",
@@ -103,7 +103,7 @@ def guarded(area: Area, examination: Examination) -> Iterator[SelfCheck]:
             name=STAGES[area],
             outcome="fails",
             seen=f"could not be examined: {type(error).__name__}: {lines[0] if lines else 'no reason given'}",
-            means="Nothing is known of it.",
+            means="Strobe knows nothing about it.",
             do="Report it with this run's folder.",
         )
 

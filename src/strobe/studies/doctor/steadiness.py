@@ -191,7 +191,7 @@ class Steadiness:
             not times,
             f"{times} times while this ran",
             "The processor lowers its clock to cool: long runs are slower than short ones.",
-            "Let it cool, and improve the cooling; compare only within one run.",
+            "Let it cool, and improve the cooling. Compare only within one run.",
             evidence={"times": float(times)},
         )
 
@@ -206,7 +206,7 @@ class Steadiness:
                     share <= STOLEN,
                     f"{100 * share:.1f} % of the processors' time",
                     "Other virtual machines slow this one down, unevenly.",
-                    "Take a machine of one's own, or compare with more --seconds.",
+                    "Use a machine that you do not share, or compare with more --seconds.",
                     evidence={"share": share},
                 )
 
@@ -233,7 +233,7 @@ def others(look_s: float = LOOK_S, processes: Callable[[], Sequence[psutil.Proce
         "other programs",
         total <= OTHERS_CORES,
         seen,
-        "They share cores and memory with what is measured: times grow and scatter.",
+        "They share cores and memory with the measurement: times grow and scatter.",
         "Close them, then run `strobe doctor` again.",
         evidence={"cores": total},
     )
@@ -250,7 +250,7 @@ def _power(power: Mapping[str, str]) -> Iterator[SelfCheck]:
         "power mode",
         not slow,
         seen,
-        "Clocks follow the load late, or are kept low: short calls at a robot's rate are slower.",
+        "Clocks follow the load late, or stay low: short calls at a robot's rate are slower.",
         "sudo cpupower frequency-set -g performance; plug a laptop in",
     )
 
@@ -344,9 +344,9 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         "noise",
         "verdicts on the same (A/A)",
         claims <= MOST_CLAIMS,
-        f"{claims} of {TRIES} comparisons of the same with itself claim a difference; 1 in 100 is to be expected",
-        "Verdicts 'faster' and 'slower' cannot be trusted here: something changes the pace between calls.",
-        "Close what else runs, fix the clocks' rate (a power mode without boost), then run it again.",
+        f"{claims} of {TRIES} comparisons of the same work with itself claim a difference; 1 in 100 is expected",
+        "You cannot trust the verdicts 'faster' and 'slower' here: something changes the pace between calls.",
+        "Close other programs, fix the clocks' rate (a power mode without boost), then run it again.",
         bad="fails",
         evidence=figures,
     )
@@ -355,7 +355,7 @@ def examine_noise(call: Callable[[], object], clock: Callable[[], float] = time.
         "smallest difference that shows",
         width <= WIDE,
         f"{100 * width:.1f} % with {median(pairs):.0f} pairs of a {median(usual):.1f} ms call",
-        "Small gains are lost in the noise: comparisons need more time here.",
-        "Close what else runs, or give comparisons more time: --seconds=120",
+        "The noise hides small gains: comparisons need more time here.",
+        "Close other programs, or give comparisons more time: --seconds=120",
         evidence=figures,
     )

@@ -84,7 +84,7 @@ def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
             name=name,
             outcome="missing",
             seen=str(error),
-            means="LeRobot takes the other decoder where it is asked for this one, or stops.",
+            means="If you choose this decoder, LeRobot takes the other one, or stops.",
             do={
                 "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
                 "--dataset.video_backend=pyav",
@@ -142,7 +142,8 @@ def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
             name=name,
             outcome="missing",
             seen=reason,
-            means="Observations and episodes of it cannot be had: --env.type names another, or --dataset a recording.",
+            means="It gives no observations and no episodes: name another with --env.type, or a recording with "
+            "--dataset.",
             do=way,
         )
     except isolate.IsolatedCallError as error:
@@ -157,7 +158,7 @@ def _fails(kind: str, why: str) -> SelfCheck:
         name=f"simulator {kind}",
         outcome="fails",
         seen=why,
-        means="It is installed and does not run.",
+        means="It is installed, but does not run.",
         do=NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
     )
 

@@ -138,7 +138,7 @@ def judged(attempt: Attempt, device: str, run: isolate.Runner = isolate.run) -> 
         name,
         not attempted.broken,
         f"{attempted.broken + '; ' if attempted.broken else ''}{attempted.effect}: {attempted.seen}{graphs}; {memory}",
-        "The policy does not do the same with it on this machine.",
+        "The policy does not act the same with it on this machine.",
         _leave_out(attempt),
         bad="fails",
         evidence={"rms": attempted.rms, "peak_bytes": float(attempted.peak_bytes)},
@@ -218,10 +218,12 @@ def _trained(subject: PolicySubject, attempt: Attempt) -> Tried:
         undo()
     if not math.isfinite(loss):
         return Tried("the loss is not finite", "one step", treatment.effect)
-    compared, why = gradients(subject, [Variant("plain"), variant], BATCH)
-    if why:
-        raise UserError(why)
-    agreement = compared[attempt.lever]
+    check = gradients(subject, [Variant("plain"), variant], BATCH)
+    if check.interrupted:
+        raise KeyboardInterrupt
+    if check.note:
+        raise UserError(check.note)
+    agreement = check.agreements[attempt.lever]
     least = min(LEAST_COSINE, (agreement.seed_cosine or 1.0) - 0.05) if agreement.own_noise else LEAST_COSINE
     broken = f"its gradient's cosine is {agreement.cosine:.4f} < {least:.4g}" if agreement.cosine < least else ""
     seen = f"gradient's cosine {agreement.cosine:.6f}, loss {loss:.4g}"
@@ -293,4 +295,4 @@ def _figures(agreement: Agreement) -> str:
 def _leave_out(attempt: Attempt) -> str:
     """Advice on an attempt that fails: leave out what was put on last."""
     what = attempt.lever or ", ".join(f"{key}={value}" for key, value in list(attempt.specs[-1].items())[:1])
-    return f"Leave {what} out here, and report it with this run's folder."
+    return f"Do not use {what} here, and report it with this run's folder."

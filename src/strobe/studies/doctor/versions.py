@@ -60,7 +60,7 @@ def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:
             f"extra '{extra}'",
             not missing,
             f"not installed: {', '.join(missing)}" if missing else ", ".join(needs),
-            "What needs it answers with a line that names it.",
+            "A command that needs it says so in one line.",
             install(extra),
             bad="missing",
         )
@@ -86,9 +86,15 @@ def judged(name: str, version: str, tested: str, required: Requirement | None) -
     if here.release[:2] == known.release[:2]:
         return _check(name, "holds", f"{version}; tested: {tested}", "", "")
     if here > known:
-        means = "Newer than what Strobe was tested with: probes that do not fit say so, figures hold."
+        means = (
+            "Newer than the version that Strobe was tested with: probes that do not fit say so, and the figures "
+            "are valid."
+        )
     else:
-        means = "Older than what Strobe was tested with, and allowed: probes that do not fit say so, figures hold."
+        means = (
+            "Older than the version that Strobe was tested with, and allowed: probes that do not fit say so, and "
+            "the figures are valid."
+        )
     return _check(
         name, "doubtful", f"{version}; tested: {tested}", means, f"pip install '{name}=={tested}' if in doubt"
     )
@@ -98,7 +104,7 @@ def _python(version: tuple[int, int]) -> SelfCheck:
     oldest, tested = PYTHON
     seen = f"{platform.python_version()}; tested: {tested[0]}.{tested[1]}"
     if version > tested:
-        return _check("python", "doubtful", seen, "Newer than what Strobe was tested with.", "")
+        return _check("python", "doubtful", seen, "Newer than the version that Strobe was tested with.", "")
     return _check("python", "holds" if version >= oldest else "fails", seen, "", "")
 
 

@@ -79,7 +79,7 @@ class Workers(Closing):
             raise UserError(in_a_line(f"{error.kind}: {error.text}", 400)) from None
         except ProcessEndedError as error:
             processes = f"one of the {len(self.pool.workers)} processes that play episodes ended ({error.ending})"
-            raise UserError(f"{processes}: where memory ran out, take a smaller --parallel") from None
+            raise UserError(f"{processes}: if memory ran out, give a smaller --parallel") from None
 
 
 def _import(names: tuple[str, ...]) -> None:
@@ -151,7 +151,7 @@ class Players(Closing):
             case Lost(key, _, reasons) as lost:
                 name, task, seed = key
                 if not lost.may_retry:
-                    times = f"{len(reasons)} nodes were lost under it"
+                    times = f"{len(reasons)} nodes that played it were lost"
                     raise UserError(f"'{name}' on {task}, seed {seed}: {times}; {reasons[-1]}")
                 self._again.append(key)
                 self._report(f"lost: {reasons[-1]}; '{name}' on {task}, seed {seed} is played again elsewhere")

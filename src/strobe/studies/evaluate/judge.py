@@ -67,13 +67,13 @@ def _pairing(runs: Sequence[EvalRun], same_seeds: bool) -> tuple[bool, str]:
     seeds = [{task: [episode.seed for episode in episodes] for task, episodes in run.tasks.items()} for run in runs]
     known = all(seed is not None for run in seeds for of_task in run.values() for seed in of_task)
     if len(runs) == 1:
-        return False, "One run: it is judged against none."
+        return False, "One run: there is no other run to judge it against."
     if same_seeds:
         if any(length != lengths[0] for length in lengths):
             raise UserError("--same_seeds: the runs have different numbers of episodes, so they are not in pairs")
         if known and any(of_run != seeds[0] for of_run in seeds):
             raise UserError("--same_seeds: the files say that the runs had different seeds")
-        return True, "In pairs: the runs were said to have had the same seed (--same_seeds)."
+        return True, "In pairs: by --same_seeds the runs had the same seed."
     if known and all(of_run == seeds[0] for of_run in seeds):
         return True, "In pairs: the files say that the runs had the same seeds."
     why = "the runs had different seeds" if known else "the files do not say which seeds the runs had"
@@ -168,7 +168,7 @@ def read_run(path: Path) -> EvalRun:
     try:
         tasks = _tasks(content)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UserError(f"{path} is JSON, but no {EVAL_INFO} of lerobot-eval: it has no episodes by task") from None
+        raise UserError(f"{path} is JSON, but not an {EVAL_INFO} of lerobot-eval: it has no episodes by task") from None
     return EvalRun(path, tasks)
 
 

@@ -84,7 +84,7 @@ def evaluate(
         counts = ", ".join(f"{name or 'this machine'} {count}" for name, count in sorted(nodes.items()))
         result.notes.append(
             f"episodes by the nodes that played them: {counts}; calls, simulator and rendering were timed there, and "
-            "compare only where the nodes are alike; a chunk's latency apart from the episodes was measured here"
+            "compare only where the nodes are alike; a chunk's latency outside the episodes was measured here"
         )
     return result
 
@@ -109,7 +109,7 @@ def add_latency(
         return
     except (UserError, RuntimeError) as error:
         words = in_a_line(error, 300)
-        result.notes.append(f"the latency of a chunk was not measured apart from the episodes: {words}")
+        result.notes.append(f"the latency of a chunk was not measured outside the episodes: {words}")
         return
     if measured.interrupted:
         result.status = "interrupted"
@@ -144,7 +144,7 @@ class _LatencyReporter:
         self._reporter = reporter
 
     def stage(self, what: str) -> None:
-        self._reporter.stage(f"latency of a chunk, apart from the episodes: {what}")
+        self._reporter.stage(f"latency of a chunk, outside the episodes: {what}")
 
     def progress(self, progress: Progress) -> None:
         self._reporter.progress(progress)

@@ -54,9 +54,9 @@ def parse_steps(text: str) -> tuple[int, ...]:
         if not part:
             continue
         if not part.isdecimal() or not int(part):
-            raise UserError(f"--steps={text}: '{part}' is no number of denoising steps: write --steps=10,5,2")
+            raise UserError(f"--steps={text}: '{part}' is not a number of denoising steps: write --steps=10,5,2")
         if int(part) in counts:
-            raise UserError(f"--steps={text}: each number once")
+            raise UserError(f"--steps={text}: give each number once")
         counts.append(int(part))
     return tuple(counts)
 
@@ -88,7 +88,7 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
     made, notes = [Candidate(Variant(FIRST), steps=own)], list[str]()
     for count in steps:
         if count == own:
-            notes.append(f"{_steps(count)} are the policy as it is: they are played once")
+            notes.append(f"{_steps(count)} are the policy's own: they are played once")
             continue
         setting = Settings({name: count})
         made.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
@@ -98,9 +98,7 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
     names = [candidate.name for candidate in made]
     for candidate in made:
         if names.count(candidate.name) > 1:
-            raise UserError(
-                f"--recipe: a recipe called '{candidate.name}' cannot be told from the variant of that name"
-            )
+            raise UserError(f"--recipe: rename the recipe '{candidate.name}': a variant has that name already")
         candidate.variant.require("inference")
         _try(candidate, subject)
     return Candidates(made, notes)

@@ -83,7 +83,7 @@ def parse_engines(text: str) -> list[Engine]:
         if part not in ENGINES:
             raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
         if part in engines:
-            raise UserError(f"--inference.type={text}: each engine once")
+            raise UserError(f"--inference.type={text}: give each engine once")
         engines.append(part)
     return engines
 
@@ -176,7 +176,9 @@ def parse_ticks(text: str, fps: float) -> list[Latency]:
         if not part:
             continue
         if not part.isdecimal():
-            raise UserError(f"--delay_ticks={text}: '{part}' is no number of control ticks: write --delay_ticks=0,2,5")
+            raise UserError(
+                f"--delay_ticks={text}: '{part}' is not a number of control ticks: write --delay_ticks=0,2,5"
+            )
         if 1e3 * int(part) / fps > MOST_MS:
             raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
         sources.append(fixed(1e3 * int(part) / fps))
@@ -188,7 +190,7 @@ def _each_once(flag: str, sources: list[Latency], example: str) -> list[Latency]
         raise UserError(f"{flag}: {example}")
     names = [source.name for source in sources]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise UserError(f"{flag}: {twice} is there twice")
+        raise UserError(f"{flag}: {twice} is given twice")
     return sources
 
 
@@ -209,7 +211,7 @@ def _recorded(text: str, run: Path) -> Latency:
     from strobe.loops.recorded_run import load
 
     if not run.exists():
-        raise UserError(f"--latency={text}: '{run}' is no number of milliseconds, not 'live', and no run's folder")
+        raise UserError(f"--latency={text}: '{run}' is not a number of milliseconds, nor 'live', nor a run's folder")
     folder = run.parent if run.name == "result.json" else run
     episodes = folder / episode_log.NAME if folder.is_dir() else folder
     try:

@@ -75,7 +75,7 @@ def drop_rungs(climb: Climb, measured: Measured) -> None:
                 verdict = verdict_of(measured, names[best], names[rung])
             tried.outcome, reason = outcome_of(verdict)
             tried.reason, tried.verdict = f"{reason} in the closing run", verdict
-            climb.reporter.say(f"{names[rung]}: not kept, {tried.reason}")
+            climb.reporter.say(f"{names[rung]}: not accepted, {tried.reason}")
     del steps[best + 1 :]
 
 
@@ -123,7 +123,7 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
             reporter.say(f"{name} is refused: {choosing.refused[name]}")
     except KeyboardInterrupt:
         result.status = "interrupted"
-        result.notes.append("interrupted before the actions of the chosen rung were looked at closely")
+        result.notes.append("interrupted before the actions of the chosen rung were checked closely")
 
 
 def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
@@ -139,8 +139,8 @@ def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base:
     if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
         episodes.close()
         raise UserError(
-            f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and "
-            f"{episodes.planned} are asked for"
+            f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and the "
+            f"command plays {episodes.planned}"
         )
     return episodes
 

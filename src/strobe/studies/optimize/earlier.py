@@ -165,7 +165,7 @@ class Earlier:
             for file in files[:-MOST_FILES]:
                 file.unlink(missing_ok=True)
         except OSError as error:
-            return f"the next climb will not know of this one: {self._folder}: {in_words(error)}"
+            return f"the next run cannot use this ladder: {self._folder}: {in_words(error)}"
         return ""
 
     def _same_circumstances(self, ladder: EarlierLadder) -> bool:

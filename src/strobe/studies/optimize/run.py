@@ -57,7 +57,7 @@ NOT_INTERLEAVED = (
     "rung before it, and it is set against the policy as it is across two runs"
 )
 NOT_CONFIRMED = (
-    "the climb ended because its rung was seen to reach the target, which the runs after it do not show: --all goes on"
+    "the climb ended because a rung reached the target, and the later runs do not show that: --all continues"
 )
 
 
@@ -85,7 +85,7 @@ def optimize(
         KeyboardInterrupt: before the policy as it is was measured.
     """
     if aim.guards.success_drop is not None and not aim.episodes:
-        raise UserError(f"--guard={aim.guards}: success_drop is seen in episodes: add --eval.n_episodes=50")
+        raise UserError(f"--guard={aim.guards}: success_drop needs episodes: add --eval.n_episodes=50")
     reporter, began = reporter or SilentClimb(), time.perf_counter()
     with ExitStack() as stack:
         episodes = None
@@ -154,7 +154,7 @@ def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float)
     try:
         guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
     except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
-        reporter.say(f"the actions are not looked at closely: {error}")
+        reporter.say(f"the actions are not checked closely: {error}")
     bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
     climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
     reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
@@ -182,7 +182,7 @@ def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
     if trial.step is not None:
         trial.step.requested = True
         climb.steps.append(trial.step)
-    climb.reporter.say(f"rung 1, asked for: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+    climb.reporter.say(f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
 
 
 def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:

@@ -219,7 +219,7 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
-        reporter.stage("how far the untouched features move by reordered sums")
+        reporter.stage("how far reordered sums move the untouched features")
         untouched = Variant("untouched", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
         moved = features_reordered(subject, untouched, count, progress, limit)

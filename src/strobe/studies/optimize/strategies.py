@@ -37,7 +37,7 @@ def climb_one_by_one(climb: Climb) -> tuple[str, Measured | None]:
     while not climb.reached():
         remaining = climb.remaining()
         if not remaining:
-            return f"nothing was left to try{climb.left_out()}", closed
+            return f"no treatment remained to try{climb.left_out()}", closed
         # What is quick may still fit where what comes first does not.
         seconds = climb.remaining_to_try_s()
         try_s = settings.shortest_try_s(climb.runs.spaced_s(climb.top.ms / 1e3))
@@ -59,9 +59,9 @@ def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
 
 
 def _out_of_time(climb: Climb, remaining: Sequence[Candidate]) -> str:
-    climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s were left", remaining, with_build=True)
+    climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
     which = ", all of which take long to build" if all(candidate.build_s for candidate in remaining) else ""
-    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {len(remaining)} left to try"
+    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {len(remaining)} treatments not tried"
     return f"{limit}{which}{climb.left_out()}"
 
 
@@ -92,7 +92,7 @@ def climb_by_effect(climb: Climb) -> str:
     climb.leave("there was no time to try it by itself", climb.remaining())
     enough = settings.ONE_BY_ONE_TRIES * settings.shortest_try_s(climb.runs.spaced_s(climb.steps[0].ms / 1e3))
     one_by_one = f"from --time_limit={enough:.0f} on they are tried one by one"
-    return f"nothing was left to try together; {one_by_one}{climb.left_out()}"
+    return f"no treatments remained to try together; {one_by_one}{climb.left_out()}"
 
 
 def _groups(climb: Climb, effect: Effect) -> list[Candidate]:
@@ -117,7 +117,7 @@ def _drop_failing(climb: Climb, group: Candidate) -> bool:
             trial = climb.begin(candidate_of(runs.subject, (spec,)))
             trial.fail(*failure(error))
             climb.add(trial)
-            climb.reporter.say(f"{trial.tried.treatment}: not kept, {trial.tried.outcome}: {trial.tried.reason}")
+            climb.reporter.say(f"{trial.tried.treatment}: not accepted, {trial.tried.outcome}: {trial.tried.reason}")
         else:
             specs = (*specs, spec)
     return len(specs) < len(group.specs)

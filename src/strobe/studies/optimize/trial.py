@@ -58,7 +58,7 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
         return True
     climb.runs.release(step.variant for step in climb.steps)
     kind = f"{tried.outcome}: " if tried.outcome in ("does not apply", "failed") else ""
-    climb.reporter.say(f"{head}: {figures}not kept, {kind}{tried.reason}{trial.detail}")
+    climb.reporter.say(f"{head}: {figures}not accepted, {kind}{tried.reason}{trial.detail}")
     return False
 
 
@@ -145,7 +145,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     Raises:
         KeyboardInterrupt: during the run.
     """
-    head = f"kept last time, now together: {'; '.join(rung.text for rung in rungs)}"
+    head = f"accepted last time, now together: {'; '.join(rung.text for rung in rungs)}"
     climb.reporter.doing(head)
     specs: tuple[Spec, ...] = ()
     for rung in rungs:
@@ -168,7 +168,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
     if measured is None or whole.tried.outcome != "kept":
         climb.add(whole)
         climb.runs.release(step.variant for step in climb.steps)
-        climb.reporter.say(f"{head}: {figures}not kept, {whole.tried.reason}")
+        climb.reporter.say(f"{head}: {figures}not accepted, {whole.tried.reason}")
         return None
     measurements = {measurement.name: measurement for measurement in measured.measurements}
     for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):

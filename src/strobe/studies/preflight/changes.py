@@ -202,7 +202,7 @@ def _signs(wiring: SubjectWiring) -> Iterator[Change]:
         for total, words in ((0.0, f"{name} has the other sign"), (ends[dimension], f"{name} is reversed")):
             yield Change(
                 "sign", words,
-                f"Calibrate {name} anew in the direction of the training data, or turn its sign in the data set's "
+                f"Calibrate {name} again in the direction of the training data, or turn its sign in the data set's "
                 "action and state.",
                 act=_mirrored(dimension, float(total)), dimensions=(dimension,),
             )  # fmt: skip

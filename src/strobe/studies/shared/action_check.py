@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from strobe.errors import UserError
 from strobe.measure.guard import strongest
 from strobe.measure.sampling import Progress
-from strobe.measure.time_limit import LookInterrupted, TimeLimit
+from strobe.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
@@ -41,13 +41,20 @@ class ActionCheck:
         return yardstick(self.yardsticks, "reordered sums")
 
 
-def limit_of(seconds: float, chunk_s: float) -> TimeLimit:
+def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> TimeLimit:
     """Return the time limit of looks at the actions, which come after rounds that ``seconds`` were for.
 
     The looks may take as long as the rounds, and at least as long as the fewest observations need, where a chunk takes
     ``chunk_s`` seconds.
+
+    Args:
+        work: the limit of the command's work, which holds for the looks too. It gets the time that the fewest
+            observations need beyond ``seconds``.
     """
-    return TimeLimit(max(seconds, CALLS_EACH * FEWEST * chunk_s))
+    fewest_s = CALLS_EACH * FEWEST * chunk_s
+    if work is not None:
+        work.extend(2 * (fewest_s - seconds))
+    return TimeLimit(max(seconds, fewest_s), within=work)
 
 
 def check_actions(

@@ -59,7 +59,9 @@ def device_of(machine: Machine) -> str:
 
 
 def _machine(machine: Machine) -> dict[str, str]:
-    return {"device": device_of(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
+    waits = machine.power.get("waiting threads")
+    settings = {"device": device_of(machine), "cores": str(machine.cores), "threads": str(machine.threads)}
+    return settings | ({"waiting threads": waits} if waits else {})
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from strobe.measure.memory import available_bytes
+from strobe.measure.time_limit import WorkLimit
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.comparison import GradientAgreement
 from strobe.studies.shared.progress import Reporter, Silent, Steps
@@ -25,23 +27,51 @@ OWN_NOISE = (
 NOT_FINITE = "a gradient that is infinite or not a number has no direction: its cosine is given as 0"
 
 Gradient = list[Tensor | None]
+FEWEST = 3  # passes of a comparison: of the first variant under two seeds, and of another
+
+
+@dataclass
+class GradientCheck:
+    """How each variant's gradient compares with the first one's.
+
+    Args:
+        agreements: by the variant's name; without those that were not compared.
+        note: why nothing was compared; '' where something was.
+        interrupted: whether Ctrl-C ended it.
+    """
+
+    agreements: dict[str, GradientAgreement] = field(default_factory=dict)
+    note: str = ""
+    interrupted: bool = False
 
 
 def gradients(
-    subject: PolicySubject, variants: Sequence[Variant], batch_size: int, reporter: Reporter | None = None
-) -> tuple[dict[str, GradientAgreement], str]:
-    """Return how each variant's gradient compares with the first one's, by name; and a note where nothing was compared.
+    subject: PolicySubject,
+    variants: Sequence[Variant],
+    batch_size: int,
+    reporter: Reporter | None = None,
+    limit: WorkLimit | None = None,
+    step_s: float = 0.0,
+) -> GradientCheck:
+    """Compare each variant's gradient with the first one's.
 
     No optimizer steps are taken, so all variants start from the same weights. The first one's gradient is held in the
-    host's memory meanwhile.
+    host's memory meanwhile. Ctrl-C keeps the variants that were compared.
+
+    Args:
+        limit: of the command's work: variants that there was no time for are noted there.
+        step_s: seconds of a training step, by estimate.
     """
-    reporter = reporter or Silent()
+    reporter, limit, check = reporter or Silent(), limit or WorkLimit(), GradientCheck()
     baseline, *candidates = variants
     needed = sum(p.numel() * p.element_size() for p in subject.policy.parameters() if p.requires_grad)
     if 2 * needed > available_bytes():
-        return {}, f"gradients were not compared: a copy of them takes {needed / 2**30:.1f} GiB, which is not free"
+        check.note = f"gradients were not compared: a copy of them takes {needed / 2**30:.1f} GiB, which is not free"
+        return check
+    if not limit.fits(FEWEST * step_s):
+        limit.leave_out("gradients were not compared", len(variants) * step_s + step_s)
+        return check
     raw = subject.inputs.batch(batch_size)
-    agreements = {}
     try:
         reporter.stage(f"comparing the gradients of {', '.join(variant.name for variant in variants)}")
         steps = Steps(reporter, "passes")
@@ -52,22 +82,37 @@ def gradients(
         steps(2, 1 + len(variants))
         seeds = _difference(reference, _gradient(subject.policy))
         for number, variant in enumerate(candidates, 3):
-            passed = _loss_and_gradient(subject, variant, raw)
-            difference = _difference(reference, _gradient(subject.policy))
-            agreement = _agreement(of_baseline.loss, passed.loss, difference, seeds)
+            if not limit.fits(step_s):
+                limit.leave_out(f"the gradient of {variant.name} was not compared", step_s)
+                continue
+            began = time.perf_counter()
+            agreement = _compared(subject, variant, raw, of_baseline, seeds)
             agreement.own_noise = _noise_source(variant) != _noise_source(baseline)
             if agreement.own_noise and seeds.cosine < 1 - 1e-9:
                 agreement.note = OWN_NOISE
             if not agreement.cosine and agreement.error is None:
                 agreement.note = NOT_FINITE
-            if passed.autocast is torch.float16:
-                _loss_and_gradient(subject, variant, raw, scale=1.0)
-                agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
-            agreements[variant.name] = agreement
+            check.agreements[variant.name] = agreement
+            step_s = max(step_s, time.perf_counter() - began)
             steps(number, 1 + len(variants))
+    except KeyboardInterrupt:
+        check.interrupted = True
     finally:
         subject.policy.zero_grad()
-    return agreements, ""
+    return check
+
+
+def _compared(
+    subject: PolicySubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
+) -> GradientAgreement:
+    """Pass ``variant`` forward and backward, and compare its loss and its gradient with the baseline's."""
+    reference = of_baseline.gradient
+    passed = _loss_and_gradient(subject, variant, raw)
+    agreement = _agreement(of_baseline.loss, passed.loss, _difference(reference, _gradient(subject.policy)), seeds)
+    if passed.autocast is torch.float16:
+        _loss_and_gradient(subject, variant, raw, scale=1.0)
+        agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
+    return agreement
 
 
 @dataclass

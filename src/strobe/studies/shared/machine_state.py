@@ -9,6 +9,7 @@ import torch
 
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
+from strobe.measure.time_limit import TimeLimit, WorkLimit
 from strobe.policies.subject import Subject
 from strobe.results.answer import Result
 from strobe.results.subject import Ceiling, Machine
@@ -17,16 +18,33 @@ from strobe.studies.shared.progress import Reporter, Steps
 from strobe.version import __version__
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
+CEILING_S = 8.0  # that measuring the ceiling may take, where 2 to 3 seconds are usual
 
 
-def measure_machine(device: torch.device, dtypes: Iterable[str], reporter: Reporter) -> Machine:
-    """Describe the machine, and measure its ceiling: what it does at most in ``dtypes``, torch's names."""
+def measure_machine(
+    device: torch.device, dtypes: Iterable[str], reporter: Reporter, limit: WorkLimit | None = None
+) -> Machine:
+    """Describe the machine, and measure its ceiling: what it does at most in ``dtypes``, torch's names.
+
+    Args:
+        limit: of the command's work. What there was no time for is noted there.
+    """
     reporter.stage("measuring what this machine can do")
     described = machine.describe(device)
     wanted = dict.fromkeys((*dtypes, *ceilings.EVERYWHERE))
     multiplied = [dtype for dtype in wanted if dtype in MULTIPLIED]
-    described.ceiling = ceilings.measure(device, multiplied, Steps(reporter, "figures"))
+    share = TimeLimit(CEILING_S, within=limit)
+    described.ceiling = ceilings.measure(device, multiplied, Steps(reporter, "figures"), share)
+    if limit is not None and share.spent and (missing := _missing(described.ceiling, multiplied)):
+        limit.leave_out(f"what this machine does at most was not measured in full ({', '.join(missing)})")
     return described
+
+
+def _missing(ceiling: Ceiling, dtypes: Iterable[str]) -> list[str]:
+    """Return the figures that ``ceiling`` lacks, in words."""
+    missing = [f"products in {dtype}" for dtype in dtypes if dtype not in ceiling.gflops]
+    missing += ["elementwise work"] if ceiling.vector_gflops is None else []
+    return missing + (["memory"] if ceiling.memory_gbps is None else [])
 
 
 def begin_result[R: Result](
@@ -46,7 +64,7 @@ def begin_result[R: Result](
         fields: those that ``kind`` alone has.
     """
     if options.counted:
-        described = measure_machine(subject.device, (*subject.info.dtypes, *dtypes), reporter)
+        described = measure_machine(subject.device, (*subject.info.dtypes, *dtypes), reporter, options.limit)
     else:
         described = machine.describe(subject.device)
         described.ceiling = Ceiling()

@@ -21,7 +21,7 @@ from strobe.measure.components import iterations
 from strobe.measure.memory import kernel_use
 from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, SamplingBudget, collect
-from strobe.measure.time_limit import TimeLimit
+from strobe.measure.time_limit import TimeLimit, WorkLimit
 from strobe.measure.verdicts import WITHIN
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.outputs import Numbers
@@ -52,6 +52,8 @@ from strobe.treatments.process_settings import convolutions_in_tf32
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Variant
 
+COUNTED_CALLS = 2.0  # as long as which a counted call takes, roughly
+AGAIN_S = 3.0  # of measuring the ceiling once more
 COUNTING_S = 20.0  # that counting may take, however short the rounds were
 LATE = (
     "FLOP and memory were not counted: counting the variants before took as long as the rounds. --skip_counting leaves "
@@ -81,6 +83,7 @@ class Options:
     within: float = WITHIN  # of the time: a variant is called as fast as another where its interval lies in there
     pace_hz: float | None = None  # control rate at which inference is called, in ticks per second; None: back to back
     back_to_back: frozenset[str] = frozenset()  # names of variants that are called without gaps in spite of a pace
+    limit: WorkLimit = field(default_factory=WorkLimit)  # of all that the command measures
 
 
 @dataclass
@@ -187,7 +190,7 @@ class Session:
         complete, lost = complete_rounds([each[: collected.rounds] for each in rounds], collected.warmup_rounds)
         if not complete:
             raise RuntimeError(f"no round of {', '.join(self._seen)} was recorded as one '{ITERATION}' of each")
-        counts = self._count(collected.seconds)
+        counts = self._count(collected)
         measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
             if isinstance(self.subject, CallableSubject) and not self._hooks:
@@ -227,15 +230,21 @@ class Session:
                 verb = "compiling" if "compiled" in seen.variant.builds else "building"
                 self.reporter.stage(f"{verb} {seen.variant.name}")
                 seen.first_s = _build(self.subject, seen.variant, self._call)
+                self.options.limit.exclude(seen.first_s)
             if building:
                 self.reporter.stage(stage)
             with self._timeline:
                 runners = {name: self._runner(seen) for name, seen in self._seen.items()}
                 collected = collect(runners, self.options.budget, self.reporter.progress)
             self._interrupted = collected.interrupted
+            self._allow_for_slow_rounds(collected)
             if not collected.interrupted:
                 self.afterwards(collected)
         return collected
+
+    def _allow_for_slow_rounds(self, collected: Collected) -> None:
+        """Give the command's work more time where the fewest rounds took longer than they had."""
+        self.options.limit.extend(2 * (collected.seconds - self.options.budget.seconds))
 
     def _runner(self, seen: Seen) -> Callable[[], float]:
         """Return what makes the next call of a variant, and returns its milliseconds."""
@@ -268,22 +277,27 @@ class Session:
 
         return run
 
-    def _count(self, rounds_s: float) -> dict[str, Counted]:
+    def _count(self, collected: Collected) -> dict[str, Counted]:
         """Return the FLOP and memory of each variant: as they are known, else counted, until Ctrl-C.
 
-        Counting may take as long as the rounds, which took ``rounds_s``; the first variant is counted in any case.
+        Counting may take as long as the rounds took, and the first variant's longer; none begins that would not end
+        within the command's limit.
         """
         if not self.options.counted:
             return {}
         counts = {name: self.known[name] for name in self._seen if name in self.known}
         unknown = [name for name in self._seen if name not in counts]
-        limit = TimeLimit(max(rounds_s, COUNTING_S))
+        limit = TimeLimit(max(collected.seconds, COUNTING_S))
         steps = Steps(self.reporter, "variants")
         for done, name in enumerate(unknown, 1):
             if self._interrupted:
                 break
             if done > 1 and limit.over:
                 self._late.add(name)
+                continue
+            estimate_s = COUNTED_CALLS * collected.samples[name].summary.median / 1e3
+            if not self.options.limit.fits(estimate_s):
+                self.options.limit.leave_out(f"FLOP and memory of {name} were not counted", estimate_s)
                 continue
             self.reporter.stage(f"{self.phase}: counting FLOP and memory of {name}")
             try:
@@ -307,6 +321,9 @@ class Session:
 
         measurements = described()
         if self.ceiling is None or self._interrupted or not any(map(above_ceiling, measurements)):
+            return measurements
+        if not self.options.limit.fits(AGAIN_S):
+            self.options.limit.leave_out("a part ran above the ceiling, which was not measured once more", AGAIN_S)
             return measurements
         self.reporter.stage("a part ran above the ceiling: measuring once more what this machine can do")
         try:

@@ -1,0 +1,98 @@
+"""The tour ends in its time: a stop that would take longer is left out, and its command is printed."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from strobe.cli.tour import (
+    COMPARE_S,
+    FEWER_STEPS,
+    LIMIT_S,
+    LONGER,
+    RECORD_S,
+    STEPS,
+    Pace,
+    Stop,
+    TourConfig,
+    run_stops,
+    stops_of,
+)
+
+
+class Tour:
+    """A tour of stops that take ``times`` as long as usual by a clock of their own; ``ran`` are those that ran."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: float, stops: list[Stop]) -> None:
+        self.ran: list[str] = []
+        self.now = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+        pace, written = Pace(), io.StringIO()
+        self.now += RECORD_S * times
+        pace.note_stop(RECORD_S)
+        made = [Stop(s.title, s.usual_s, s.argv, self._run(s, times), s.lacking) for s in stops]
+        self.code = run_stops(made, pace, Console(file=written, width=200))
+        self.text = written.getvalue()
+
+    def _run(self, stop: Stop, times: float) -> Any:
+        def run(argv: list[str]) -> int:
+            self.ran.append(stop.title)
+            self.now += stop.usual_s * times
+            return 0
+
+        return run
+
+
+@pytest.fixture
+def stops(tmp_path: Path) -> list[Stop]:
+    made = stops_of(TourConfig(output_dir=tmp_path), tmp_path / "pusht", Console(file=io.StringIO()))
+    return [Stop(stop.title, stop.usual_s, stop.argv, stop.run) for stop in made]
+
+
+def test_all_stops_run_on_a_machine_at_rest(monkeypatch: pytest.MonkeyPatch, stops: list[Stop]) -> None:
+    tour = Tour(monkeypatch, 1.0, stops)
+    assert tour.ran == [stop.title for stop in stops]
+    assert "left out" not in tour.text
+    assert tour.now < 180
+    assert f"--seconds={COMPARE_S:.0f}" in tour.text
+    assert f"--steps={STEPS}" in tour.text
+
+
+def test_all_stops_run_where_it_takes_twice_as_long(monkeypatch: pytest.MonkeyPatch, stops: list[Stop]) -> None:
+    tour = Tour(monkeypatch, 2.5, stops)
+    assert tour.ran == [stop.title for stop in stops]
+    assert f"--seconds={COMPARE_S * LONGER:.0f}" in tour.text, "fewer rounds would show nothing"
+    assert f"--steps={FEWER_STEPS}" in tour.text, "steps cannot be cut short once they run"
+
+
+@pytest.mark.parametrize("times", [4.0, 8.0, 30.0])
+def test_a_busy_machine_leaves_stops_out_and_names_them(
+    monkeypatch: pytest.MonkeyPatch, stops: list[Stop], times: float
+) -> None:
+    tour = Tour(monkeypatch, times, stops)
+    assert tour.now <= LIMIT_S
+    left_out = [stop for stop in stops if stop.title not in tour.ran]
+    assert left_out
+    assert tour.text.count("left out: it takes about") == len(left_out)
+    for stop in left_out:
+        assert f"$ strobe {stop.argv(1.0)[0]}" in tour.text
+
+
+def test_a_stop_that_lacks_something_says_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    tour = Tour(monkeypatch, 1.0, [Stop("a robot?", 1.0, lambda _: ["rehearse"], lambda _: 0, "it needs Linux")])
+    assert not tour.ran
+    assert "left out: it needs Linux" in tour.text
+
+
+def test_the_first_stop_that_fails_ends_the_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
+    ran: list[str] = []
+    failing = Stop("one", 1.0, lambda _: ["breakdown"], lambda _: 2)
+    after = Stop("two", 1.0, lambda _: ["breakdown"], lambda argv: ran.append("two") or 0)
+    assert run_stops([failing, after], Pace(), Console(file=io.StringIO())) == 2
+    assert not ran

@@ -1,0 +1,69 @@
+"""Iterations and parts are found where a program names them, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.made_trace import annotation, operator, step, training, work
+
+from strobe.measure.annotations import iterations, parts
+from strobe.measure.nesting import Nest
+from strobe.measure.profiler_events import rows_of
+from strobe.results.trace import TraceIterations, TracePart
+
+
+def found(events: list[dict[str, Any]]) -> TraceIterations | None:
+    return iterations(rows_of(events))
+
+
+def cut(events: list[dict[str, Any]]) -> dict[tuple[str, ...], TracePart]:
+    rows = rows_of(events)
+    return {tuple(part.path): part for part in parts(rows, Nest(rows.annotations))}
+
+
+def test_the_profilers_steps_are_the_iterations():
+    seen = found([*training(steps=4), step(4, 4000, 40)])
+    assert seen is not None
+    assert seen.name == "ProfilerStep"
+    assert seen.ms == pytest.approx([0.99] * 4), "a step without an operator is none"
+    assert seen.busy_ms == pytest.approx([(60 + 200 + 100 + 100 + 2) / 1e3] * 4)
+    assert seen.work == [5] * 4
+
+
+def test_an_annotation_that_fills_the_trace_is_the_iterations():
+    loop = [annotation("train step", place * 100, 90) for place in range(5)]
+    inside = [annotation("forward", place * 100 + 5, 30) for place in range(5)]
+    seen = found([operator("aten::mm", 0, 490), *loop, *inside])
+    assert seen is not None
+    assert (seen.name, seen.ms, seen.busy_ms) == ("train step", pytest.approx([0.09] * 5), [])
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [annotation("warm-up", 0, 40), annotation("warm-up", 50, 40), operator("aten::mm", 0, 90)],  # twice
+        [operator("aten::mm", 0, 1000), *(annotation("log", place * 100, 10) for place in range(5))],  # a tenth
+        [annotation("nested", place, 100 - place) for place in range(5)],  # one in the other
+        [],
+    ],
+)
+def test_other_annotations_are_no_iterations(events: list[dict[str, Any]]):
+    assert found(events) is None
+
+
+def test_parts_have_the_work_that_is_launched_in_them():
+    seen = cut(training(steps=2))
+    assert set(seen) == {("forward",), ("optimizer",)}
+    forward = seen["forward",]
+    assert (forward.calls, forward.work, forward.host_ms) == (2, 6, pytest.approx(0.6))
+    assert forward.device_ms == pytest.approx(2 * (60 + 200 + 100) / 1e3)
+    assert list(seen) == [("forward",), ("optimizer",)], "the longest first"
+
+
+def test_a_thread_without_annotations_works_for_the_main_one():
+    backward = work(1, 20, 40, 10, tid=2)
+    seen = cut([annotation("backward", 0, 100), annotation("layer", 15, 10), *backward])
+    assert seen["backward",].work == seen["backward", "layer"].work == 1
+    elsewhere = cut([annotation("backward", 0, 100), annotation("own", 10, 30, tid=2), *backward])
+    assert (elsewhere["own",].work, elsewhere["backward",].work) == (1, 0)
