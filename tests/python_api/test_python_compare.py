@@ -101,7 +101,7 @@ def test_outputs_without_numbers_are_not_compared(clock: Clock):
 
 
 def test_a_difference_that_float32_cannot_hold_is_seen(clock: Clock):
-    wide = X.astype(np.float64)
+    wide = np.ones(3)  # beside 1, float32 holds no 1e-12
     answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + 1e-12)}, wide, seconds=1)
     assert 0 < answer.comparisons[0].agreement.largest_error < 1e-11
 
