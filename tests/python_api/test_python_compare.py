@@ -313,3 +313,11 @@ def test_advice_names_arguments_and_not_flags(clock: Clock):
     answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     few = next(finding for finding in answer.findings if finding.rule == "few-samples")
     assert few.do.startswith("Measure longer: seconds=120")
+
+
+def test_progress_in_a_notebook_is_plain_lines(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
+    assert "… first calls of a\n… first calls of b\n… inference: a, b\n" in capsys.readouterr().err
