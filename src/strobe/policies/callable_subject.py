@@ -132,7 +132,7 @@ class CallableSubject:
         answers the same.
 
         Args:
-            reporter: is told which target is called.
+            reporter: shows a stage, in words.
             targets: those to call; () for all.
 
         Raises:

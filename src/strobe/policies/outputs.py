@@ -87,7 +87,7 @@ def wait_for(output: object) -> None:
 
 
 def copied(value: Any) -> Any:
-    """Return ``value`` with its dicts, lists and tuples anew, and all else as it is.
+    """Return ``value`` with new dicts, lists and tuples, and all else as it is.
 
     What a policy puts into its observation is then not there at the next call.
     """
