@@ -90,7 +90,7 @@ def test_names_from_outside_stay_text():
 
 
 def test_the_longest_texts_fit():
-    long = HOSTILE * 5000
+    long = HOSTILE * 400
     finding = Finding(rule="x", level="warning", title=long, seen=long, why=long, do=long)
     table = Table([Column(long)] * 12, [Row([long] * 12)] * 100)
     section = Section("k", long, table)
