@@ -240,7 +240,7 @@ def test_watching_is_asked_for_at_loading_where_weights_are_let_go(saved: Saved)
         watch(strobe.load_policy(folder, tiny_recipe("act", BF16)), 0.5)
     with pytest.raises(UserError, match="this policy has no recipe"):
         watch(strobe.load_policy(folder), 0.5)
-    with pytest.raises(UserError, match="watch=2: it is a share"):
+    with pytest.raises(UserError, match="watch=2: give a share"):
         strobe.load_policy(folder, tiny_recipe("act", BF16), watch=2)
     loaded = strobe.load_policy(folder, tiny_recipe("act", {"channels_last": True}))
     record = watch(loaded, 1.0)

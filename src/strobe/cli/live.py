@@ -131,6 +131,7 @@ class Live(_Bar):
         if self.console.is_terminal:
             self._start()
         else:  # one call may take minutes, and reports nothing before it ends
+            self._ended.clear()
             self._thread = threading.Thread(target=self._watch, daemon=True)
             self._thread.start()
         return self
@@ -140,6 +141,18 @@ class Live(_Bar):
         if self._thread is not None:
             self._thread.join()
         super().__exit__(*error)
+
+    @contextlib.contextmanager
+    def without_threads(self) -> Iterator[None]:
+        """Show nothing, and have no thread, in the block: a profiler of Python takes other threads for the program."""
+        shown = self._thread is not None or self._bar is not None
+        self.__exit__()
+        self._thread = self._bar = self._task = None
+        try:
+            yield
+        finally:
+            if shown:
+                self.__enter__()
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_S):

@@ -153,7 +153,7 @@ class Profilers:
     def _look(self, answer: Studied, phase: Phase, variant: Variant, live: Live) -> None:
         from strobe.results.answer import Profiled
         from strobe.studies.shared.operators import memory_snapshot, operators_of
-        from strobe.studies.shared.python_profile import python_profile
+        from strobe.studies.shared.python_profile import mixed_threads, python_profile
 
         config, result = self.config, answer.result
         assert isinstance(result, Profiled)
@@ -172,15 +172,17 @@ class Profilers:
         python_s = PYTHON_S + PROFILED * call_s
         if config.python_profile and watched is not None and self._fits("Python was not profiled", python_s, result):
             live.stage(f"profiling Python with {config.python_profile}")
-            result.python, files = python_profile(
-                self.subject,
-                phase,
-                variant,
-                watched.profile,
-                config.python_profile,  # type: ignore[arg-type]
-                self.functions,
-                self.options,
-            )
+            with live.without_threads():
+                result.python, files = python_profile(
+                    self.subject,
+                    phase,
+                    variant,
+                    watched.profile,
+                    config.python_profile,  # type: ignore[arg-type]
+                    self.functions,
+                    self.options,
+                )
+                result.notes += mixed_threads(config.python_profile)
             answer.files |= files
         if config.memory_snapshot and self._fits("allocations were not recorded", WATCHED * call_s, result):
             live.stage("recording allocations")

@@ -93,6 +93,7 @@ def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
     if profiler is not None:
         step = result.measurement(STEP).samples
         result.python = profiler.profile(STEP, len(step.warmup) + len(step.values), step.summary.mean)
+        result.notes += profiler.notes
         answer.files = profiler.files
     sys.stderr.flush()
     print()
@@ -108,10 +109,11 @@ class _Profiler:
         require_tool(tool)
         self.tool: Any = tool
         self.files: dict[str, bytes] = {}
+        self.notes: list[str] = []
         self._rows: list[Any] = []
 
     def __call__(self, run: Callable[[], None]) -> None:
-        from strobe.studies.shared.python_profile import profiled
+        from strobe.studies.shared.python_profile import mixed_threads, profiled
 
         failed: list[BaseException] = []
 
@@ -122,6 +124,7 @@ class _Profiler:
                 failed.append(error)
 
         self._rows, files = profiled(safely, self.tool)
+        self.notes = mixed_threads(self.tool)
         self.files = {f"training_{name}": content for name, content in files.items()}
         if failed:
             raise failed[0]

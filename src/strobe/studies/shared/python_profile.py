@@ -12,6 +12,7 @@ import linecache
 import marshal
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -113,6 +114,20 @@ def of_run(
         files=files,
         functions=_foremost(each),
     )
+
+
+def mixed_threads(tool: str) -> list[str]:
+    """Return a note where other threads of Python run, whose times cProfile takes for those of the program.
+
+    From Python 3.12 on its events are those of all threads, on one stack.
+    """
+    others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+    if tool != "cprofile" or not others or sys.version_info < (3, 12):
+        return []
+    return [
+        f"cProfile's times are not judged: it mixed in those of other threads of Python ({', '.join(others)}); "
+        "--python_profile=pyinstrument looks at one thread"
+    ]
 
 
 class _Repeated:
