@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ def test_each_frame_is_the_one_that_lerobot_reads(recorded: Path):
     theirs = LeRobotDataset("local/sound", root=recorded)
     assert len(read) == len(theirs) == EPISODES * FRAMES
     for index, ours in enumerate(read):
-        frame = theirs[index]
+        frame: Any = theirs[index]
         assert ours["task"] == frame["task"] == "move"
         assert ours["observation.state"].dtype == np.float32
         assert np.array_equal(ours["observation.state"], frame["observation.state"].numpy())

@@ -110,6 +110,14 @@ def test_some_slow_round_trips_are_told_from_all():
     assert found(answer)["server-slower-than-robot"].title.startswith("Some round trips")
 
 
+@pytest.mark.parametrize(("first", "fires"), [(39_000.0, False), (41_000.0, True)])
+def test_a_call_in_which_openpis_client_would_be_cut_off_is_named(first: float, fires: bool):
+    findings = found(answered(BALANCED, first_ms=first))
+    assert ("server-keepalive" in findings) == fires
+    if fires:
+        assert findings["server-keepalive"].seen == "The longest call takes 41 s, and it is the first."
+
+
 @pytest.mark.parametrize(("first", "fires"), [(900.0, False), (1100.0, True)])
 def test_a_long_first_call_is_named(first: float, fires: bool):
     assert ("server-first-call" in found(answered(BALANCED, first_ms=first))) == fires

@@ -106,5 +106,5 @@ run = Command(
     subject="policy or model",
     more_help=server.help_of_server,
     heavy="timed",
-    gives_way=True,
+    gives_way=lambda argv: not server.names_server(argv),
 )

@@ -17,6 +17,7 @@ MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which 
 SMALLER = 0.7  # of the payload: a form that sends less than that is named
 SLOW_FIRST = 3.0  # times a later call
 NOTABLE_FIRST_MS = 1000.0
+KEEPALIVE_MS = 40_000.0  # an interval of 20 s, and 20 s for the answer: the defaults of `websockets`
 
 _TITLES: dict[FaultKind, str] = {
     "slow": "The server answers too late",
@@ -259,6 +260,24 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     )
 
 
+def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """A call so long that openpi's own client would have lost the connection meanwhile."""
+    longest = max([answer.first_ms or 0.0, *answer.values])
+    if longest < KEEPALIVE_MS:
+        return
+    yield Finding(
+        rule="server-keepalive",
+        level="warning",
+        title="openpi's own client would lose the connection in a call this long",
+        seen=f"The longest call takes {significant(longest / 1e3)} s"
+        + (", and it is the first." if longest == answer.first_ms else "."),
+        why="With websockets 15 or later, openpi-client pings every 20 s and closes the connection when none is "
+        "answered for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.",
+        do="Have the server compile before it accepts connections: call its policy once where it is made.",
+        evidence={"longest_ms": longest},
+    )
+
+
 def _count(shape: list[int]) -> int:
     total = 1
     for size in shape:
@@ -274,4 +293,4 @@ def _size(value: float) -> str:
     return f"{significant(value / 1e6)} MB" if value >= 1e5 else f"{significant(value / 1e3)} kB"
 
 
-RULES = (faults, too_slow, network, server_time, client_time, float_images, overstated, first_call)
+RULES = (faults, too_slow, network, server_time, client_time, float_images, overstated, first_call, keepalive)

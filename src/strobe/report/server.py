@@ -26,12 +26,12 @@ _FORMS: dict[EncodingKind, str] = {
 def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     """Return the document of a policy server."""
     sections = []
-    if answer.parts:
+    if answer.parts and answer.trip is not None:
         text = [
             f"{units.count(len(answer.values), 'call')} after the first, one after another. "
             "The parts add up to the round trip."
         ]
-        sections.append(Section("parts", "Parts of a round trip", _parts(answer), text))
+        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), text))
     if answer.sent_bytes is not None:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
@@ -111,7 +111,8 @@ def _answers(answer: ServerAnswer) -> list[str]:
         sentences.append(_how_old(answer.age))
     if answer.faults:
         failed = sum(fault.count for fault in answer.faults)
-        sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {answer.faults[0].name}.")
+        names = ", ".join(list(dict.fromkeys(fault.name for fault in answer.faults))[:3])
+        sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {names}.")
     return sentences or ["No call was answered with actions."]
 
 
@@ -130,7 +131,7 @@ def _timed(name: list[str | None], timed: Timed, decimals: int, share: float | N
     return Row([*name, *cells], depth=depth)
 
 
-def _parts(answer: ServerAnswer) -> Table:
+def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     columns = [
         Column("Part", numeric=False),
         Column("What it is", numeric=False),
@@ -138,15 +139,14 @@ def _parts(answer: ServerAnswer) -> Table:
         Column("95 % interval"),
     ]
     columns += [Column("p95"), Column("p99"), Column("Share")]
-    assert answer.trip is not None
-    decimals = units.digits(answer.trip.summary.median)
+    decimals = units.digits(trip.summary.median)
     rows = []
     for part in answer.parts:
         rows.append(_timed([part.name, _ABOUT.get(part.name)], part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
             about = "within it, as its policy tells"
             rows.append(_timed(["policy", about], answer.policy, decimals, None, depth=1))
-    rows.append(_timed(["round trip", "the whole"], answer.trip, decimals, 1.0))
+    rows.append(_timed(["round trip", "the whole"], trip, decimals, 1.0))
     if answer.ping is not None:
         rows.append(_timed(["ping", "a way there and back without data"], answer.ping, decimals, None))
     return Table(columns, rows)

@@ -198,7 +198,7 @@ class _Measured:
                 answer.policy = timed(own)
             answer.notes += describe(answer.values)
             if hz is not None:
-                answer.age = action_age(answer.values, answer.chunk[0] if len(answer.chunk) > 1 else 1, hz)
+                answer.age = action_age(answer.values, answer.chunk[-2] if len(answer.chunk) > 1 else 1, hz)
         answer.not_judged += self._not_judged(trips)
 
     def _not_judged(self, trips: list[Trip]) -> Iterator[str]:
