@@ -106,7 +106,7 @@ def too_slow(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         title="A round trip lasts longer than the chunk that it brings"
         if median
         else "Some round trips last longer than the chunk that they bring",
-        seen=f"A round trip takes {_ms(age.first.median)} (median) and {_ms(age.first.p99)} (99 %). A chunk of "
+        seen=f"A round trip takes {_ms(age.first.median)}; the 99th percentile is {_ms(age.first.p99)}. A chunk of "
         f"{age.actions:,} actions lasts {_ms(age.chunk_ms)} at {significant(age.control_hz)} Hz.",
         why="Even a robot that requests the next chunk while it executes this one runs out of actions.",
         do=f"Lower the control rate to {significant(0.99 * age.actions * 1e3 / slow)} Hz, use longer chunks, or make "

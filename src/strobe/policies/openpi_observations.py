@@ -89,7 +89,7 @@ def _of_dataset(root: Path, options: ObservationOptions) -> Observations:
         observation: dict[str, Any] = {}
         for name, value in seen.items():
             if name in names:
-                _put(observation, names[name].split("."), value)
+                _add_feature(observation, names[name].split("."), value)
         observation[PROMPT] = options.prompt if options.prompt is not None else observation.get(PROMPT, seen["task"])
         made.append(observation)
     return Observations(made, f"{len(made)} frames of the dataset {root.name}", recorded=True)
@@ -104,7 +104,7 @@ def _default_names(cameras: Sequence[str]) -> dict[str, str]:
     return {**dict(zip(cameras, IMAGES, strict=False)), "observation.state": STATE}
 
 
-def _put(observation: dict[str, Any], path: Sequence[str], value: Any) -> None:
+def _add_feature(observation: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for name in path[:-1]:
         inner = observation.setdefault(name, {})
         if not isinstance(inner, dict):

@@ -95,10 +95,8 @@ def _answers(answer: ServerAnswer) -> list[str]:
     sentences = []
     if answer.trip is not None:
         trip = answer.trip
-        between = units.span(trip.summary.interval, units.digits(trip.summary.median))
-        certain = f" (95 %: {between})" if between is not None else ""
         sentences.append(
-            f"A round trip takes {units.short_ms(trip.summary.median)} ms{certain}; the 99th percentile is "
+            f"A round trip takes {units.short_ms(trip.summary.median)} ms; the 99th percentile is "
             f"{units.short_ms(trip.p99)} ms."
         )
         largest = max(answer.parts, key=lambda part: part.share, default=None)

@@ -53,7 +53,7 @@ class ActionAge(Data):
     chunk_ms: Finite = Field(description="that a chunk lasts at the control rate")
     first: Quantiles = Field(description="of the first action: a round trip")
     last: Quantiles = Field(description="of the last action, where the robot executes the whole chunk")
-    ticks: int = Field(description="control ticks that a round trip lasts (99 %)")
+    ticks: int = Field(description="control ticks that a round trip lasts, of its 99th percentile")
 
 
 class ServerFault(Data):

@@ -1,0 +1,119 @@
+"""Does `strobe breakdown --policy.server` find a planted delay in the part that it was planted in?
+
+The server is the stand-in of the tests, which answers as openpi's does, on this machine. Delays go into the client's
+encoding, into a network before the server (half of it each way), and into the server's inference. A round trip of each
+is compared with one without a delay.
+
+- The planted part grows by the delay, within 15 %, and the others together by less than a tenth of it.
+- The parts add up to the round trip within 2 %.
+- A ping without data grows by the network's delay and by no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from _shared import finish
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+from support.openpi_server import Policy, delayed, serving
+
+from strobe.policies import openpi_client
+from strobe.policies.openpi_observations import ObservationOptions, load
+from strobe.results.server import ServerAnswer
+from strobe.studies.server import ServerOptions, server
+
+DELAYS_MS, QUICK_MS = (20.0, 50.0, 200.0), (100.0,)
+CALLS, QUICK_CALLS = 40, 12
+GROWS, SPILLS, SUM = 0.15, 0.1, 0.02  # the bars
+
+
+class Nothing:
+    """Shows nothing."""
+
+    def stage(self, what: str) -> None:
+        """Show nothing."""
+
+    def progress(self, progress: Any) -> None:
+        """Show nothing."""
+
+
+@contextmanager
+def planted(where: str, delay_s: float) -> Iterator[str]:
+    """Yield the address of a server with a delay planted at one place; '' for none."""
+    encode = openpi_client.encode
+
+    def slowly(message: Any) -> bytes:
+        time.sleep(delay_s)
+        return encode(message)
+
+    openpi_client.encode = slowly if where == "encode" else encode
+    try:
+        policy, each_way_s = Policy(infer_s=0.02 + delay_s * (where == "server")), delay_s / 2 * (where == "network")
+        with serving(policy) as url, delayed(url, each_way_s) as far:  # the proxy is there without a delay too
+            yield far
+    finally:
+        openpi_client.encode = encode
+
+
+def called(where: str, delay_ms: float, calls: int) -> ServerAnswer:
+    """Return where the time of calls goes."""
+    observations = load(ObservationOptions())
+    with planted(where, delay_ms / 1e3) as url:
+        return server(ServerOptions(url, iterations=calls), observations, Nothing())
+
+
+def medians(answer: ServerAnswer) -> dict[str, float]:
+    """Return the median of each part and of a ping, in milliseconds."""
+    found = {part.name: part.summary.median for part in answer.parts}
+    return found | ({"ping": answer.ping.summary.median} if answer.ping is not None else {})
+
+
+def off(answer: ServerAnswer) -> float:
+    """Return by which share the parts miss the round trip."""
+    assert answer.trip is not None
+    return abs(sum(part.summary.mean for part in answer.parts) / answer.trip.summary.mean - 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one delay, few calls")
+    asked = parser.parse_args()
+    delays, calls = (QUICK_MS, QUICK_CALLS) if asked.quick else (DELAYS_MS, CALLS)
+    plain = called("", 0.0, calls)
+    before, holds = medians(plain), off(plain) <= SUM
+    table = Table(box=None, pad_edge=False)
+    for title in ("planted", "ms", "encode", "network", "server", "decode", "ping", "parts off", ""):
+        table.add_column(title, justify="left" if title in ("planted", "") else "right")
+    figures: dict[str, dict[str, float]] = {}
+    for where in ("encode", "network", "server"):
+        for delay in delays:
+            answer = called(where, delay, calls)
+            grown = {name: value - before.get(name, 0.0) for name, value in medians(answer).items()}
+            parts = {name: grown[name] for name in ("encode", "network", "server", "decode")}
+            spilt = sum(parts.values()) - parts[where]
+            pinged = abs(grown["ping"] - delay * (where == "network"))
+            held = abs(parts[where] / delay - 1) <= GROWS and abs(spilt) <= SPILLS * delay
+            held &= pinged <= GROWS * delay and off(answer) <= SUM
+            holds &= held
+            figures[f"{where} {delay:g} ms"] = {
+                "found": round(parts[where] / delay, 4),
+                "elsewhere": round(spilt / delay, 4),
+                "parts_off": round(off(answer), 6),
+            }
+            cells = [f"{grown[name]:+.2f}" for name in (*parts, "ping")]
+            table.add_row(where, f"{delay:g}", *cells, f"{100 * off(answer):.3f} %", "" if held else "differs")
+    Console(width=120).print(table)
+    finish({"calls": calls, "planted": figures}, holds)
+
+
+if __name__ == "__main__":
+    main()
