@@ -71,6 +71,21 @@ def test_a_sound_server_has_parts_that_add_up_to_the_round_trip_and_no_fault():
     assert not {rule for rule in rules(answer) if rule not in ("server-network", "server-encoding")}
 
 
+def test_the_parts_are_what_a_stopwatch_around_the_call_shows(monkeypatch: pytest.MonkeyPatch):
+    call, stopwatch = openpi_client.OpenpiClient.call, []
+
+    def timed(client: openpi_client.OpenpiClient, observation: Any) -> openpi_client.Exchange:
+        began = time.perf_counter()
+        exchange = call(client, observation)
+        stopwatch.append(1e3 * (time.perf_counter() - began))
+        return exchange
+
+    monkeypatch.setattr(openpi_client.OpenpiClient, "call", timed)
+    answer = asked(Policy(infer_s=0.03), 10)
+    around = float(np.mean(stopwatch[-len(answer.values) :]))
+    assert sum(part.summary.mean for part in answer.parts) == pytest.approx(around, rel=0.02)
+
+
 def test_the_server_gets_what_openpi_gets():
     policy = Policy()
     asked(policy, 2)
