@@ -39,6 +39,33 @@ def test_each_frame_is_the_one_that_lerobot_reads(recorded: Path):
             assert np.abs(ours[camera].astype(float) - pixels).max() < 6
 
 
+def test_images_in_the_table_are_those_that_lerobot_reads(tmp_path: Path):
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    from strobe.lerobot.quiet import quiet
+
+    camera, random = "observation.images.front", np.random.default_rng(0)
+    features: dict[str, Any] = {
+        camera: {"dtype": "image", "shape": (20, 24, 3), "names": ["height", "width", "channels"]},
+        "observation.state": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
+    }
+    with quiet():
+        made = LeRobotDataset.create("local/images", 10, features, root=tmp_path / "images", use_videos=False)
+        for task in ("move", "stop"):
+            for _ in range(3):
+                image = random.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+                made.add_frame({camera: image, "observation.state": random.random(2, np.float32), "task": task})
+            made.save_episode()
+        made.finalize()
+        theirs = LeRobotDataset("local/images", root=tmp_path / "images")
+    read = frames(tmp_path / "images", 100)
+    assert [seen["task"] for seen in read] == ["move"] * 3 + ["stop"] * 3
+    for index, ours in enumerate(read):
+        frame: Any = theirs[index]
+        assert np.array_equal(ours[camera], np.rint(np.moveaxis(frame[camera].numpy(), 0, 2) * 255).astype(np.uint8))
+        assert np.array_equal(ours["observation.state"], frame["observation.state"].numpy())
+
+
 def test_few_frames_lie_in_all_of_the_data_set(recorded: Path):
     read = frames(recorded, 4)
     values = [int(np.median(seen[CAMERAS[0]])) for seen in read]

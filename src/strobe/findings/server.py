@@ -31,12 +31,13 @@ _TITLES: dict[FaultKind, str] = {
 }
 _WHY: dict[FaultKind, str] = {
     "slow": "A robot that waits so long stands still, or goes on with actions of an old observation.",
-    "silent": "openpi's client waits for ever: it has no time limit of its own, so the robot's loop hangs.",
+    "silent": "openpi's client has no time limit of its own: the robot's loop hangs until the connection is closed.",
     "closed": "openpi's client does not connect again: the robot's program ends with this exception.",
     "error": "openpi's server sends the traceback and closes the connection. The robot's program ends.",
     "undecodable": "The client cannot read it, and the robot's program ends.",
     "no actions": "A client that reads 'actions' ends with this exception.",
-    "other shape": "A client takes actions one by one from a chunk of a length that it was told, and runs out of it.",
+    "other shape": "A client that was told the length of a chunk runs out of a shorter one, and drops the end of a "
+    "longer one.",
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
 }
 _DO: dict[FaultKind, str] = {
