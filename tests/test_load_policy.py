@@ -129,7 +129,7 @@ def _living_float32() -> int:
     [
         (
             recipe("act", {"precision": "bf16"}, guard="cosine>=0.99999999"),
-            r"recipe: not the policy that the recipe promises: cosine .*actions move by .* demands cosine>=0.99",
+            r"recipe: not the policy that the recipe promises: cosine .*actions move by .* the guard is cosine>=0.99",
         ),
         (
             recipe(
@@ -137,7 +137,7 @@ def _living_float32() -> int:
                 {"precision": "bf16"},
                 agreement=Agreement(cosine=0.99999999, largest_error=0, mean_error=0, observations=4),
             ),
-            "demands cosine>=0.9999989",
+            "the guard is cosine>=0.9999989",
         ),
         (recipe("act", {"channels_last": True}, {"policy.dim_model": 3}), r"recipe: rung 2 \(policy.dim_model=3\): "),
         (recipe("pi05", {"precision": "bf16"}), "recipe is a recipe for the type 'pi05', and this is 'act'"),

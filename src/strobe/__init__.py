@@ -8,6 +8,10 @@
     for part in timeline.sections():
         print(part.path, part.ms)
 
+    strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
+    strobe.breakdown(policy, observation)
+    strobe.verify(before, after, inputs, guard="largest_error<=1e-3")
+
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
 The command line is ``strobe --help``; profiling by hand is ``strobe.profiling``.
@@ -17,11 +21,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-__all__ = ["Probe", "Timeline", "__version__", "attach", "load_policy", "section", "timed"]
+from strobe.version import __version__
+
+__all__ = [
+    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed", "verify",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from strobe.deploy import load_policy
+    from strobe.python import breakdown, compare, verify
     from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
@@ -31,6 +39,10 @@ def __getattr__(name: str) -> Any:
         import strobe.deploy
 
         return strobe.deploy.load_policy
+    if name in ("breakdown", "compare", "verify"):
+        import strobe.python
+
+        return getattr(strobe.python, name)
     if name in __all__:
         import strobe.timeline
 

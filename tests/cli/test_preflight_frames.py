@@ -127,7 +127,7 @@ def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> N
     assert names("sound", lambda weights: None) == {}
     missing = names("missing", lambda weights: weights.pop(head))
     assert missing["weights-missing"]["level"] == "warning"
-    assert f"1 are not there, such as {head}" in missing["weights-missing"]["seen"]
+    assert f"1 weights are missing, such as {head}" in missing["weights-missing"]["seen"]
     reshaped = names("reshaped", lambda weights: weights.update({head: np.zeros((2, 2), np.float32)}))
     assert f"1 have another shape, such as {head}" in reshaped["weights-missing"]["seen"]
     more = names("more", lambda weights: weights.update({"model.of_nobody": np.zeros(2, np.float32)}))

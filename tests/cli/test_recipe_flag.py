@@ -103,8 +103,8 @@ PHASES = "--phases=[inference, training forward]"
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["breakdown", "--policy.type=act", PHASES], "about inference, not 'training forward': leave out fast.yaml"),
-        (["compare", "--policy.type=act", "--phase=training step"], "about inference, not 'training step'"),
+        (["breakdown", "--policy.type=act", PHASES], "for inference, not for 'training forward': leave out fast.yaml"),
+        (["compare", "--policy.type=act", "--phase=training step"], "for inference, not for 'training step'"),
         (
             ["compare", "--policy.type=act", "--levers=auto"],
             "--levers are about training",

@@ -236,7 +236,7 @@ def test_once_closed_it_is_a_policy_loaded_without(saved: Saved) -> None:
 
 def test_watching_is_asked_for_at_loading_where_weights_are_let_go(saved: Saved) -> None:
     folder, subject = saved["act"]
-    with pytest.raises(UserError, match=r"let go when it was loaded.*load it with watch=0.5, which keeps them"):
+    with pytest.raises(UserError, match=r"freed when it was loaded.*load it with watch=0.5, which does not free them"):
         watch(strobe.load_policy(folder, tiny_recipe("act", BF16)), 0.5)
     with pytest.raises(UserError, match="this policy has no recipe"):
         watch(strobe.load_policy(folder), 0.5)

@@ -91,7 +91,7 @@ def test_a_wrong_flag_is_one_line(given: list[str], wrong: str, said: str) -> No
 
 
 def test_what_is_missing_is_named(given: list[str]) -> None:
-    with pytest.raises(UserError, match="which policy"):
+    with pytest.raises(UserError, match="name the policy"):
         train_config(given[:2])
     with pytest.raises(UserError, match=r"which dataset.*--dataset\.repo_id"):
         train_config(given[1:])

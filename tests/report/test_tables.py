@@ -133,7 +133,7 @@ def test_the_answer_comes_first_and_findings_before_detail():
 
 def test_notes_unseen_probes_stand_ins_and_warm_up_are_told():
     text = printed(runs.act()) + printed(runs.rtc())
-    for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 kept",
+    for said in ("not seen: compiled decoder (runs inside a torch.compile region)", "3 warm-up samples cut, 40 used",
                  "Stand-in: a local tokenizer", "drift: 1.2 %", "118 GFLOP/s float32", "torch 2.11.0"):  # fmt: skip
         assert said in text
 

@@ -435,7 +435,7 @@ GUARDS = {
     "cosine>=1.5": "between -1 and 1",
     "mean_error<=-1": "0 or more",
     "cosine>=nan": "between -1 and 1",
-    "cosine>=0.9, cosine>=0.8": "there twice",
+    "cosine>=0.9, cosine>=0.8": "given twice",
 }
 
 

@@ -204,7 +204,7 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
     assert (found.rollout.bus.damaged, found.rollout.bus.lost) == (1, 0)
     (finding,) = (one for one in advise(found) if one.rule not in BUSY)
     assert finding.rule == "motors-gone"
-    assert "asks this arm once" in finding.why
+    assert "request this arm once" in finding.why
 
 
 def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_calls_can_be_as_slow_as_in_another_run(tmp_path: Path, act: Path) -> No
         (["--fault=late,0.06"], [], "not key=value"),
         (["--frames=nowhere.mp4"], [], "there is no nowhere.mp4"),
         (["--frames.top=x.mp4"], [], "no camera 'top'"),
-        (["--frames=."], [], "no LeRobotDataset"),
-        (["--frames=live", "--frames.front=."], [], "for all cameras or for none|no LeRobotDataset"),
+        (["--frames=."], [], "is neither a LeRobotDataset"),
+        (["--frames=live", "--frames.front=."], [], "for all cameras or for none|is neither a LeRobotDataset"),
         ([], ["--robot.type=hope_jr_arm"], "koch_follower, omx_follower and bi_so_follower only"),
         ([], ["--robot.tpye=x"], "no flag --robot.tpye"),
     ],

@@ -161,7 +161,7 @@ def test_the_command_ends_in_a_run_and_an_exit_code(tmp_path: Path, capsys, reus
     ("argv", "words"),
     [
         (["--policy.type=pi05"], "name the recipe to verify: --recipe=recipe.yaml"),
-        (["--policy.type=pi05", "--recipe={recipe}", "--iterations=5"], "--iterations is about timing"),
+        (["--policy.type=pi05", "--recipe={recipe}", "--iterations=5"], "--iterations is for timing"),
         (["--policy.type=act", "--recipe={recipe}"], "is a recipe for the type 'pi05'"),
         (["--policy.type=pi05", "--recipe={recipe}", "--guard=rms<=x"], "--guard='rms<=x': 'x' is not a number"),
         (["--policy.type=pi05", "--recipe={recipe}", "--guard=success_drop<=0.1"], "success_drop needs episodes"),

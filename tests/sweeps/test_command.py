@@ -78,7 +78,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
     assert command.run([*(a.replace("batch_size=1,2", "batch_size=1,2,4") for a in asked), "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "3 cells × 1: 1 runs to go" in told
-    assert told.count("there already: done") == 2
+    assert told.count("ended before: done") == 2
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--timeout=long"], "timeout"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--launcher=slurm"], "known: local, ray"),
         (["breakdown", *TINY, "--grid=batch_size=1,2", "--ray.address=auto"], "needs --launcher=ray"),
-        (["breakdown", *TINY, "--grid=batch_size=1,2", "--grid=batch_size=3"], "there twice"),
+        (["breakdown", *TINY, "--grid=batch_size=1,2", "--grid=batch_size=3"], "given twice"),
         (["breakdown", *TINY, "--grid=threads=1,2"], "both a flag and an axis"),
         (["breakdown", *TINY, "--grid=batch_size=1", "--output_dir=x"], "--sweep_dir"),
         (["breakdown", *TINY, "--grid=batch_size=1", "--best=speed"], "no metric 'speed'"),

@@ -122,7 +122,7 @@ def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
         ("- 1", "expected keys"),
         ("gird: {a: [1]}", "did you mean 'grid'"),
         ("grid: {a: 1}", "list of values"),
-        ("grid: {a: [1, 1]}", "there twice"),
+        ("grid: {a: [1, 1]}", "given twice"),
         ("cells: [3]", "must be settings"),
         ("flags: 3", "must be a dict"),
     ],

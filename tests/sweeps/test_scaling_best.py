@@ -115,7 +115,7 @@ def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
     assert (lean.settings, lean.ties) == ({"batch_size": "1"}, [])
     none = best(parse("throughput where memory_gib<1", ["batch_size"]), cells, samples(cells))
     assert none.key is None
-    assert "no cell fulfils" in none.sentence
+    assert "no cell meets" in none.sentence
 
 
 def measured(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple[str, str], list[list[float]]]]:

@@ -130,9 +130,9 @@ def _run(arguments: list[str]) -> int:
         print((__doc__ or "").format(commands=listed_commands()).strip())
         return 0
     if arguments[0] in ("-V", "--version"):
-        import strobe
+        from strobe.version import __version__
 
-        print(f"strobe {strobe.__version__}")
+        print(f"strobe {__version__}")
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:

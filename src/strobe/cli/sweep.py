@@ -274,7 +274,7 @@ def dry_run(
         if cell.key in invalid:
             state, seconds = f"refused: {invalid[cell.key]}", 0.0
         elif outcome is not None and (outcome.status == "done" or not config.retry):
-            state, seconds = f"already done: {outcome.status}", 0.0
+            state, seconds = f"ended before: {outcome.status}", 0.0
         else:
             state, seconds = "to run", expected.get(cell.key)
             waiting += 1

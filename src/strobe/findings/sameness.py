@@ -34,6 +34,7 @@ UNSEEN_OF_FEATURES = (
 )
 # What is written after --guard, as an example: the usual limits.
 ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
+OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # of things to call in Python; the second in the output's own units
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,8 @@ def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
                 seen=f"Not judged: {treated.unjudged}. Guard: {treated.guard}.",
                 why="A limit that was not checked is not held. The other figures show how far those actions moved "
                 "that could be compared. They say nothing about the rest.",
-                do="Give the missing input, or a guard whose figures can be measured here: --guard='rms<=0.02, "
-                "worst<=0.2, flips<=0'.",
+                do="Give the missing input, or a guard whose figures can be measured here: "
+                f"--guard='{_example(treated.agreement)}'.",
                 evidence={"unjudged": treated.unjudged, "guard": treated.guard},
             )
 
@@ -163,6 +164,7 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     if blind is None:
         return
     features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in _held(result))
+    outputs = next((t.agreement for t in _held(result) if t.agreement and t.agreement.of == "outputs"), None)
     known = [
         treated.agreement
         for treated in _held(result)
@@ -176,7 +178,9 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
         title="The guard checks only a cosine, which misses an error in a single dimension",
         seen=f"Guard: {blind}.{at_cosine}",
         why=UNSEEN_OF_FEATURES if features else UNSEEN,
-        do=f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
+        do=f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
+        if outputs is not None
+        else f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
         f"--guard='{OF_FEATURES if features else ROUNDING}'.",
         evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
     )
@@ -250,6 +254,11 @@ def _looked_at(result: Judged) -> list[Held]:
     if isinstance(result, OptimizeResult) and result.ladder is not None:
         return [treated for treated in held if treated.name == result.ladder.chosen]
     return held
+
+
+def _example(agreement: Agreement | None) -> str:
+    """Return a guard whose figures can be measured of such outputs."""
+    return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
 
 
 def _refused(result: Judged) -> list[Held]:

@@ -43,7 +43,7 @@ EPISODES = "only paired episodes show success_drop, and none were played (strobe
 NO_YARDSTICK = (
     "an exact treatment is judged by how far reordered sums move the untouched policy, which was not measured"
 )
-# Figure that actions, or features, never have → why, and what to guard by.
+# Figure that actions, features, or outputs never have → why, and what to guard by.
 _OF_THE_OTHER = {
     "actions": {"token": "token is a figure of a backbone's features: guard actions by rms, worst and flips"},
     "features": {
@@ -52,6 +52,10 @@ _OF_THE_OTHER = {
         DROP: "success_drop is of a policy's episodes, and a backbone has no actions: guard it by rms, token and "
         "cosine",
     },
+    "outputs": dict.fromkeys(
+        ("rms", "worst", "p99", "flips", "token", DROP),
+        "no spread (σ) of these outputs is known: guard them by cosine, largest_error or mean_error",
+    ),
 }
 # What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
 # other by more than one way from itself, and both figures are those of a few observations.
@@ -149,8 +153,8 @@ class Guard:
                 return first
         return HELD
 
-    def require_figures(self, of: Literal["actions", "features"]) -> None:
-        """Raises UserError for a limit on a figure that actions never have, or features never have."""
+    def require_figures(self, of: Literal["actions", "features", "outputs"]) -> None:
+        """Raises UserError for a limit on a figure that actions, features or outputs never have."""
         lacking = _OF_THE_OTHER[of]
         name = next((name for name, _ in self.limits if name in lacking), None)
         if name is not None:

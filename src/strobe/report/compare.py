@@ -22,6 +22,7 @@ from strobe.report.document import Document, Section
 from strobe.report.frame import Plots
 from strobe.results.agreement import Yardstick
 from strobe.results.answer import CompareResult, OptimizeResult, Result
+from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
 
 
@@ -40,9 +41,27 @@ def answers(result: Result) -> list[str]:
     """Return the verdicts and, of backbones, their rates; the biggest parts where nothing could be judged."""
     if not result.judged():
         return breakdown.answers(result)
-    return [pair.verdict.sentence for pair in result.judged()] + [
-        f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))
-    ]
+    sentences = [pair.verdict.sentence for pair in result.judged()]
+    sentences += [sentence for pair in result.judged() if (sentence := _outputs(pair))]
+    return sentences + [f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))]
+
+
+def _outputs(pair: Comparison) -> str:
+    """Return how far the outputs of a target in Python are from the first one's; '' for anything else."""
+    same = pair.agreement
+    if same is None or same.of != "outputs":
+        return ""
+    if not same.observations:
+        return f"The outputs of {pair.candidate} were not compared: {same.unjudged}."
+    held = pair.outcome
+    judged = f"{held}: {pair.broken or pair.unjudged}" if pair.broken or pair.unjudged else held
+    guard = f"; the guard ({pair.guard}) is {judged}" if held is not None else "; no guard was given to judge it by"
+    if same.largest_error == 0 and not same.not_finite:
+        return f"{pair.candidate} returns the same numbers as {pair.baseline}{guard if held is not None else ''}."
+    return (
+        f"The outputs of {pair.candidate} differ from those of {pair.baseline} by up to "
+        f"{units.number(same.largest_error)} (cosine {same.cosine:.6f}){guard}."
+    )
 
 
 def sections(result: Result, depth: int | None) -> list[Section]:
@@ -90,8 +109,10 @@ def agreement(result: Result) -> list[Section]:
         return sameness.sections(candidates, yardsticks(result))
     if (same := tables.agreement(result)) is None:
         return []
-    notes = [c.agreement.note for c in result.judged() if c.agreement and c.agreement.note]
-    return [Section(sameness.KEY, sameness.TITLE, same, text=notes)]
+    known = [c.agreement for c in result.judged() if c.agreement is not None]
+    title = sameness.OF_OUTPUTS if any(agreement.of == "outputs" for agreement in known) else sameness.TITLE
+    notes = dict.fromkeys(agreement.note for agreement in known if agreement.note)
+    return [Section(sameness.KEY, title, same, text=list(notes))]
 
 
 def yardsticks(result: Result) -> list[Yardstick]:

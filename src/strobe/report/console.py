@@ -38,8 +38,12 @@ def render(document: Document, console: Console) -> None:
         console.print(Text(f"{name}: {text}", style="dim"))
 
 
-def render_brief(document: Document, console: Console) -> None:
-    """Print the answers, the first findings with what to do, the first table, and what was left out."""
+def render_brief(document: Document, console: Console, whole: str = "--full") -> None:
+    """Print the answers, the first findings with what to do, the first table, and what was left out.
+
+    Args:
+        whole: the flag, or the call, that prints all of it.
+    """
     _opening(document, document.answers[:ANSWERS], console)
     if document.findings:
         console.print()
@@ -58,7 +62,7 @@ def render_brief(document: Document, console: Console) -> None:
         if name in FACTS:
             console.print(Text(f"{name}: {text}", style="dim"))
     if more := _left_out(document, hidden):
-        console.print(Text(f"More: {more}. --full prints all of it; the report shows it with plots.", style="dim"))
+        console.print(Text(f"More: {more}. {whole} prints all of it; the report shows it with plots.", style="dim"))
 
 
 def first_table(document: Document) -> Section | None:

@@ -43,7 +43,7 @@ def sections(measurements: Sequence[Measurement], depth: int | None, *, detail: 
 def whole(measurements: Sequence[Measurement]) -> Table | None:
     """Return memory that each measurement held, or None where nothing was counted."""
     figures = {
-        "Weights": [m.memory.weights for m in measurements],
+        "Weights": [m.memory.weights or None for m in measurements],
         "Peak activations": [m.memory.peak_activations for m in measurements],
         "Peak of the process": [m.memory.peak_process for m in measurements],
         "Peak on the device": [m.memory.peak_device for m in measurements],

@@ -12,6 +12,7 @@ from strobe.results.comparison import Comparison
 
 KEY = "agreement"
 TITLE = "Do they act the same?"
+OF_OUTPUTS = "Are the outputs the same?"
 FEW = 3  # dimensions shown of each candidate, by their RMS; the one of the largest error and those that decide besides
 FOCUS = 3  # candidates whose dimensions are shown and plotted
 SENTENCES = 6  # candidates that have a sentence each

@@ -94,6 +94,8 @@ def per_call(m: Measurement) -> dict[str, float]:
     clips, backbone = m.traits.batch_size, m.traits.backbone
     if clips is not None and backbone is not None and max(clips, frames := backbone.frames_per_clip) < 1e6:
         return {"images/s": clips} if frames == 1 else {"clips/s": clips, "frames/s": clips * frames}
+    if m.traits.call is not None:
+        return {"calls/s": 1}
     if m.phase != "inference" and clips is not None and clips < 1e6:
         return {RATES[m.phase]: 1, "samples/s": clips}
     return {RATES[m.phase]: 1}
@@ -121,7 +123,12 @@ def verdicts(result: Result) -> Table:
 
 def agreement(result: Result) -> Table | None:
     """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
-    columns = [Column("Actions of", numeric=False), Column("Cosine"), Column("Largest error")]
+    outputs = any(pair.agreement is not None and pair.agreement.of == "outputs" for pair in result.judged())
+    columns = [
+        Column("Outputs of" if outputs else "Actions of", numeric=False),
+        Column("Cosine"),
+        Column("Largest error"),
+    ]
     columns += [Column("Mean error"), Column("Observations"), Column("Guard", numeric=False)]
     rows = []
     for pair in result.judged():

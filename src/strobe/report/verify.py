@@ -16,7 +16,7 @@ LEVEL = 0.95
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     """Return the document of a verification, which times nothing."""
     shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
-    shown += sameness.sections(sameness.of_checks(result.checks), result.yardsticks)
+    shown += sameness.sections(sameness.of_checks(result.checks), result.yardsticks) + _outputs(result)
     page = measured.document(result, answers(result), [])
     return replace(page, sections=shown, banner=_banner(result))
 
@@ -41,6 +41,8 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
+    if of_outputs(result):
+        return _headline_of_outputs(result)
     recipe, name = result.recipe or "the recipe", result.subject.name
     broken = [check for check in result.checks if check.broken]
     if result.passed:
@@ -58,6 +60,37 @@ def _headline(result: VerifyResult) -> str:
     )
 
 
+def of_outputs(result: VerifyResult) -> bool:
+    """Return whether it is of two things to call in Python, and not of a policy with a recipe."""
+    return not result.recipe and bool(result.checks) and not any(check.treatments for check in result.checks)
+
+
+def _headline_of_outputs(result: VerifyResult) -> str:
+    (check, *_), name = result.checks, result.subject.name
+    if result.passed and check.agreement is not None:
+        inputs = units.count(check.agreement.observations, "input")
+        if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
+            inputs += f", {distinct:,} different"
+        return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs})."
+    if check.broken:
+        return f"FAILED: the outputs of '{check.name}' are not those of {name}. {check.broken}."
+    why = check.unjudged or "not all inputs were looked at"
+    return f"NOT JUDGED: nothing shows that the outputs of '{check.name}' are those of {name}. {why}."
+
+
+def _outputs(result: VerifyResult) -> list[Section]:
+    """Return how far outputs in Python are from each other, which no spread is known of."""
+    columns = [Column("Outputs of", numeric=False)]
+    columns += [Column(title) for title in ("Cosine", "Largest error", "Mean error", "Inputs")]
+    rows = []
+    for check in result.checks:
+        same = check.agreement
+        if same is not None and same.of == "outputs":
+            errors = [units.number(same.largest_error), units.number(same.mean_error)]
+            rows.append(Row([check.name, f"{same.cosine:.6f}", *errors, f"{same.observations:,}"]))
+    return [Section(sameness.KEY, sameness.OF_OUTPUTS, Table(columns, rows))] if rows else []
+
+
 def _still_wrong(result: VerifyResult) -> list[str]:
     """Return the share of chunks that may be wrong though all calls held, in words.
 
@@ -69,7 +102,7 @@ def _still_wrong(result: VerifyResult) -> list[str]:
         check.agreement for check in result.checks if len(check.treatments) == most and check.agreement is not None
     ]
     most_seen = max(whole, key=lambda same: same.distinct or 0, default=None)
-    if not result.passed or most_seen is None or not most_seen.distinct:
+    if not result.passed or most_seen is None or not most_seen.distinct or most_seen.of == "outputs":
         return []
     share = f"{units.sigma(100 * at_most_wrong(most_seen.distinct))} %"
     return [
@@ -90,12 +123,13 @@ def _banner(result: VerifyResult) -> str | None:
 def _checks(result: VerifyResult) -> Table:
     columns = [Column("Check", numeric=False), Column("Outcome", numeric=False), Column("Their effect", numeric=False)]
     columns += [Column("Guard", numeric=False), Column("Treatments", numeric=False)]
-    return Table(columns, [_check(check) for check in result.checks])
+    return Table(columns, [_check(check) for check in result.checks]).without_empty_columns()
 
 
 def _check(check: Check) -> Row:
     words = check.broken or check.unjudged
     outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    cells: list[str | None] = [check.name, outcome, check.effect, check.guard or None]
+    effect = None if check.agreement is not None and check.agreement.of == "outputs" else check.effect
+    cells: list[str | None] = [check.name, outcome, effect, check.guard or None]
     treatments = ", ".join(treatment for treatment in check.treatments)
     return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")

@@ -56,14 +56,18 @@ class DimensionAgreement(Data):
 
 
 class Agreement(Data):
-    """How far two variants' actions, or a backbone's features, differ on the same observations with the same noise.
+    """How far the actions of two variants differ on the same observations with the same noise.
+
+    Of a backbone they are its features, of a function or an object in Python its outputs.
 
     The first figures are over all numbers at once, in the action's own units. Those in units of the spread (σ) are of
     the dimension that is worst in them; they are None where no spread is known. The dimensions of features are their
     channels, and the spread of a channel is its own standard deviation over the untouched tokens.
     """
 
-    of: Literal["actions", "features"] = "actions"
+    of: Literal["actions", "features", "outputs"] = Field(
+        default="actions", description="'outputs' of a function or an object in Python, whose meaning is not known"
+    )
     cosine: Finite = Field(description="of all chunks as one vector; 0 where a number is not finite")
     largest_error: Finite = Field(description="largest absolute difference, in the action's own units")
     mean_error: Finite

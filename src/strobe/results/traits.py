@@ -127,6 +127,12 @@ class BackboneTraits(Record):
     predictor: bool | None = Field(default=None, title="predictor", description="whether the predictor runs too")
 
 
+class CallTraits(Record):
+    """The work of one call of a function, or of an object in Python."""
+
+    inputs: int = Field(title="inputs", description="that the calls take in turn")
+
+
 class LoaderTraits(Record):
     """The data loader of a training."""
 
@@ -163,6 +169,7 @@ class Traits(Record):
     batch_size: int | None = Field(default=None, title="batch size")
     policy: PolicyTraits | None = None
     backbone: BackboneTraits | None = None
+    call: CallTraits | None = None
     loader: LoaderTraits | None = None
     loop: LoopTraits | None = None
     trained_share: Finite | None = Field(
@@ -222,7 +229,7 @@ class Traits(Record):
         """Return all values by the labels that reports show, in their order."""
         own = super().labelled()
         watched = [record for record in (self.loader, self.loop) if record is not None]
-        work = (self.policy, self.delay_training, self.backbone)
+        work = (self.policy, self.delay_training, self.backbone, self.call)
         shown = {"recipe": self.recipe} if self.recipe else {}
         shown |= dict(self._of_treatments())
         shown |= {label: own[label] for label in ("device",) if label in own and not watched}

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import strobe
 from strobe.errors import UserError
 from strobe.measure import budget as measure
 from strobe.measure.in_time import REQUIRED, in_time
@@ -18,6 +17,7 @@ from strobe.results.ladder import Try
 from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 from strobe.runs import store
+from strobe.version import __version__
 
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
 TOTAL = "total"
@@ -79,7 +79,7 @@ def budget(runs: Sequence[Path], target_hz: float, control_hz: float, asked: flo
     for need in wanted:
         need.treatments = measure.tried_on(tries, need.part) or _applicable(need.part, judged.steps)
     return Budget(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=" and ".join(dict.fromkeys(titles)),
         target_hz=target_hz,
         control_hz=control_hz,

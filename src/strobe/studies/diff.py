@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import strobe
 from strobe.errors import UserError
 from strobe.results.answer import Result
 from strobe.results.comparison import Verdict
@@ -28,6 +27,7 @@ from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import Quantiles, Rollout, RolloutResult
 from strobe.results.subject import Machine
 from strobe.studies.shared.comparable_runs import Gated, excluded, unlike, work
+from strobe.version import __version__
 
 Judge = Callable[..., Verdict]
 SMALLEST_SHARE = 0.02
@@ -55,7 +55,7 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         )
     judged_by = judge or _standard()
     return Difference(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         of=after.study,
         title=after.title,
         before=_label(before),

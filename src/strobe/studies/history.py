@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import strobe
 from strobe.errors import UserError, nearest
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
@@ -22,6 +21,7 @@ from strobe.results.run_summary import MeasurementSummary
 from strobe.runs.saved_runs import Run, Unread
 from strobe.studies.shared import comparable_runs
 from strobe.studies.shared.comparable_runs import Gated, excluded
+from strobe.version import __version__
 
 if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
     from strobe.measure.trend import Judged
@@ -55,7 +55,7 @@ def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), acc
     trends.sort(key=_last_change, reverse=True)
     ended = [run for run in by_time if run.summary.status != "complete"]
     return History(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{source}: how it changed",
         trends=trends,
         not_judged=[*_not_read(unread, ended, whole), *_first_measured(groups), *_no_longer_measured(groups)],

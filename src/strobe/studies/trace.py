@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import strobe
 from strobe.errors import UserError
 from strobe.measure.annotations import iterations, parts
 from strobe.measure.device_time import copies, device_time, rank_waits, syncs
@@ -17,6 +16,7 @@ from strobe.measure.operators import profile_of
 from strobe.measure.profiler_events import Rows, rows_of
 from strobe.results.trace import RankWaits, TraceAnswer, TracedRank
 from strobe.runs.trace_file import TraceFile, read_trace
+from strobe.version import __version__
 
 
 def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: None) -> TraceAnswer:
@@ -44,7 +44,7 @@ def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: No
         raise UserError(f"none of the {len(files)} files is a trace: {left_out[0].removeprefix('left out: ')}")
     ordered = dict(sorted(read.items(), key=lambda item: (item[1][0].rank is None, item[1][0].rank or 0)))
     ranks = [_rank(name, file, rows) for name, (file, rows) in ordered.items()]
-    answer = TraceAnswer(strobe_version=strobe.__version__, title=_title(ranks), ranks=ranks, notes=left_out)
+    answer = TraceAnswer(strobe_version=__version__, title=_title(ranks), ranks=ranks, notes=left_out)
     waits = rank_waits({name: rows for name, (_, rows) in ordered.items()})
     if isinstance(waits, RankWaits):
         answer.waits = waits

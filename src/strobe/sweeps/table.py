@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import strobe
 from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.measure.statistics import summarise
@@ -21,6 +20,7 @@ from strobe.sweeps.best import Wish, best
 from strobe.sweeps.execute import Outcome, outcome_of
 from strobe.sweeps.grid import Cell, axes_of, subject_of
 from strobe.sweeps.scaling import scalings
+from strobe.version import __version__
 
 
 def answer(
@@ -42,7 +42,7 @@ def answer(
     rows, machines = tabulate(cells, repeats, executions, invalid)
     axes = axes_of(cells)
     sweep = Sweep(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         of=study,
         title=f"{subject_of(cells)}: {study} over {', '.join(axis.name for axis in axes)}",
         axes=axes,

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.errors import UserError
-from strobe.measure.guard import Guards, strongest
+from strobe.measure.agreement import add_note
+from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.sampling import Collected
 from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import CompareResult
@@ -21,6 +23,7 @@ from strobe.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.studies.shared.progress import Reporter, Silent
 from strobe.treatments.treatment import Variant
 
+NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
 MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
 
 
@@ -59,7 +62,7 @@ def compare(
 
     def check_outputs(collected: Collected) -> None:
         nonlocal check
-        if phase == "inference" and options.checked:
+        if phase == "inference" and options.checked and not isinstance(subject, CallableSubject):
             check = _looks(subject, variants, options, collected, reporter)
 
     ceiling = result.machine.ceiling
@@ -71,7 +74,9 @@ def compare(
     pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
     level = each_of(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
-    if phase == "inference":
+    if isinstance(subject, CallableSubject):
+        _hold_outputs(result, guards.requested if guards is not None else None)
+    elif phase == "inference":
         _hold(result, measured, check, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
         _compare_gradients(subject, variants, result, options, reporter)
@@ -109,6 +114,21 @@ def _compare_gradients(
         result.notes += (
             [f"stopped before the gradients of these were compared: {', '.join(missing)}"] if missing else []
         )
+
+
+def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
+    """Hold the outputs of targets in Python against the guard that the user gave; say so where there is none."""
+    for comparison in result.comparisons:
+        agreement = comparison.agreement
+        if guard is not None:
+            comparison.guard = str(guard)
+            if agreement is None:
+                comparison.unjudged = "one of the two returns no numbers"
+            else:
+                judged = guard.judge(agreement)
+                comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+        elif agreement is not None:
+            add_note(agreement, NO_GUARD)
 
 
 def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:

@@ -18,7 +18,6 @@ from typing import Any
 
 from lerobot.configs.train import TrainPipelineConfig
 
-import strobe
 from strobe.datasets.train_loader import backends_here, settings_of
 from strobe.errors import UserError
 from strobe.measure import throughput
@@ -37,6 +36,7 @@ from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.studies.dataloader.process import LoaderError, LoaderProcess
 from strobe.studies.dataloader.settings import SearchOptions, candidates, cores_here, flags_of, started_by_fork
+from strobe.version import __version__
 
 
 def study(
@@ -92,7 +92,7 @@ def step_ms(rate: float, needed: float, settings: LoaderSettings) -> float | Non
 def _unsearched(config: TrainPipelineConfig, facts: DatasetFacts, own: LoaderSettings, machine: Any) -> Dataloader:
     kind = config.trainable_config.type
     return Dataloader(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"a loader for {kind} on {facts.name}",
         policy=kind,
         dataset=facts,

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-import strobe
 from strobe.measure.machine import describe
 from strobe.measure.sampling import Progress
 from strobe.policies.loading import load_subject
@@ -17,6 +16,7 @@ from strobe.processes import isolate
 from strobe.results.doctor import Area, DoctorResult, SelfCheck
 from strobe.studies.doctor import clock, machine, steadiness, tools, treatments, versions
 from strobe.studies.shared.progress import Reporter, Silent
+from strobe.version import __version__
 
 # In this order. The clock and the pace are looked at first, and again at the end.
 AREAS: tuple[Area, ...] = (
@@ -63,7 +63,7 @@ def doctor(
     """
     reporter = reporter or Silent()
     result = DoctorResult(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{device}: what can be trusted on this machine?",
         machine=describe(device),
     )

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-import strobe
 from strobe.errors import UserError, in_a_line
 from strobe.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.processes.lifetime import Closing
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
+from strobe.version import __version__
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.settings import Candidate
@@ -196,7 +196,7 @@ class _Player:
 
 def _versions() -> dict[str, str]:
     """Return the versions that must be the same on every node for episodes to end alike."""
-    return {"Strobe": strobe.__version__} | {name: metadata.version(name) for name in ("lerobot", "torch")}
+    return {"Strobe": __version__} | {name: metadata.version(name) for name in ("lerobot", "torch")}
 
 
 def _shared(device: dict[str, float], each: int | None) -> list[dict[str, float]]:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import strobe
 from strobe.errors import UserError, in_words
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
+from strobe.version import __version__
 
 
 def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Judged:
@@ -39,7 +39,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
     paired, pairing = _pairing(runs, same_seeds)
     short = names_of(files)
     return Judged(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=" against ".join(short),
         tasks=tasks,
         margin=margin,

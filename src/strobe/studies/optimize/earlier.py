@@ -20,7 +20,6 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-import strobe
 from strobe.errors import in_words
 from strobe.measure.guard import Guards
 from strobe.measure.sequential import MATTERS
@@ -35,6 +34,7 @@ from strobe.studies.optimize.candidates import Standing
 from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import Treatment
+from strobe.version import __version__
 
 VERSION = 3  # of the file; in its name, so that two versions of Strobe do not disturb each other
 MOST_LADDERS = 8  # in a file, the newest
@@ -236,7 +236,7 @@ def _name(subject: SubjectInfo, machine: Machine) -> str:
 
 
 def _versions(machine: Machine) -> dict[str, str]:
-    return {**machine.versions, "strobe": strobe.__version__}
+    return {**machine.versions, "strobe": __version__}
 
 
 def _called(machine: Machine) -> str:

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import strobe
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import CallTime, Weights, Wiring
 from strobe.studies.preflight.lag import call_in, lags
 from strobe.studies.preflight.run_of_policy import PolicyRun
+from strobe.version import __version__
 from strobe.wiring.checkpoint import read_checkpoint
 from strobe.wiring.dataset import read_dataset
 from strobe.wiring.device import device_here
@@ -65,7 +65,7 @@ def preflight(look: Preflight) -> PreflightResult:
 def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
     """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
     return PreflightResult(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{wiring.policy}: is it wired?",
         wiring=wiring,
         refused=refused,

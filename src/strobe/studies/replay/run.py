@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-import strobe
 from strobe.errors import UserError
 from strobe.loops.observations import Observations
 from strobe.loops.recorded_run import RecordedRun, load
@@ -38,6 +37,7 @@ from strobe.studies.replay.columns import (
 from strobe.studies.replay.policy import FedPolicy, fed_policy
 from strobe.studies.replay.settings import Changes
 from strobe.studies.replay.virtual_setting import changes_beside_setting, requested_latencies, requested_setting
+from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
 MOST_STARVED = 0.05  # of them may starve
@@ -92,7 +92,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         setting = _with_chunks_of(setting, policies.requested)
     seconds = run.span_ns / 1e9
     result = ReplayResult(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{run.header.subject.name} on {run.header.robot}: {seconds:,.1f} s of a rollout, played again",
         run=name,
         joints=run.header.joints,

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-import strobe
 from strobe.lerobot.quiet import REAL_TIME
 from strobe.loops.course import CALL, TICK, Course
 from strobe.loops.event_log import opener
@@ -35,6 +34,7 @@ from strobe.studies.rollout.remote import (
     trips_of,
 )
 from strobe.timeline.sections import recording
+from strobe.version import __version__
 
 MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
 
@@ -49,7 +49,7 @@ def answer_of(header: Header, course: Course) -> RolloutResult:
     if figures.engine == "server":
         on, ran = info.name, f"{len(course.calls):,} calls of {figures.command}"
     result = RolloutResult(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{on}: {ran}",
         subject=info,
         machine=machine.describe(torch.device(header.device)),

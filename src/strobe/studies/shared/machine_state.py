@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-import strobe
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
 from strobe.measure.time_limit import TimeLimit, WorkLimit
@@ -16,6 +15,7 @@ from strobe.results.answer import Result
 from strobe.results.subject import Ceiling, Machine
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Steps
+from strobe.version import __version__
 
 MULTIPLIED = ("float32", "bfloat16", "float16", "int8")  # dtypes whose products have a ceiling
 CEILING_S = 8.0  # that measuring the ceiling may take, where 2 to 3 seconds are usual
@@ -69,7 +69,7 @@ def begin_result[R: Result](
         described = machine.describe(subject.device)
         described.ceiling = Ceiling()
     return kind(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=title,
         subject=subject.info,
         machine=described,

@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from strobe.errors import UserError
 from strobe.measure.accounting import weight_bytes
 from strobe.measure.ceiling import raise_to_now
 from strobe.measure.components import iterations
@@ -22,6 +23,8 @@ from strobe.measure.roofline import limits
 from strobe.measure.sampling import Collected, SamplingBudget, collect
 from strobe.measure.time_limit import TimeLimit, WorkLimit
 from strobe.measure.verdicts import WITHIN
+from strobe.policies.callable_subject import CallableSubject
+from strobe.policies.outputs import Numbers
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import ITERATION, Phase, Subject
 from strobe.results.agreement import ActionScale
@@ -94,6 +97,7 @@ class Measured:
         scale: of a policy's actions; None for other subjects, or where outputs were not kept whole.
         executed: actions of a chunk that the robot executes.
         features: whether the outputs are a backbone's features and not actions.
+        forms: of outputs of targets in Python: variant → input's index → shapes. None for other subjects.
     """
 
     measurements: list[Measurement]
@@ -107,6 +111,7 @@ class Measured:
     scale: ActionScale | None = None
     executed: int | None = None
     features: bool = False
+    forms: Mapping[str, Mapping[int, Numbers]] | None = None
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -166,6 +171,7 @@ class Session:
         pace_hz = options.pace_hz if self.phase == "inference" else None
         self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
         self._interrupted = False
+        self._uncounted: dict[str, str] = {}  # variants whose counted call failed, with the reason
         self._late: set[str] = set()  # variants that there was no time to count
 
     def measure(self) -> Measured:
@@ -187,9 +193,13 @@ class Session:
         counts = self._count(collected)
         measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
         for measurement in measurements:
+            if isinstance(self.subject, CallableSubject) and not self._hooks:
+                measurement.components = []  # a whole that nothing divides has no rest
             self._annotate(measurement, collected.samples[measurement.name], complete, lost)
             if measurement.name in counts and counts[measurement.name].uncounted:
                 measurement.notes.append(lacking(counts[measurement.name].uncounted))
+            if measurement.name in self._uncounted:
+                measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
             if measurement.name in self._late:
                 measurement.notes.append(LATE)
         self._add_limits(measurements)
@@ -207,6 +217,7 @@ class Session:
             scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
             features=policy is None,
+            forms=self.subject.forms if isinstance(self.subject, CallableSubject) else None,
         )
 
     def _sample(self) -> Collected:
@@ -259,7 +270,8 @@ class Session:
                 if not index:
                     seen.traits = _traits(subject, self.phase, self.options)
                     seen.tensor_float = convolutions_in_tf32(subject.device)
-                return round.took_ms
+                # What a target in Python returns is copied after its time is taken.
+                return subject.took_ms if isinstance(subject, CallableSubject) else round.took_ms
             finally:
                 undo()
 
@@ -292,6 +304,8 @@ class Session:
                 counts[name] = count(self.subject, self._seen[name].variant, self._call, self._hooks)
             except KeyboardInterrupt:
                 self._interrupted = True
+            except UserError as error:  # what was timed must not be lost for it
+                self._uncounted[name] = str(error)
             else:
                 steps(done, len(unknown))
         return counts

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from strobe.measure.agreement import add_note, agree, agree_features, in_common
 from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.policies.outputs import Numbers
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
@@ -27,7 +30,10 @@ def judge(
     agreement = None
     if baseline.phase == "inference":
         agreement = _agreement(baseline, candidate, measured)
-        if measured.variants[candidate.name].guided != measured.variants[baseline.name].guided:
+        if (
+            agreement is not None
+            and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
+        ):
             agreement.on_purpose = True
             add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
     return Comparison(
@@ -42,8 +48,10 @@ def judge(
     )
 
 
-def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement:
+def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
     before, after = baseline.name, candidate.name
+    if measured.forms is not None:
+        return _of_outputs(before, after, measured, measured.forms)
     shapes = measured.outputs.shapes
     if shapes[before] == shapes[after] or not measured.pooled[after]:
         chunks = measured.actions[before], measured.actions[after]
@@ -65,4 +73,25 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
     counts = [m.traits.backbone.tokens or 0 if m.traits.backbone else 0 for m in (candidate, baseline)]
     tokens = " against ".join(f"{count:,}" for count in counts)
     add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
+    return agreement
+
+
+def _of_outputs(
+    before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
+) -> Agreement | None:
+    """Compare outputs whose meaning is not known. None where one of the two returns no numbers."""
+    alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
+    if not all(first.shapes and second.shapes for first, second in alike):
+        return None
+    unlike = next((pair for pair in alike if pair[0].shapes != pair[1].shapes), None)
+    first, second = measured.actions[before], measured.actions[after]
+    if unlike is not None or any(a.shape != b.shape for a, b in zip(first, second, strict=True)):
+        shapes = f"of {unlike[1].words} against {unlike[0].words}" if unlike is not None else "whose shapes change"
+        words = f"outputs {shapes} cannot be compared number by number"
+        agreement = Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=words, unjudged=words)
+    else:
+        agreement = agree(first, second)
+        agreement.distinct = min(len(alike), agreement.observations)
+        add_note(agreement, measured.outputs.note)
+    agreement.of = "outputs"
     return agreement

@@ -107,7 +107,9 @@ class Outputs:
             elements = min(output.numel(), self.PER_OUTPUT)
             self._most = max(1, self.TOGETHER // max(1, elements * len(self._held)))
         if len(self._held[name]) < self._most:
-            self._held[name].append(self._sample(output.detach(), number).float().cpu())
+            sampled = self._sample(output.detach(), number)
+            # What is computed in float64 may differ by less than float32 can hold.
+            self._held[name].append((sampled if sampled.dtype == torch.float64 else sampled.float()).cpu())
             if pooled is not None:
                 self._pooled[name].append(pooled.detach().float().cpu())
 

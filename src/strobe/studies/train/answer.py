@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 
-import strobe
 from strobe.loops.header import subject_of
 from strobe.loops.training import TrainingWatch
 from strobe.measure import machine
@@ -20,6 +19,7 @@ from strobe.results.measurement import MeasuredPhase, Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import LoaderTraits, Traits
 from strobe.studies.train.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
+from strobe.version import __version__
 
 STEP, LOADING = "training step", "loading a batch"
 
@@ -37,7 +37,7 @@ def answer_of(
     watch, steps, batches = recorded.watch, recorded.steps, recorded.batches
     config, info = watch.config, _info(watch)
     result = TrainResult(
-        strobe_version=strobe.__version__,
+        strobe_version=__version__,
         title=f"{info.name}: what {len(steps):,} steps of lerobot-train waited for",
         subject=info,
         machine=machine.describe(watch.device),

@@ -1,0 +1,113 @@
+"""Can `strobe.compare` in Python be trusted? A function against itself, and against itself with 3 % more work.
+
+Bars: of the comparisons of a function with itself at most 5 % claim a difference; a planted slow-down of 3 % is found
+in at least 90 %. The function multiplies matrices for about a millisecond on one thread. The slow one then keeps busy
+for 3 % more, by the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from _shared import finish
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy import stats
+
+import strobe
+
+PLANTED, FALSE, FOUND = 0.03, 0.05, 0.90
+SECONDS, INTERVAL = 1.5, 0.012  # of one comparison
+WORK_MS = 1.0
+
+
+def working() -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that multiplies its matrix as often as takes about `WORK_MS` on this machine."""
+    given = np.full((64, 64), 1e-3, np.float32)
+    took = min(_ms(lambda: given @ given) for _ in range(200))
+    times = max(1, round(WORK_MS / took))
+
+    def work(x: np.ndarray) -> np.ndarray:
+        for _ in range(times):
+            x = x @ x
+        return x
+
+    return work
+
+
+def _ms(call: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    call()
+    return 1e3 * (time.perf_counter() - begun)
+
+
+def slowed(work: Callable[[np.ndarray], np.ndarray], extra_ms: Callable[[], float]) -> Callable[[np.ndarray], Any]:
+    """Return ``work`` that keeps busy for ``extra_ms`` more."""
+
+    def call(x: np.ndarray) -> np.ndarray:
+        answer = work(x)
+        end = time.perf_counter() + extra_ms() / 1e3
+        while time.perf_counter() < end:
+            pass
+        return answer
+
+    return call
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="5 comparisons of each kind: under a minute")
+    parser.add_argument("--comparisons", type=int, help="how many of each kind (default: 200)")
+    arguments = parser.parse_args()
+    count = arguments.comparisons or (5 if arguments.quick else 200)
+    console = Console()
+
+    work, given = working(), np.full((64, 64), 1e-3, np.float32)
+    median = statistics.median(_ms(lambda: work(given)) for _ in range(50))
+    candidates = {"itself": slowed(work, lambda: 0.0), "planted": slowed(work, lambda: PLANTED * median)}
+    plain = slowed(work, lambda: 0.0)
+    claims, pairs = dict.fromkeys(candidates, 0), list[int]()
+    kinds: dict[str, dict[str, int]] = {kind: {} for kind in candidates}
+    for _ in track(range(count), "comparing", console=console, transient=True):
+        for kind, candidate in candidates.items():
+            with contextlib.redirect_stderr(io.StringIO()):
+                answer = strobe.compare({"A": plain, "B": candidate}, given, seconds=SECONDS, interval=INTERVAL)
+            verdict = answer.comparisons[0].verdict
+            kinds[kind][verdict.kind] = kinds[kind].get(verdict.kind, 0) + 1
+            claims[kind] += verdict.kind == "slower" or (kind == "itself" and verdict.kind == "faster")
+            pairs.append(verdict.pairs)
+            # The machine's speed changes; the slow-down stays 3 % of the function's time.
+            median = answer.measurement("A").samples.summary.median
+
+    false, found = claims["itself"] / count, claims["planted"] / count
+    table = Table("", "strobe.compare", "bar")
+    table.add_row("a function against itself: a difference claimed", f"{false:.1%}", f"≤ {FALSE:.0%}")
+    table.add_row(f"{PLANTED:.0%} slower: found", f"{found:.1%}", f"≥ {FOUND:.0%}")
+    console.print(table)
+    console.print(f"{count} comparisons of each kind, median {statistics.median(pairs):.0f} pairs; verdicts: {kinds}")
+    figures = {
+        "comparisons": count,
+        "false_claims": false,
+        "planted_found": found,
+        "median_pairs": statistics.median(pairs),
+        "median_ms": median,
+    }
+    if count < 100:  # too few for rates: hold what they do not contradict at 5 %
+        contradicted = min(
+            stats.binomtest(claims["itself"], count, FALSE, "greater").pvalue,
+            stats.binomtest(claims["planted"], count, FOUND, "less").pvalue,
+        )
+        finish(figures, contradicted >= 0.05)
+    finish(figures, false <= FALSE and found >= FOUND)
+
+
+if __name__ == "__main__":
+    main()

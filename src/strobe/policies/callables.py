@@ -1,0 +1,123 @@
+"""What a study calls of an object of anybody's, and which torch modules are inside it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from strobe.errors import UserError
+
+# The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
+# of its calls only take an action from a queue.
+METHODS = ("infer", "get_action", "predict_action_chunk", "select_action")
+_SHOWN = 80  # characters of a name
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to call, under a name.
+
+    Args:
+        name: the variant's.
+        call: what is timed, with the arguments of an input.
+        label: what it is, such as 'ResNet' or 'my_policy.act', for titles.
+        kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
+        modules: path → torch module inside; '' for a target that is a module itself.
+        before: called before each call and not timed; None for nothing.
+        opaque: why its parts cannot be seen, in words; '' where they can.
+    """
+
+    name: str
+    call: Callable[..., Any]
+    label: str
+    kind: str
+    modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    before: Callable[[], object] | None = None
+    opaque: str = ""
+
+    @functools.cached_property
+    def module(self) -> nn.Module:
+        """The module itself, or an empty one that holds those inside."""
+        if "" in self.modules:
+            return self.modules[""]
+        holder = nn.Module()
+        for name, module in self.modules.items():
+            holder.add_module(name, module)
+        return holder
+
+
+def target_of(name: str, thing: object) -> Target:
+    """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
+
+    A `select_action` is preceded by `reset`, where there is one, so that no call takes an action from a queue.
+
+    Raises:
+        UserError: ``thing`` is a class, or nothing that can be called.
+    """
+    if isinstance(thing, type):
+        raise UserError(f"'{name}' is the class {thing.__name__}: pass an object of it")
+    method = next((each for each in METHODS if callable(getattr(thing, each, None))), "")
+    if method:
+        reset = getattr(thing, "reset", None) if method == "select_action" else None
+        call, kind = getattr(thing, method), f"object with {method}()"
+        return _target(name, call, type(thing).__name__, kind, thing, reset if callable(reset) else None)
+    if isinstance(thing, nn.Module):
+        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, "torch module", thing)
+    if not callable(thing):
+        raise UserError(
+            f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
+            f"object with {', '.join(METHODS[:-1])} or {METHODS[-1]}"
+        )
+    inner = thing
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
+    label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
+    return _target(name, thing, "function" if "<lambda>" in label else label, _kind(thing), owner)
+
+
+def modules_inside(owner: object) -> dict[str, nn.Module]:
+    """Return path → module: '' for a module itself; else the modules among the object's attributes, each once."""
+    if isinstance(owner, nn.Module):
+        return {"": owner}
+    found: dict[str, nn.Module] = {}
+    for name, value in _attributes(owner):
+        if isinstance(value, nn.Module) and value not in found.values() and "." not in name:
+            found[name] = value
+    return found
+
+
+def _attributes(owner: object) -> Iterator[tuple[str, object]]:
+    if owner is None or inspect.isfunction(owner) or inspect.isbuiltin(owner) or inspect.ismodule(owner):
+        return
+    yield from getattr(owner, "__dict__", {}).items()
+
+
+def _target(
+    name: str, call: Any, label: str, kind: str, owner: object, before: Callable[[], object] | None = None
+) -> Target:
+    modules = modules_inside(owner)
+    return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules))
+
+
+def _kind(thing: object) -> str:
+    if inspect.ismethod(thing):
+        return "method"
+    return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
+
+
+def _opaque(call: Any, modules: Mapping[str, nn.Module]) -> str:
+    """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
+    for thing in (call, *modules.values()):
+        if hasattr(thing, "_torchdynamo_orig_callable") or hasattr(thing, "_orig_mod"):
+            return "it is compiled by torch.compile"
+        if getattr(thing, "_compiled_call_impl", None) is not None:
+            return "it is compiled by torch.compile"
+        if type(thing).__module__.startswith("torch.jit"):
+            return "it is a program of TorchScript"
+    return ""

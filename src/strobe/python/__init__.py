@@ -1,0 +1,6 @@
+"""The studies as functions: of any callable, with the same verdicts and answers as the command line."""
+
+from strobe.python.shown import ShownAnswer
+from strobe.python.verbs import breakdown, compare, verify
+
+__all__ = ["ShownAnswer", "breakdown", "compare", "verify"]

@@ -1,0 +1,129 @@
+"""Measure what a request names: the same studies as on the command line, on a `CallableSubject`."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+
+from strobe.cli.live import Live
+from strobe.kinds import advise
+from strobe.measure import other_work
+from strobe.measure.guard import Guard, Guards
+from strobe.measure.sampling import SamplingBudget
+from strobe.policies.callable_subject import CallableSubject
+from strobe.policies.callables import Target, target_of
+from strobe.policies.subject import Subject
+from strobe.python.request import Request
+from strobe.python.shown import ShownAnswer
+from strobe.results.agreement import Effect
+from strobe.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
+from strobe.studies.breakdown import breakdown
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Measured, Options
+from strobe.studies.verify_outputs import verify_outputs
+from strobe.treatments.treatment import Treatment, Undo, Variant
+
+Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class OfTarget(Treatment):
+    """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
+
+    target: Target
+    effect: Effect = "lossy"
+
+    def apply(self, subject: Subject) -> Undo:
+        """Switch to the target. Raises TypeError for another subject."""
+        if not isinstance(subject, CallableSubject):
+            raise TypeError(f"{type(subject).__name__} has no targets")
+        before, subject.target = subject.target, self.target
+
+        def undo() -> None:
+            subject.target = before
+
+        return undo
+
+
+def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResult]:
+    """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
+
+    def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
+        subject.first_calls(live.stage)
+        variants = [Variant(target.name, (OfTarget(target),)) for target in subject.targets]
+        # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
+        options = _options(request, counted=False, probed=False)
+        return compare(subject, variants, "inference", options, live, guards)
+
+    return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
+
+
+def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
+    """Measure where the time of the one thing of ``request`` goes. Raises UserError."""
+
+    def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
+        target = subject.target
+        subject.first_calls(live.stage)
+        if target.opaque or not target.modules:
+            why = target.opaque or "no torch module was found in it"
+            subject.notes.append(f"{subject.info.name} is one part: {why}")
+        counted = count and bool(target.modules) and not target.opaque
+        options = _options(request, counted=counted, depth=depth)
+        result, (measured,) = breakdown(subject, ["inference"], options, reporter=live)
+        return result, measured
+
+    return _answer(request, work, {"depth": depth, "count": count})
+
+
+def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
+    """Hold the second thing of ``request`` against the first. Raises UserError."""
+    return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
+
+
+def _options(request: Request, **how: Any) -> Options:
+    return Options(SamplingBudget(seconds=request.seconds, precision=request.interval), **how)
+
+
+def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+    """Make the subject, have ``work`` measure it, and complete the answer."""
+    started = time.monotonic()
+    with _plain(Live()) as live:
+        subject = _subject(request)
+        beside = other_work.look().words()
+        if beside:
+            live.say(f"… {beside}")
+        with subject.generators_kept():
+            result, measured = work(subject, live)
+    result.notes += [f"when it began, {beside}"] if beside else []
+    result.duration_s = round(time.monotonic() - started, 3)
+    result.config = {**request.config, **config}
+    result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]
+    return ShownAnswer(result, measured.sections if measured is not None else ())
+
+
+def as_arguments(text: str) -> str:
+    """Write the flags in ``text`` that are arguments here as arguments.
+
+    >>> as_arguments("Measure longer: --seconds=120.")
+    'Measure longer: seconds=120.'
+    """
+    return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
+
+
+def _subject(request: Request) -> CallableSubject:
+    targets = [target_of(name, thing) for name, thing in request.things.items()]
+    inputs = request.inputs if type(request.inputs) is list else [request.inputs]
+    return CallableSubject(targets, inputs, request.seed, request.device, request.name)
+
+
+def _plain(live: Live) -> Live:
+    """Have progress in plain lines in a notebook, where rich would put each into an output of its own."""
+    if live.console.is_jupyter:
+        live.console = Console(file=sys.stderr, force_jupyter=False, force_terminal=False)
+    return live

@@ -1,0 +1,144 @@
+"""`strobe.compare`, `strobe.breakdown` and `strobe.verify`: their arguments, checked before a heavy import."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from strobe.errors import UserError
+from strobe.measure.guard import Guard, Guards
+from strobe.python.request import Request
+from strobe.python.shown import ShownAnswer
+
+if TYPE_CHECKING:
+    from strobe.results.answer import BreakdownResult, CompareResult, VerifyResult
+
+
+def compare(
+    variants: Mapping[str, Any],
+    inputs: Any,
+    *,
+    seconds: float = 30.0,
+    interval: float = 0.01,
+    guard: str = "",
+    device: str = "",
+    name: str = "",
+    seed: int = 0,
+) -> ShownAnswer[CompareResult]:
+    """Judge variants against the first one: is it faster, and are the outputs the same?
+
+        answer = strobe.compare({"eager": f, "compiled": g}, inputs)
+
+    The variants are called in alternation (A B, B A, …) with the same input and the same seed in each round, and
+    judged on the paired ratio of their times, as `strobe compare` does. Nothing is judged of parts: `breakdown` shows
+    them. A call is made as it is: wrap a torch module in `torch.no_grad()` where that is how it runs.
+
+    Args:
+        variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk` or
+            `select_action`, of which the first that it has is called. An object with `select_action` alone is `reset`
+            before each call, where it can be. JAX's arrays are waited for.
+        inputs: one input, or a list of inputs that the rounds take in turn. A tuple is the arguments of one call, and
+            () a call without any; anything else is the only argument, a dict too. For keywords, or for a list as the
+            only argument, pass a function that takes something else.
+        seconds: wall time of the rounds, without the first calls.
+        interval: stop earlier where the interval is as narrow as this share of the time to either side.
+        guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. Those in σ are not
+            judged, as the spread of an output is not known.
+        device: torch's name of the device whose time is taken; '' for that of the modules inside, else of the inputs.
+        name: of what is compared, for titles; '' for that of the first variant.
+        seed: of torch, NumPy and `random` in the first round; the next rounds count on. They are restored.
+
+    Returns:
+        The answer of `strobe compare`, without parts. An interrupt keeps the rounds that were measured.
+
+    Raises:
+        UserError: fewer than two variants, nothing to call, no inputs, a bad number, or a variant that fails on an
+            input; the variant's own exception is its cause.
+        KeyboardInterrupt: before the first round ended.
+    """
+    if not isinstance(variants, Mapping) or len(variants) < 2:
+        raise UserError("compare takes two variants or more, by name: {'eager': f, 'compiled': g}")
+    request = Request(variants, inputs, seconds, interval, device, name, seed)
+    guards = Guards.parse(guard)
+    _announce()
+    from strobe.python.run import compared
+
+    return compared(request, guards if guard.strip() else None)
+
+
+def breakdown(
+    target: Any,
+    inputs: Any,
+    *,
+    seconds: float = 30.0,
+    interval: float = 0.01,
+    depth: int = 1,
+    count: bool = True,
+    device: str = "",
+    seed: int = 0,
+) -> ShownAnswer[BreakdownResult]:
+    """Measure where the time of a call goes, by the torch modules inside.
+
+        answer = strobe.breakdown(policy, observation)
+
+    A torch module is cut along its modules, a policy of a known LeRobot type into the parts of its family, any other
+    object along the torch modules among its attributes and their own methods. A function is one part. Code that is
+    compiled already is one part, too.
+
+    Args:
+        target: what is called, as a variant of `compare`.
+        inputs, seconds, interval, device, seed: as in `compare`.
+        depth: levels of parts.
+        count: whether FLOP and memory are counted, and the machine's ceiling measured to hold them against. That takes
+            some seconds; without torch modules nothing is counted.
+
+    Returns:
+        The answer of `strobe breakdown` for inference. An interrupt keeps the rounds that were measured.
+
+    Raises:
+        UserError: nothing to call, no inputs, a bad number, or a target that fails on an input.
+        KeyboardInterrupt: before the first round ended.
+    """
+    if depth < 1:
+        raise UserError(f"depth={depth}: must be at least 1")
+    request = Request({"inference": target}, inputs, seconds, interval, device, "", seed)
+    _announce()
+    from strobe.python.run import broken_down
+
+    return broken_down(request, depth, count)
+
+
+def verify(
+    before: Any, after: Any, inputs: Any, *, guard: str, device: str = "", seed: int = 0
+) -> ShownAnswer[VerifyResult]:
+    """Say whether ``after`` returns what ``before`` does, within a guard, input by input. Nothing is timed.
+
+        answer = strobe.verify(eager, compiled, observations, guard="largest_error<=1e-3")
+        assert answer.outcome == "held"
+
+    Args:
+        before, after: what is called, as variants of `compare`.
+        inputs, device, seed: as in `compare`.
+        guard: limits such as 'cosine>=0.999, largest_error<=1e-3', the second in the output's own units. Those in σ are
+            not judged. There is no default, as nobody but you knows what the outputs mean.
+
+    Returns:
+        An answer like that of `strobe verify`; ``outcome`` is 'held', 'broken' or 'not judged'. An ``after`` that fails
+        or returns other shapes has broken the guard. An interrupt keeps the inputs that were looked at.
+
+    Raises:
+        UserError: nothing to call, no inputs, a guard that cannot be read, or a ``before`` that fails on an input.
+    """
+    request = Request({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
+    limits = Guard.parse(guard)
+    _announce()
+    from strobe.python.run import verified
+
+    return verified(request, limits)
+
+
+def _announce() -> None:
+    """Say that the first call imports what takes seconds."""
+    if "lerobot.policies" not in sys.modules:
+        print("… importing torch and LeRobot", file=sys.stderr, flush=True)

@@ -1,0 +1,99 @@
+"""What a notebook shows of an answer: small, without scripts or links, whatever its names say."""
+
+from __future__ import annotations
+
+import html.parser
+import xml.etree.ElementTree
+from typing import Any
+
+import pytest
+from support import example_runs
+
+from strobe.report import compare, notebook
+from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.results.finding import Finding
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\n]]>"
+
+
+class Tags(html.parser.HTMLParser):
+    """The tags and attributes of a page, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+ALLOWED = {
+    "div",
+    "p",
+    "b",
+    "ul",
+    "li",
+    "br",
+    "svg",
+    "text",
+    "line",
+    "rect",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+}
+
+
+def held(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    """Check what holds for each page. Return its tags."""
+    assert len(page.encode()) <= notebook.MOST_BYTES
+    xml.etree.ElementTree.fromstring(page.replace("<br>", "<br/>"))  # it is closed where it should be
+    tags = Tags()
+    tags.feed(page)
+    assert {tag for tag, _ in tags.found} <= ALLOWED
+    for _, attributes in tags.found:
+        assert not any(name.startswith("on") or name in ("href", "src", "class", "id") for name in attributes)
+        assert not any("url(" in (value or "") or "http" in (value or "") for value in attributes.values())
+    return tags.found
+
+
+def test_a_comparison_shows_its_headline_findings_table_and_plot():
+    result = example_runs.rtc()
+    page = notebook.render(compare.outline(result), notebook.plot_of(result))
+    tags = held(page)
+    assert result.comparisons[0].verdict.sentence.split(" [")[0] in page
+    assert [tag for tag, _ in tags].count("svg") == 1
+    assert "Median (ms)" in page
+
+
+def test_parts_are_bars_of_their_share():
+    result = example_runs.rtc().model_copy(update={"comparisons": []})
+    picture: Any = notebook.plot_of(result)
+    whole = [part for part in result.measurements[0].components if part.depth == 1]
+    assert len(picture.boxes) == len(whole)
+    widths = [box.width for box in picture.boxes]
+    assert widths == pytest.approx([part.share * max(widths) / max(p.share for p in whole) for part in whole], rel=0.02)
+
+
+def test_names_from_outside_stay_text():
+    result = example_runs.rtc()
+    result = result.model_copy(deep=True)
+    for measurement in result.measurements[1:]:
+        measurement.name = HOSTILE
+    for pair in result.comparisons:
+        pair.candidate = HOSTILE
+    result.title = HOSTILE
+    held(notebook.render(compare.outline(result), notebook.plot_of(result)))
+
+
+def test_the_longest_texts_fit():
+    long = HOSTILE * 400
+    finding = Finding(rule="x", level="warning", title=long, seen=long, why=long, do=long)
+    table = Table([Column(long)] * 12, [Row([long] * 12)] * 100)
+    section = Section("k", long, table)
+    facts = [("Subject", long), ("Machine", long)]
+    document = Document("strobe compare", long, long, [long] * 20, [finding] * 20, [section], [], facts, [])
+    held(notebook.render(document))
