@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-import strobe
 from strobe.measure import image_encodings
 from strobe.measure.rollout import quantiles
 from strobe.measure.sampling import Progress
@@ -27,6 +26,7 @@ from strobe.policies.openpi_observations import Observations
 from strobe.policies.openpi_protocol import encode
 from strobe.results.numerals import significant
 from strobe.results.server import FaultKind, ServerAnswer, ServerFault
+from strobe.version import __version__
 
 PINGS = 10
 FEWEST = 6  # calls, however long they take: an interval needs as many
@@ -94,7 +94,7 @@ class _Measured:
         self._observations, self._recorded = observations.each, observations.recorded
         self._exchanges: list[Exchange] = []
         self.answer = ServerAnswer(
-            strobe_version=strobe.__version__,
+            strobe_version=__version__,
             title=f"policy server at {options.url.partition('://')[2]}",
             url=options.url,
             inputs=observations.description,
