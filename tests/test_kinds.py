@@ -65,6 +65,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "budget": missed,
     "doctor": ailing,
     "trace": lambda: stored("trace"),
+    "server": lambda: stored("server"),
     "history": lambda: history(
         [runs.saved("one", runs.act()), runs.saved("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
     ),

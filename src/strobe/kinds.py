@@ -33,6 +33,7 @@ from strobe.findings import preflight as preflight_rules
 from strobe.findings import remote as remote_rules
 from strobe.findings import replay as replay_rules
 from strobe.findings import rollout as rollout_rules
+from strobe.findings import server as server_rules
 from strobe.findings import sweep as sweep_rules
 from strobe.findings import trace as trace_rules
 from strobe.findings import training as training_rules
@@ -53,6 +54,7 @@ from strobe.report import (
     preflight,
     replay,
     rollout,
+    server,
     sweep,
     trace,
     training,
@@ -71,6 +73,7 @@ from strobe.results.history import History
 from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
+from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
 
@@ -154,6 +157,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     History: Kind[History](history),
     DoctorResult: Kind[DoctorResult](doctor, trust.OF_SELF_CHECKS),
     TraceAnswer: Kind[TraceAnswer](trace, trace_rules.RULES),
+    ServerAnswer: Kind[ServerAnswer](server, server_rules.RULES),
 }
 
 

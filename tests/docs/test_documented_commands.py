@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
-from strobe.cli import display
+from strobe.cli import display, server
 from strobe.cli.lazy_flags import groups, option_names, options
 from strobe.cli.main import COMMANDS
 from strobe.cli.parse import check_names, pairs
@@ -69,6 +69,8 @@ def test_the_pages_hold_many_commands_and_few_that_nothing_checks():
         ("strobe breakdown --policy.typ=act", "typ"),
         ("strobe breakdown --policy.type=act --policy.chunk_siz=5", "chunk_siz"),
         ("strobe breakdown --policy.type=act --itertions=3", "itertions"),
+        ("strobe breakdown --policy.server=ws://robot:8000 --contol_hz=50", "contol_hz"),
+        ("strobe breakdown --policy.server=ws://robot:8000 --phases=inference", "phases"),
         ("strobe compare --policy.type=act --variant 'a: precison=bf16'", "precison"),
         ("strobe sweep breakdown --policy.type=act --grid btch_size=8,16", "btch_size"),
         ("strobe train -- --policy.type=act --stps=5", "stps"),
@@ -133,6 +135,9 @@ def strobe(words: list[str]) -> None:
     if name == "sweep" and not study:
         known |= flags_of("compare") | flags_of("breakdown")
     own = list(flags(ours))
+    if name == "breakdown" and server.names_server(ours):
+        check_names([*option_names(server.ServerConfig), *display.FLAGS], [flag for flag, _ in own])
+        return
     for flag, value in own:
         understood(flag, value, known)
     values = dict(own)

@@ -23,6 +23,7 @@ from strobe.results.dataloader import Dataloader
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
 from strobe.results.ladder import Ladder
 from strobe.results.measurement import Measurement
+from strobe.results.server import ServerAnswer
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.sweep import Axis, Cell, Sweep
 from strobe.results.trace import TraceAnswer
@@ -165,6 +166,7 @@ with_checks = st.one_of(*map(_any_of, (CompareResult, OptimizeResult, VerifyResu
 sweeps = _any_of(Sweep)
 loaders = _any_of(Dataloader)
 traces = _any_of(TraceAnswer)
+servers = _any_of(ServerAnswer)
 
 
 def small() -> BreakdownResult:

@@ -15,6 +15,7 @@ Examples:
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
+  strobe breakdown --policy.server=ws://HOST:8000                      a policy server of openpi: see below
 
 With --pace=HZ Strobe also calls inference as on a robot, in the same rounds: one call every so many control ticks, with
 the machine idle in between. The answer says what those gaps cost. A round takes at least as long as the time between
@@ -29,7 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from strobe.cli import server
 from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.live import Live
 from strobe.cli.runner import Command, Studied
@@ -49,6 +52,8 @@ class BreakdownConfig(RunConfig):
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
     """Return the command's flags, checked. Raises UserError."""
+    if server.names_server(argv):
+        raise UserError(f"{server.FLAG} is for one `strobe breakdown`; a sweep runs policies on this machine")
     flags, config = read_flags(BreakdownConfig, argv)
     for phase in config.phases:
         if phase not in PHASES:
@@ -84,6 +89,22 @@ def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
     return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
 
 
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return server.read(argv) if server.names_server(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    return server.study(*options) if isinstance(options[0], server.ServerConfig) else study(*options)
+
+
 run = Command(
-    "breakdown", __doc__, BreakdownConfig, read, study, subject="policy or model", heavy="timed", gives_way=True
+    "breakdown",
+    __doc__,
+    BreakdownConfig,
+    _read,
+    _study,
+    subject="policy or model",
+    more_help=server.help_of_server,
+    heavy="timed",
+    gives_way=lambda argv: not server.names_server(argv),
 )

@@ -94,7 +94,8 @@ class Command:
         more_help: makes text that stands after the flags.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
             it measures times, 'untimed' where it takes long and measures none; '' where it does not matter.
-        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins.
+        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins; or
+            what says so of its arguments.
     """
 
     name: str
@@ -107,7 +108,7 @@ class Command:
     bare: bool = False
     more_help: Callable[[], str] | None = None
     heavy: Literal["", "timed", "untimed"] = ""
-    gives_way: bool = False
+    gives_way: bool | Callable[[Sequence[str]], bool] = False
 
     def __call__(self, argv: Sequence[str]) -> int:
         """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
@@ -122,7 +123,7 @@ class Command:
             nonlocal looked
             if not looked:
                 looked = True
-                beside.extend(self._look(live))
+                beside.extend(self._look(live, argv))
 
         early = self.heavy and self.bar
         with before_imports(look) if early else contextlib.nullcontext():
@@ -144,12 +145,13 @@ class Command:
                 _keep(answer, trace)
         return answer.exit_code
 
-    def _look(self, live: Live) -> list[str]:
+    def _look(self, live: Live, argv: Sequence[str]) -> list[str]:
         """Say what else keeps this machine busy, and have torch's threads give way to it. Return notes on both."""
         from strobe.measure import other_work
 
         notes = say_other_work(live, timed=self.heavy == "timed")
-        if notes and self.gives_way and (note := other_work.give_way()):
+        gives_way = self.gives_way(argv) if callable(self.gives_way) else self.gives_way
+        if notes and gives_way and (note := other_work.give_way()):
             notes.append(note)
         return notes
 

@@ -16,6 +16,7 @@ from strobe.results.history import History
 from strobe.results.preflight import PreflightResult
 from strobe.results.replay import ReplayResult
 from strobe.results.rollout import RolloutResult
+from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
 
@@ -36,7 +37,8 @@ AnyAnswer = Annotated[
     | Difference
     | History
     | DoctorResult
-    | TraceAnswer,
+    | TraceAnswer
+    | ServerAnswer,
     Field(discriminator="study"),
 ]
 

@@ -1,0 +1,136 @@
+"""`strobe breakdown --policy.server=ws://HOST:PORT`: where does the time of a call to a policy server go?
+
+Strobe speaks openpi's protocol, a websocket with msgpack. It sends observations and waits for chunks, one at a time.
+Each round trip has four parts: encode, network, server and decode. The server tells its own time, and the network is
+the rest of the wait. The first call is not among the figures, since a server may compile at it.
+
+An observation has the names that the server's config expects. Without the flags below it is synthetic, with LIBERO's
+names. With a data set and no --rename_map its cameras and its state get LIBERO's names too. --rename_map gives others:
+'{"observation.images.top": "observation/image"}'. A dot in a new name begins a map: images.cam_high.
+
+Examples:
+  strobe breakdown --policy.server=ws://192.168.1.20:8000 --control_hz=50
+  strobe breakdown --policy.server=ws://localhost:8000 --dataset.root=DATASET --prompt='fold the towel'
+  strobe breakdown --policy.server=ws://localhost:8000 --policy.observation=observation.json --timeout=2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from strobe.cli.bounds import above, at_least
+from strobe.cli.flags import OutputFlags, size_of
+from strobe.cli.help import help_text
+from strobe.cli.live import Live
+from strobe.cli.parse import pairs, parse
+from strobe.cli.runner import Studied
+from strobe.errors import UserError
+
+FLAG = "--policy.server"
+
+
+@dataclass
+class ServerPolicyFlags:
+    """The server, and a file of what it is sent."""
+
+    server: str = ""
+    observation: Path | None = None
+
+
+@dataclass
+class DatasetFolderFlags:
+    """A LeRobotDataset on this machine."""
+
+    root: Path | None = None
+
+
+@dataclass
+class ServerConfig(OutputFlags):
+    """Flags of `strobe breakdown --policy.server`."""
+
+    # The server, and the observation to send: --policy.server=ws://HOST:PORT, --policy.observation=FILE. A .npz holds
+    # arrays by name. A .json holds values, or {"shape": [224, 224, 3], "dtype": "uint8"} for random numbers.
+    policy: ServerPolicyFlags = field(default_factory=ServerPolicyFlags)
+    # Frames of a LeRobotDataset as observations: --dataset.root=FOLDER. Images go out as (height, width, 3) uint8.
+    dataset: DatasetFolderFlags = field(default_factory=DatasetFolderFlags)
+    # Names in the data set → names that the server expects.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # The task in words, in place of the data set's.
+    prompt: str | None = None
+    # Height and width of synthetic images (default: 224x224).
+    image_size: str | None = None
+    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
+    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
+    # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
+    iterations: int | None = field(default=None, metadata=at_least(1))
+    # Time to spend on calls, in seconds.
+    seconds: float = field(default=20.0, metadata=above(0, finite=True))
+    # Seconds that one call may take, the first one included. A server that compiles may need more.
+    timeout: float = field(default=60.0, metadata=above(0, finite=True))
+    # Seed of synthetic observations.
+    seed: int = field(default=0, metadata=at_least(0))
+
+
+def names_server(argv: Sequence[str]) -> bool:
+    """Return whether the arguments of a command name a policy server."""
+    return any(argument.partition("=")[0] in (FLAG, "--policy.observation") for argument in argv)
+
+
+def help_of_server() -> str:
+    """Return the help on breakdowns of a policy server."""
+    return help_text(__doc__ or "", ServerConfig, ("output_dir", "thresholds"))
+
+
+def read(argv: Sequence[str]) -> tuple[ServerConfig]:
+    """Return the flags, checked. Raises UserError."""
+    from strobe.policies.openpi_client import check_url
+    from strobe.policies.openpi_protocol import require_packages
+
+    own = {f"--policy.{name}" for name in ("server", "observation")}
+    for name, _ in pairs(argv):
+        if name.startswith(("--policy.", "--model.")) and name not in own:
+            raise UserError(
+                f"{name} is of a policy on this machine, and {FLAG} has its policy elsewhere: leave one out"
+            )
+    config = parse(ServerConfig, argv)
+    if not config.policy.server:
+        raise UserError(f"--policy.observation is for a policy server: name it with {FLAG}=ws://HOST:PORT")
+    check_url(config.policy.server)
+    if config.dataset.root is not None and config.policy.observation is not None:
+        raise UserError("observations come from --dataset.root or from --policy.observation, not both")
+    given = config.dataset.root or config.policy.observation
+    if config.image_size is not None:
+        size_of(config.image_size)
+        if given is not None:
+            raise UserError("--image_size is for synthetic images; a data set or a file has its own")
+    if config.rename_map and config.dataset.root is None:
+        raise UserError("--rename_map renames the features of a data set: give --dataset.root")
+    require_packages()
+    return (config,)
+
+
+def study(config: ServerConfig, live: Live) -> Studied:
+    """Call the server. Raises UserError; KeyboardInterrupt before the first answer."""
+    from strobe.policies.openpi_observations import ObservationOptions, load
+    from strobe.studies.server import ServerOptions, server
+
+    sizes: dict[str, Any] = {"image_size": size_of(config.image_size)} if config.image_size else {}
+    live.stage("reading observations")
+    observations = load(
+        ObservationOptions(
+            dataset=config.dataset.root,
+            file=config.policy.observation,
+            rename=config.rename_map,
+            prompt=config.prompt,
+            seed=config.seed,
+            **sizes,
+        )
+    )
+    options = ServerOptions(config.policy.server, config.iterations, config.seconds, config.timeout, config.control_hz)
+    answer = server(options, observations, live)
+    if answer.status == "interrupted" and answer.first_ms is None:
+        raise KeyboardInterrupt
+    return Studied(answer, vars(config), config.output_dir, config.thresholds)

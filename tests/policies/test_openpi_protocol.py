@@ -1,0 +1,138 @@
+"""openpi's messages: the bytes that its own package writes, round trips, and bytes that are no message."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from strobe.errors import UserError
+from strobe.policies.openpi_client import check_url
+from strobe.policies.openpi_protocol import decode, encode, require_packages
+
+MESSAGE: dict[str, Any] = {
+    "image": np.arange(6, dtype=np.uint8).reshape(1, 2, 3),
+    "state": np.array([0.5, -1.0], np.float32),
+    "n": np.int64(-5),
+    "on": np.bool_(True),
+    "nested": {"x": np.zeros((0, 2))},
+    "prompt": "hej",
+    "list": [1, 2.5, None],
+}
+# What openpi-client 0.1.2 (msgpack 1.2.4, NumPy 1.26.4) makes of this message.
+OPENPI_CLIENT = bytes.fromhex(
+    "87a5696d61676584c40b5f5f6e6461727261795f5fc3c40464617461c406000102030405c4056474797065a37c7531c405736861706593010203a5"
+    "737461746584c40b5f5f6e6461727261795f5fc3c40464617461c4080000003f000080bfc4056474797065a33c6634c40573686170659102a16e83"
+    "c40d5f5f6e7067656e657269635f5fc3c40464617461fbc4056474797065a33c6938a26f6e83c40d5f5f6e7067656e657269635f5fc3c404646174"
+    "61c3c4056474797065a37c6231a66e657374656481a17884c40b5f5f6e6461727261795f5fc3c40464617461c400c4056474797065a33c6638c405"
+    "7368617065920002a670726f6d7074a368656aa46c6973749301cb4004000000000000c0"
+)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two messages are equal, in their dtypes and shapes too."""
+    match one:
+        case np.ndarray() | np.generic():
+            alike = isinstance(other, type(one)) and (one.dtype, one.shape) == (other.dtype, other.shape)
+            return alike and one.tobytes() == other.tobytes()
+        case dict():
+            return isinstance(other, dict) and list(one) == list(other) and all(same(one[k], other[k]) for k in one)
+        case list():
+            return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
+    return type(one) is type(other) and one == other
+
+
+def test_a_message_is_written_byte_for_byte_as_openpi_client_writes_it():
+    assert encode(MESSAGE) == OPENPI_CLIENT
+
+
+def test_what_openpi_client_writes_is_read():
+    assert same(decode(OPENPI_CLIENT), MESSAGE)
+
+
+NUMBERS = arrays.arrays(
+    st.sampled_from(["|u1", "<f4", "<f8", "<i8", "|b1", ">f4", "<f2"]), arrays.array_shapes(min_dims=0, min_side=0)
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), NUMBERS | st.text(max_size=5) | st.none() | st.booleans(), max_size=4))
+def test_a_message_comes_back_as_it_went(message: dict[str, Any]):
+    assert same(decode(encode(message)), message)
+
+
+def test_a_view_of_an_array_is_sent_as_it_looks():
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)[:, ::-2].transpose(1, 0, 2)
+    assert np.array_equal(decode(encode(image)), image)
+
+
+@pytest.mark.parametrize("value", [np.array([None]), np.zeros(2, complex), np.zeros(1, [("a", "f4")]), {1, 2}])
+def test_what_cannot_be_sent_is_refused(value: Any):
+    with pytest.raises((ValueError, TypeError), match="openpi's protocol has no"):
+        encode({"x": value})
+
+
+def of(**fields: Any) -> bytes:
+    whole = {"__ndarray__": True, "data": b"\0" * 8, "dtype": "<f4", "shape": [2]} | fields
+    return bytes(msgpack.packb({name.encode(): value for name, value in whole.items()}) or b"")
+
+
+def test_the_array_that_the_next_test_breaks_is_sound():
+    assert np.array_equal(decode(of()), np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        of(dtype="|O"), of(dtype="|V8"), of(dtype="nonsense"), of(dtype=3), of(dtype=None),
+        of(shape=[3]), of(shape=[-2]), of(shape=[2**62, 2**62]), of(shape=2), of(shape=["a"]), of(shape=None),
+        of(data="text"), of(data=None), of(data=b""), of(data=b"\0" * 12),
+        b"", b"\xc1", b"\x81", encode(MESSAGE)[:-1], encode(MESSAGE) + b"\0", b"\x91" * 5000, b"\x81\x01\x02",
+        b"\xa2\xff\xff",
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_message_are_refused(data: bytes):
+    with pytest.raises(ValueError, match=r":|an array of"):
+        decode(data)
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_raise_anything_else(data: bytes):
+    with contextlib.suppress(ValueError):
+        decode(data)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://robot:8000", "only openpi's websocket protocol"),
+        ("tcp://robot:5555", "only openpi's websocket protocol"),
+        ("robot:8000", "only openpi's websocket protocol"),
+        ("ws://", "names no host"),
+        ("ws://robot:0", "names no port"),
+        ("ws://robot:99999", "Port out of range"),
+        ("ws://me:secret@robot:8000", "no user or password"),
+    ],
+)
+def test_an_address_that_cannot_be_is_refused(url: str, why: str):
+    with pytest.raises(UserError, match=why) as caught:
+        check_url(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["ws://robot:8000", "wss://robot.example/policy", "ws://[::1]:8000"])
+def test_an_address_is_taken(url: str):
+    check_url(url)
+
+
+@pytest.mark.parametrize("name", ["websockets", "msgpack"])
+def test_a_missing_package_is_named_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):
+        require_packages()

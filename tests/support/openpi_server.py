@@ -1,0 +1,178 @@
+"""A stand-in for openpi's policy server: it answers as that does, and misbehaves on demand. And a slow network.
+
+`PlainServer` is built on `websockets` alone. Its messages are written by hand with msgpack, not by the code under test.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import msgpack
+import numpy as np
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+Answer = Callable[[dict[str, Any], int], dict[str, Any] | bytes | str]  # of an observation and its number, from 1
+
+TRACEBACK = """Traceback (most recent call last):
+  File "websocket_policy_server.py", line 61, in _handler
+    action = self._policy.infer(obs)
+KeyError: 'observation/state'
+"""
+
+
+def array(value: np.ndarray) -> dict[bytes, Any]:
+    """Return an array as the protocol has it."""
+    data = {b"data": value.tobytes(), b"dtype": value.dtype.str, b"shape": list(value.shape)}
+    return {b"__ndarray__": True, **data}
+
+
+def packed(message: dict[str, Any] | bytes | str) -> bytes | str:
+    """Return a message as it is sent: a map as msgpack, all else as it is."""
+    return bytes(msgpack.packb(message) or b"") if isinstance(message, dict) else message
+
+
+def actions(chunk: int = 10, dim: int = 7) -> dict[str, Any]:
+    """Return an answer with a chunk of actions."""
+    return {"actions": array(np.linspace(-1, 1, chunk * dim).reshape(chunk, dim))}
+
+
+@dataclass
+class Policy:
+    """What the server runs.
+
+    Args:
+        answer: of an observation and its number, from 1.
+        infer_s: seconds that its inference takes.
+        tells: whether the answer has the server's time.
+    """
+
+    answer: Answer = lambda observation, number: actions()
+    infer_s: float = 0.0
+    tells: bool = True
+    metadata: dict[str, Any] | bytes | str | None = field(default_factory=lambda: {"robot": "stand-in"})
+    seen: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Break(Exception):  # noqa: N818  # it is no error: the server ends the connection as a killed one does
+    """The connection ends in the middle of an answer."""
+
+
+@contextmanager
+def serving(policy: Policy) -> Iterator[str]:
+    """Serve on this machine meanwhile. Yields the address."""
+    connections: list[ServerConnection] = []
+
+    def handle(connection: ServerConnection) -> None:
+        connections.append(connection)
+        with suppress(ConnectionClosed, OSError):
+            _handle(connection, policy)
+
+    def healthy(connection: ServerConnection, request: Any) -> Any:
+        if request.path == "/healthz":
+            return connection.respond(HTTPStatus.OK, "OK\n")
+        return connection.respond(HTTPStatus.NOT_FOUND, "no\n") if request.path == "/elsewhere" else None
+
+    server = serve(handle, "127.0.0.1", 0, compression=None, max_size=None, process_request=healthy, close_timeout=0.2)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+    finally:
+        server.shutdown()
+        for connection in connections:
+            with suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+        thread.join(5)
+
+
+def _handle(connection: ServerConnection, policy: Policy) -> None:
+    if policy.metadata is not None:
+        connection.send(packed(policy.metadata))
+    number, before_ms = 0, None
+    while True:
+        data = connection.recv()
+        assert isinstance(data, bytes)
+        number += 1
+        policy.seen.append(msgpack.unpackb(data))
+        begun = time.monotonic()
+        time.sleep(policy.infer_s)
+        try:
+            answer = policy.answer(policy.seen[-1], number)
+        except Break:
+            # The beginning of a frame of 65,535 bytes, and not the rest of it.
+            connection.socket.sendall(b"\x82\x7e\xff\xff" + bytes(100))
+            connection.socket.shutdown(socket.SHUT_RDWR)
+            return
+        infer_ms = (time.monotonic() - begun) * 1e3
+        if isinstance(answer, dict):
+            if policy.tells:
+                answer.setdefault("server_timing", {"infer_ms": infer_ms})
+            if before_ms is not None and policy.tells:
+                answer["server_timing"]["prev_total_ms"] = before_ms
+        connection.send(packed(answer))
+        if isinstance(answer, str):
+            connection.close(1011, "Internal server error. Traceback included in previous frame.")
+            return
+        before_ms = (time.monotonic() - begun) * 1e3
+
+
+@contextmanager
+def delayed(address: str, delay_s: float) -> Iterator[str]:
+    """Put a network before a server that delays what passes, each way by ``delay_s``. Yields its address."""
+    host, _, port = address.removeprefix("ws://").partition(":")
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection((host, int(port)))
+                for end, other in ((client, server), (server, client)):
+                    threading.Thread(target=_pass_on, args=(end, other, delay_s), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        with suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(5)
+
+
+def _pass_on(end: socket.socket, other: socket.socket, delay_s: float) -> None:
+    """Pass bytes on, each so long after it came: none waits for those before it to be delayed."""
+    with suppress(OSError):
+        waiting: list[tuple[float, bytes]] = []
+        arrived = threading.Condition()
+
+        def write() -> None:
+            with suppress(OSError):
+                while True:
+                    with arrived:
+                        while not waiting:
+                            arrived.wait()
+                        due, data = waiting.pop(0)
+                    time.sleep(max(0.0, due - time.monotonic()))
+                    if not data:
+                        other.shutdown(socket.SHUT_WR)
+                        return
+                    other.sendall(data)
+
+        threading.Thread(target=write, daemon=True).start()
+        while True:
+            data = end.recv(1 << 20)
+            with arrived:
+                waiting.append((time.monotonic() + delay_s, data))
+                arrived.notify()
+            if not data:
+                return
