@@ -121,3 +121,12 @@ def test_a_call_in_which_openpis_client_would_be_cut_off_is_named(first: float, 
 @pytest.mark.parametrize(("first", "fires"), [(900.0, False), (1100.0, True)])
 def test_a_long_first_call_is_named(first: float, fires: bool):
     assert ("server-first-call" in found(answered(BALANCED, first_ms=first))) == fires
+
+
+def test_of_too_few_calls_for_an_interval_no_share_is_judged() -> None:
+    rules = {"server-network", "server-inference", "server-encoding"}
+    for parts_ms in ((1.0, 90.0, 5.0), (1.0, 5.0, 90.0), (90.0, 5.0, 1.0)):
+        encode, network, server = parts_ms
+        trip = Trip(encode=encode, away=network + server, decode=0.5, server=server)
+        assert rules & found(answered(trip)).keys()
+        assert not rules & found(answered(trip, count=3)).keys()

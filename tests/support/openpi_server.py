@@ -1,6 +1,6 @@
 """A stand-in for openpi's policy server: it answers as that does, and misbehaves on demand. And a slow network.
 
-`PlainServer` is built on `websockets` alone. Its messages are written by hand with msgpack, not by the code under test.
+It is built on `websockets` alone. Its messages are written by hand with msgpack, not by the code under test.
 """
 
 from __future__ import annotations

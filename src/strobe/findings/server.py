@@ -119,8 +119,9 @@ def too_slow(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Round trips that go to the network."""
     part = answer.part("network")
-    if part is None or answer.trip is None or answer.sent_bytes is None or part.share < BIG_NETWORK:
+    if part is None or answer.sent_bytes is None or part.share < BIG_NETWORK or not _enough_calls(answer):
         return
+    assert answer.trip is not None
     took, empty = part.summary.median, None if answer.ping is None else answer.ping.summary.median
     latency = empty is not None and empty >= MOSTLY_EMPTY * took
     without = "" if empty is None else f" A ping without data takes {_ms(empty)}."
@@ -145,6 +146,11 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         do=do,
         evidence={"share": part.share, "network_ms": took, "ping_ms": empty, "gain_share": part.share},
     )
+
+
+def _enough_calls(answer: ServerAnswer) -> bool:
+    """Whether there are enough calls for an interval: of fewer, no share is judged."""
+    return answer.trip is not None and answer.trip.summary.interval is not None
 
 
 def _smaller(answer: ServerAnswer) -> str:
@@ -173,8 +179,9 @@ def _smaller(answer: ServerAnswer) -> str:
 def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Round trips that are mostly the server's own time."""
     part = answer.part("server")
-    if part is None or answer.trip is None or part.share < BIG_SERVER:
+    if part is None or part.share < BIG_SERVER or not _enough_calls(answer):
         return
+    assert answer.trip is not None
     policy = answer.policy
     inside = "" if policy is None else f" The policy itself takes {_ms(policy.summary.median)} of it."
     yield Finding(
@@ -193,8 +200,9 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Round trips that go to encoding and decoding on the client."""
     ours = [part for part in answer.parts if part.side == "client"]
     share, took = sum(part.share for part in ours), sum(part.summary.median for part in ours)
-    if answer.trip is None or share < BIG_CLIENT:
+    if share < BIG_CLIENT or not _enough_calls(answer):
         return
+    assert answer.trip is not None
     named = " and ".join(f"{part.name} {_ms(part.summary.median)}" for part in ours)
     yield Finding(
         rule="server-encoding",
