@@ -59,7 +59,7 @@ def test_a_rollout_draws_its_course(browse: Browse):
     dom = browse(kinds.page(result))
     assert "data-errors" not in root(dom)
     assert drawn(dom) == sum(len(plots) for plots in kinds.figures(result).values())
-    assert all(title in dom for title in ("tick (ms)", "actions left", "call (ms)", "age (ms)"))
+    assert all(title in dom for title in ("tick (ms)", "actions queued", "call (ms)", "age (ms)"))
 
 
 def test_plots_follow_the_colour_scheme(browse: Browse):
