@@ -36,8 +36,7 @@ _WHY: dict[FaultKind, str] = {
     "error": "openpi's server sends the traceback and closes the connection. The robot's program ends.",
     "undecodable": "The client cannot read it, and the robot's program ends.",
     "no actions": "A client that reads 'actions' ends with this exception.",
-    "other shape": "A client that was told the length of a chunk runs out of a shorter one, and drops the end of a "
-    "longer one.",
+    "other shape": "A client that expects the first length runs out of a shorter chunk, and drops a longer one's end.",
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
 }
 _DO: dict[FaultKind, str] = {
