@@ -26,7 +26,7 @@ view, and no threshold was changed for them. One rule was: relative actions were
 
     python benchmarks/preflight.py --work=FOLDER                 about an hour on one core
     python benchmarks/preflight.py --work=FOLDER --parts=read    a part of it
-    python benchmarks/preflight.py --work=FOLDER --quick         no Diffusion, shorter trainings, fewer sound looks
+    python benchmarks/preflight.py --work=FOLDER --quick         no Diffusion, fewer sound looks
 """
 
 from __future__ import annotations
@@ -227,13 +227,13 @@ def main() -> None:
     parser.add_argument("--looks", type=int, default=40, help="sound ones")
     parser.add_argument("--parts", default=",".join(PARTS), help="of the whole, such as read,lag; they share --work")
     parser.add_argument("--policies", default=f"{ACT},{DIFFUSION}", help="to train and to look at")
-    parser.add_argument("--quick", action="store_true", help="ACTs alone, trainings of 700 steps, 8 sound looks")
+    parser.add_argument("--quick", action="store_true", help="ACTs alone, 8 sound looks")
     arguments = parser.parse_args()
     parts = arguments.parts.split(",")
     if not set(parts) <= set(PARTS):
         parser.error(f"--parts: they are {', '.join(PARTS)}")
     if arguments.quick:
-        arguments.looks, arguments.steps, arguments.policies = min(arguments.looks, 8), min(arguments.steps, 700), ACT
+        arguments.looks, arguments.policies = min(arguments.looks, 8), ACT
     logging.disable(logging.WARNING)
     began, cpu, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as temporary:

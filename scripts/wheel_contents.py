@@ -75,8 +75,8 @@ def belongs(name: str) -> bool:
 
 
 def version() -> str:
-    """Return the version that `src/strobe/__init__.py` says, which is the one place for it."""
-    text = (ROOT / "src" / "strobe" / "__init__.py").read_text()
+    """Return the version that `src/strobe/version.py` says, which is the one place for it."""
+    text = (ROOT / "src" / "strobe" / "version.py").read_text()
     return text.partition('__version__ = "')[2].partition('"')[0]
 
 

@@ -36,7 +36,8 @@ _WHY: dict[FaultKind, str] = {
     "error": "openpi's server sends the traceback and closes the connection. The robot's program ends.",
     "undecodable": "The client cannot read it, and the robot's program ends.",
     "no actions": "A client that reads 'actions' ends with this exception.",
-    "other shape": "A client that expects the first length runs out of a shorter chunk, and drops a longer one's end.",
+    "other shape": "A client that expects the first length runs out of a shorter chunk, or drops the end of a longer "
+    "chunk.",
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
 }
 _DO: dict[FaultKind, str] = {
