@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from support.example_runs import act
 
 from strobe.cli.live import importing
 from strobe.cli.runner import Command, Studied
@@ -167,5 +168,7 @@ def test_runs_whose_threads_wait_otherwise_are_not_alike(monkeypatch: pytest.Mon
     after = machine.describe(torch.device("cpu"))
     assert "waiting threads" not in before.power
     assert after.power["waiting threads"] == "OMP_WAIT_POLICY=passive"
-    old, new = (comparable_runs._machine(each) for each in (before, after))
+    run = act()
+    runs = (run.model_copy(update={"machine": each}) for each in (before, after))
+    old, new = (comparable_runs.work(each, each.measurements[0]) for each in runs)
     assert comparable_runs.unlike(old, new) == ["waiting threads: none → OMP_WAIT_POLICY=passive"]

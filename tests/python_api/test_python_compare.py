@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from support.sleeper import Clock
 from torch import nn
 
@@ -318,6 +320,6 @@ def test_advice_names_arguments_and_not_flags(clock: Clock):
 def test_progress_in_a_notebook_is_plain_lines(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("strobe.cli.live.Console", functools.partial(Console, force_jupyter=True))
     compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     assert "… first calls of a\n… first calls of b\n… inference: a, b\n" in capsys.readouterr().err

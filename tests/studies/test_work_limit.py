@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from support.example_runs import act
 from support.progress_seen import ProgressSeen
 from support.sleeper import Clock, Sleeper
 
+from strobe.cli.live import Live
+from strobe.cli.runner import Studied
 from strobe.cli.subject import Profilers
 from strobe.measure import ceiling
 from strobe.measure.sampling import SamplingBudget
@@ -23,8 +26,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.results.subject import Ceiling
 from strobe.studies.breakdown import breakdown
 from strobe.studies.compare.run import compare
-from strobe.studies.shared import gradients as gradients_module
-from strobe.studies.shared import measuring
+from strobe.studies.shared import measuring, operators
 from strobe.studies.shared.gradients import gradients
 from strobe.studies.shared.machine_state import measure_machine
 from strobe.studies.shared.measuring import Options
@@ -179,27 +181,29 @@ class TestGradients:
     variants = (Variant("as it is"), Variant("one"), Variant("two"))
 
     def test_variants_that_there_is_no_time_for_are_named(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        limit, passed = WorkLimit(S), gradients_module._loss_and_gradient
+        limit, subject = WorkLimit(S), tiny()
+        passed = subject.gradient
 
         def slowly(*given: Any, **more: Any) -> Any:
             clock.sleep(WHOLE / 4)
             return passed(*given, **more)
 
-        monkeypatch.setattr(gradients_module, "_loss_and_gradient", slowly)
-        check = gradients(tiny(), self.variants, 2, limit=limit, step_s=1.0)
+        monkeypatch.setattr(subject, "gradient", slowly)
+        check = gradients(subject, self.variants, 2, limit=limit, step_s=1.0)
         assert set(check.agreements) == {"one"}
         (note,) = limit.left_out
         assert note.startswith("the gradient of two was not compared: the time was used up")
 
     def test_a_comparison_that_does_not_fit_is_not_begun(self, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gradients_module, "_loss_and_gradient", lambda *_, **__: pytest.fail("begun"))
-        limit = WorkLimit(S)
-        check = gradients(tiny(), self.variants, 2, limit=limit, step_s=WHOLE / 2)
+        limit, subject = WorkLimit(S), tiny()
+        monkeypatch.setattr(subject, "gradient", lambda *_, **__: pytest.fail("begun"))
+        check = gradients(subject, self.variants, 2, limit=limit, step_s=WHOLE / 2)
         assert not check.agreements
         assert limit.left_out[0].startswith("gradients were not compared: the time was used up")
 
     def test_ctrl_c_keeps_the_variants_that_were_compared(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        passed, calls = gradients_module._loss_and_gradient, list[None]()
+        subject, calls = tiny(), list[None]()
+        passed = subject.gradient
 
         def stop(*given: Any, **more: Any) -> Any:
             calls.append(None)
@@ -207,9 +211,9 @@ class TestGradients:
                 raise KeyboardInterrupt
             return passed(*given, **more)
 
-        monkeypatch.setattr(gradients_module, "_loss_and_gradient", stop)
+        monkeypatch.setattr(subject, "gradient", stop)
         chosen = Options(SamplingBudget(iterations=2), counted=False, batch_size=2)
-        result, _ = compare(tiny(), self.variants, "training step", chosen)
+        result, _ = compare(subject, self.variants, "training step", chosen)
         assert result.status == "interrupted"
         of = {comparison.candidate: comparison.gradient for comparison in result.comparisons}
         assert of["one"] is not None
@@ -217,12 +221,24 @@ class TestGradients:
         assert any(note.endswith("gradients of these were compared: two") for note in result.notes)
 
 
-def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock) -> None:
-    profilers: Any = Profilers.__new__(Profilers)
-    profilers.options = options()
-    result: Any = SimpleNamespace(notes=[])
-    assert profilers._fits("operators were not recorded", 3.0, result)
-    clock.sleep(WHOLE - 2.0)
-    assert not profilers._fits("operators were not recorded", 3.0, result)
-    (note,) = result.notes
+def test_a_profiler_that_does_not_fit_is_left_out(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def watched(*_: Any) -> Any:
+        begun.append("operators")
+        return SimpleNamespace(profile=None, sections=[], events=[], document=b"")
+
+    monkeypatch.setattr(operators, "operators_of", watched)
+    flags: Any = SimpleNamespace(
+        operators=True, skip_detailed=False, python_profile=None, memory_snapshot=False, profile_functions=None
+    )
+    subject: Any = None
+    profilers = Profilers(subject, flags, options())
+    answer = Studied(act().model_copy(update={"notes": []}), {}, None, None)
+    profilers.look(answer, "inference", Variant("as it is"), Live())
+    assert (begun, answer.result.notes) == (["operators"], [])
+    clock.sleep(WHOLE - 0.1)
+    profilers.look(answer, "inference", Variant("as it is"), Live())
+    assert begun == ["operators"]
+    (note,) = answer.result.notes
     assert note.startswith("operators were not recorded: the time was used up; give --seconds=")
