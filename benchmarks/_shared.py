@@ -17,6 +17,25 @@ def keep_memory(**more: str) -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY, **more})
 
 
+def finish_rates(figures: dict[str, Any], count: int, false: tuple[int, float], found: tuple[int, float]) -> NoReturn:
+    """Finish with the judgement of two rates: of ``count`` tries at most a share may be false, at least one be found.
+
+    Fewer than 100 tries are too few for rates: they hold where they do not contradict the bars at 5 %.
+
+    Args:
+        false, found: how many there were, and the bar.
+    """
+    from scipy import stats
+
+    if count < 100:
+        contradicted = min(
+            stats.binomtest(false[0], count, false[1], "greater").pvalue,
+            stats.binomtest(found[0], count, found[1], "less").pvalue,
+        )
+        finish(figures, contradicted >= 0.05)
+    finish(figures, false[0] / count <= false[1] and found[0] / count >= found[1])
+
+
 def finish(figures: dict[str, Any], holds: bool) -> NoReturn:
     """Print the figures with the judgement as one JSON line, the last one; exit with 0 if it holds, else 1."""
     print(json.dumps({**figures, "holds": holds}, default=lambda number: number.item()))

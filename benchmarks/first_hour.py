@@ -1,4 +1,4 @@
-"""What a newcomer runs first, at rest and beside other work: does each command end in its time, and say something?
+"""Run a newcomer's first commands, at rest and beside other work: does each end in its time, and say something?
 
 The tour, and a breakdown, a comparison and a verification of a tiny ACT, each in a process of its own: first on the
 machine at rest, then beside busy loops, one for each core. Bars, in seconds from start to end:

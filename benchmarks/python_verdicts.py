@@ -16,11 +16,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from _shared import finish_rates
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy import stats
 
 import strobe
 
@@ -100,13 +99,7 @@ def main() -> None:
         "median_pairs": statistics.median(pairs),
         "median_ms": median,
     }
-    if count < 100:  # too few for rates: hold what they do not contradict at 5 %
-        contradicted = min(
-            stats.binomtest(claims["itself"], count, FALSE, "greater").pvalue,
-            stats.binomtest(claims["planted"], count, FOUND, "less").pvalue,
-        )
-        finish(figures, contradicted >= 0.05)
-    finish(figures, false <= FALSE and found >= FOUND)
+    finish_rates(figures, count, (claims["itself"], FALSE), (claims["planted"], FOUND))
 
 
 if __name__ == "__main__":

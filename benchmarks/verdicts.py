@@ -14,11 +14,10 @@ from collections.abc import Callable
 
 import torch
 import torchvision
-from _shared import finish
+from _shared import finish_rates
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from scipy import stats
 
 from strobe.measure.sampling import SamplingBudget, collect
 from strobe.measure.verdicts import paired_verdict
@@ -97,13 +96,7 @@ def main() -> None:
         "script_planted_found": scripts["planted"] / count,
         "median_pairs": statistics.median(pairs),
     }
-    if count < 100:  # too few for rates: hold what they do not contradict at 5 %
-        contradicted = min(
-            stats.binomtest(claims["A/A"], count, FALSE, "greater").pvalue,
-            stats.binomtest(claims["planted"], count, FOUND, "less").pvalue,
-        )
-        finish(figures, contradicted >= 0.05)
-    finish(figures, false <= FALSE and found >= FOUND)
+    finish_rates(figures, count, (claims["A/A"], FALSE), (claims["planted"], FOUND))
 
 
 if __name__ == "__main__":

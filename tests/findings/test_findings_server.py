@@ -1,4 +1,4 @@
-"""What the rules on a policy server see, and where they are silent."""
+"""The rules on a policy server: each on a planted cause, and silent without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of an answer: small, without scripts or links, whatever its names say."""
+"""A notebook's page of an answer: small, without scripts or links, whatever its names say."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def actions(chunk: int = 10, dim: int = 7) -> dict[str, Any]:
 
 @dataclass
 class Policy:
-    """What the server runs.
+    """The policy that the server runs, and its time.
 
     Args:
         answer: of an observation and its number, from 1.

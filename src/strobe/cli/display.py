@@ -16,6 +16,8 @@ from typing import IO, TYPE_CHECKING, Literal
 from strobe.errors import UserError, in_a_line
 
 if TYPE_CHECKING:  # what brings rich and pydantic, which a wrong flag should not wait for
+    from rich.console import Console
+
     from strobe.results.answer import Answer
 
 Style = Literal["brief", "full", "json", "quiet"]
@@ -108,22 +110,25 @@ def show(answer: Answer, depth: int | None = None) -> None:
     if style == "json":
         print(answer.model_dump_json(fallback=str), file=_stdout.get() or sys.stdout, flush=True)
         return
-    from rich.console import Console
-
     from strobe.kinds import document
     from strobe.report import console
 
-    outlined = document(answer, depth)
-    screen = Console()
-    if not screen.is_terminal and "COLUMNS" not in os.environ:
-        screen = Console(width=WIDTH)
+    outlined, shown_on = document(answer, depth), screen()
     if style == "quiet":
         for sentence in outlined.answers:
-            screen.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            shown_on.print(sentence, markup=False, highlight=False, soft_wrap=True)
     elif style == "full" or depth is not None:
-        console.render(outlined, screen)
+        console.render(outlined, shown_on)
     else:
-        console.render_brief(outlined, screen)
+        console.render_brief(outlined, shown_on)
+
+
+def screen() -> Console:
+    """Return the console of stdout, `WIDTH` columns wide where that is no terminal and COLUMNS says nothing."""
+    from rich.console import Console
+
+    found = Console()
+    return found if found.is_terminal or "COLUMNS" in os.environ else Console(width=WIDTH)
 
 
 def refuse_log(why: str) -> None:

@@ -1,4 +1,4 @@
-"""What devices did in traces: computing, collectives, copies, stretches bound by launches; what held host and ranks."""
+"""The time of devices in traces: computing, collectives, copies, stretches bound by launches; waits of hosts, ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an observation's images would be to send in another form: as JPEG, or resized. Measured on this machine."""
+"""An observation's images in other forms to send: as JPEG, or resized. Their bytes and time are measured here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study calls of an object of anybody's, and which torch modules are inside it."""
+"""The callable that a study calls of any object, and the torch modules inside it."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 
 from strobe.cli.live import Live
+from strobe.cli.runner import say_other_work
 from strobe.kinds import advise
-from strobe.measure import other_work
 from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
@@ -95,12 +95,10 @@ def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer
     started = time.monotonic()
     with _plain(Live()) as live:
         subject = _subject(request)
-        beside = other_work.look().words()
-        if beside:
-            live.say(f"… {beside}")
+        beside = say_other_work(live)
         with subject.generators_kept():
             result, measured = work(subject, live)
-    result.notes += [f"when it began, {beside}"] if beside else []
+    result.notes += beside
     result.duration_s = round(time.monotonic() - started, 3)
     result.config = {**request.config, **config}
     result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]

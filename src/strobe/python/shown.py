@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,20 +31,15 @@ class ShownAnswer[R: "Result"]:
 
     def show(self, *, full: bool = False) -> None:
         """Print the answer on one screen; with ``full`` every table, finding and note."""
-        from rich.console import Console
-
-        from strobe.cli.display import WIDTH
+        from strobe.cli.display import screen
         from strobe.kinds import document
         from strobe.report import console
 
-        screen = Console()
-        if not screen.is_terminal and "COLUMNS" not in os.environ:
-            screen = Console(width=WIDTH)
         outlined = document(self.result)
         if full:
-            console.render(outlined, screen)
+            console.render(outlined, screen())
         else:
-            console.render_brief(outlined, screen, whole="show(full=True)")
+            console.render_brief(outlined, screen(), whole="show(full=True)")
 
     def save(self, folder: str | Path = "runs") -> Path:
         """Write a run below ``folder``, as the command line does, and return the run's own new folder.

@@ -1,4 +1,4 @@
-"""What the traces of torch.profiler show, one for each rank of a program. Plain data."""
+"""The figures of torch.profiler's traces, one for each rank of a program. Plain data."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class TracedRank(Data):
 
 
 class RankWait(Data):
-    """What one rank waited for the others in collectives."""
+    """The time that one rank waited for the others in collectives."""
 
     name: str
     waiting_ms: Finite = Field(description="in kernels of collectives, beyond the shortest of all ranks")
@@ -114,7 +114,7 @@ class RankWaits(Data):
 
 
 class TraceAnswer(Answer):
-    """What traces of torch.profiler show, of any program."""
+    """The answer of a study of torch.profiler's traces, of any program."""
 
     called: ClassVar[str] = "reading of traces"
 

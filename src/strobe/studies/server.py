@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from strobe.policies.openpi_observations import Observations
 from strobe.policies.openpi_protocol import encode
 from strobe.results.numerals import significant
 from strobe.results.server import FaultKind, ServerAnswer, ServerFault
+from strobe.studies.shared.progress import Reporter
 from strobe.version import __version__
 
 PINGS = 10
@@ -51,17 +52,7 @@ class ServerOptions:
     control_hz: float | None = None
 
 
-class Shown(Protocol):
-    """What shows how far the study is."""
-
-    def stage(self, what: str) -> None:
-        """Show what is being done."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show how many calls are done."""
-
-
-def server(options: ServerOptions, observations: Observations, live: Shown) -> ServerAnswer:
+def server(options: ServerOptions, observations: Observations, live: Reporter) -> ServerAnswer:
     """Return where the time of calls to a policy server goes.
 
     Ctrl-C ends it early, with the calls that were made.
@@ -123,7 +114,7 @@ class _Measured:
         if answered:
             self.answer.ping = timed(answered)
 
-    def call(self, live: Shown) -> None:
+    def call(self, live: Reporter) -> None:
         """Call until there is enough."""
         wanted, begun = self._options.iterations, time.monotonic()
         for done in count(1):
