@@ -18,8 +18,9 @@ from strobe.devices.accelerators import check_device, generators_restored
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree
 from strobe.policies.callables import Target
-from strobe.policies.families.family import Family
+from strobe.policies.families.family import Family, no_probes
 from strobe.policies.families.modules import along_modules
+from strobe.policies.families.other_projects import module_of_other_project, policy_of_other_project
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
 from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
@@ -119,7 +120,7 @@ class CallableSubject:
         """Return the hooks on the modules inside the target that is on, down to ``depth`` levels."""
         if self.target.opaque or not self.target.modules:
             return []
-        return self.family.hooks(self.module, training=False, depth=depth)
+        return self.family.hooks(self.target.owner, training=False, depth=depth)
 
     def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return how many inputs there are: what else a call works on is not known."""
@@ -246,29 +247,47 @@ def _without_values(numbers: Numbers) -> Numbers:
 
 
 def _family(target: Target) -> Family:
-    if "" not in target.modules:
-        return Family("modules", (), lambda _: _probes(target.modules)) if target.modules else Family("function", ())
-    module = target.modules[""]
+    if "" in target.modules:
+        module = target.modules[""]
+        return _record(module) or along_modules(module)
+    if not target.modules:
+        return Family("function", ())
+    around = policy_of_other_project(target.owner)
+    if around is None:
+        return Family("modules", (), lambda _: _probes(target.modules))
+    outer = around.probes or no_probes
+    return Family(around.name, (), lambda owner: [*outer(owner), *_probes(target.modules)])
+
+
+def _record(module: nn.Module) -> Family | None:
+    """Return the record of a policy of a known type, or of a known class of another project; else None."""
     kind = getattr(getattr(module, "config", None), "type", None)
     known = registered(kind) if isinstance(kind, str) else None
-    return known if known is not None and known.probes is not None else along_modules(module)
+    return known if known is not None and known.probes is not None else module_of_other_project(module)
 
 
 def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
-    """Return a probe on each module of an object, on the methods of its own class, and on its own parts."""
+    """Return the probes on the modules of an object, and on their own parts."""
     probes: list[Probe] = []
     for name, module in modules.items():
-        label = name.replace("{", "").replace("}", "")
-        probes.append(Probe.module(name, label, optional=True))
-        if not type(module).__module__.startswith(("torch.", "strobe.")):
-            for method, function in vars(type(module)).items():
-                works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
-                if works and not method.startswith("_") and method != "forward":
-                    probes.append(Probe.method(name, method, f"{label}.{method}", optional=True))
-        inside = along_modules(module).probes
-        for probe in inside(module) if inside is not None else ():
-            probes.append(_below(probe, name))
+        record = module_of_other_project(module)
+        if record is None:
+            probes += _on_methods(name, module)
+            record = along_modules(module)
+        inside = record.probes or no_probes
+        probes += [_below(probe, name) for probe in inside(module)]
     return probes
+
+
+def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
+    """Yield a probe on a module, and on the methods of its own class."""
+    label = name.replace("{", "").replace("}", "")
+    yield Probe.module(name, label, optional=True)
+    if not type(module).__module__.startswith(("torch.", "strobe.")):
+        for method, function in vars(type(module)).items():
+            works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
+            if works and not method.startswith("_") and method != "forward":
+                yield Probe.method(name, method, f"{label}.{method}", optional=True)
 
 
 def _below(probe: Probe, name: str) -> Probe:

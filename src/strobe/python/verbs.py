@@ -35,9 +35,9 @@ def compare(
     them. A call is made as it is: wrap a torch module in `torch.no_grad()` where that is how it runs.
 
     Args:
-        variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk` or
-            `select_action`, of which the first that it has is called. An object with `select_action` alone is `reset`
-            before each call, where it can be. JAX's arrays are waited for.
+        variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk`,
+            `sample_actions` or `select_action`, of which the first that it has is called. An object with
+            `select_action` alone is `reset` before each call, where it can be. JAX's arrays are waited for.
         inputs: one input, or a list of inputs that the rounds take in turn. A tuple is the arguments of one call, and
             () a call without any; anything else is the only argument, a dict too. For keywords, or for a list as the
             only argument, pass a function that takes something else.
@@ -82,9 +82,10 @@ def breakdown(
 
         answer = strobe.breakdown(policy, observation)
 
-    A torch module is cut along its modules, a policy of a known LeRobot type into the parts of its family, any other
-    object along the torch modules among its attributes and their own methods. A function is one part. Code that is
-    compiled already is one part, too.
+    A torch module is cut along its modules. A policy of a known LeRobot type is cut into the parts of its family. So
+    are openpi's `PI0Pytorch` and Isaac-GR00T's `Gr00tN1d7`, and the policies that hold them. Any other object is cut
+    along the torch modules among its attributes and their own methods. A function is one part. Code that is compiled
+    already is one part, too, and so is a model of JAX.
 
     Args:
         target: what is called, as a variant of `compare`.
