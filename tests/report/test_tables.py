@@ -122,7 +122,8 @@ def part(path: str, share: float, other: bool = False) -> Component:
         ([("denoise", 0.8), ("denoise/step", 0.79), ("denoise/step/attention", 0.4)], "step"),
         ([("a", 0.3), ("b", 0.4), ("b/c", 0.4)], "b"),
         ([("a", 0.2), ("other", 0.8)], "other"),
-        # The rest of a named part has a name: that part's.
+        # A numbered module of a sequence, and the rest of a named part, have a name: that part's.
+        ([("vision", 0.95), ("vision/0", 0.2), ("vision/2", 0.75)], "vision"),
         ([("policy", 0.99), ("policy/adapt", 0.98), ("policy/adapt/other", 0.7), ("policy/adapt/loss", 0.28)], "adapt"),
     ],
 )
