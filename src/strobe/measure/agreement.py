@@ -259,8 +259,9 @@ def agree_outputs(
     agreement.of = "outputs"
     if agreement.not_finite:
         return agreement
-    if sum(math.prod(shape) for _, shape in shapes) != baseline[0].numel():
-        return agreement  # only some rows of each output are held
+    whole = sum(math.prod(shape) for _, shape in shapes)
+    if any(output.numel() != whole for output in baseline):
+        return agreement  # only some rows of each output are held, or they change their shape
     columns: list[DimensionAgreement] = []
     at, largest = 0, -1.0
     for path, shape in shapes:

@@ -102,7 +102,7 @@ def optimized(request: Request, guards: Guards, target_ms: float, seconds: float
         sections.extend(recorded)
         return result, None
 
-    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "time_limit": seconds}
+    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
     answer = _answer(request, work, config)
     return FoundRecipe(answer.result, sections)
 
