@@ -51,6 +51,7 @@ from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, check_overrides, split_subject
 from strobe.errors import UserError
+from strobe.policies.options import FactoryOptions
 
 if TYPE_CHECKING:
     from strobe.results.preflight import PreflightResult
@@ -93,6 +94,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     """Return the policy, the command's flags and lerobot-rollout's arguments, checked. Raises UserError."""
     ours, theirs = split_lerobot(argv)
     flags, rest = split_subject(ours)
+    assert not isinstance(flags, FactoryOptions)  # refused before
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
     if isinstance(flags, ModelFlags):
         raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from torch import Tensor, nn
 from strobe.devices.accelerators import check_device, generators_restored
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree
-from strobe.policies.callables import Target
+from strobe.measure.time_limit import TimeUpError
+from strobe.policies.callables import MODULE, Target
 from strobe.policies.families.family import Family, no_probes
 from strobe.policies.families.modules import along_modules
 from strobe.policies.families.other_projects import module_of_other_project, policy_of_other_project
@@ -43,9 +45,10 @@ class CallableSubject:
         inputs: each a tuple of positional arguments, or the only argument.
         on: torch's name of the device; '' for that of the targets' weights, else of the inputs' tensors.
         label: name of the subject; '' for the first target's own.
+        source: where the targets are from, in words.
 
     Attributes:
-        forms: target → input's index → the numbers that came of it, without their values.
+        form: the numbers of the latest call's output, without their values; None before it.
         took_ms: milliseconds of the latest call, on the host, without the copying of its numbers.
     """
 
@@ -54,7 +57,8 @@ class CallableSubject:
     seed: int = 0
     on: str = ""
     label: str = ""
-    forms: dict[str, dict[int, Numbers]] = field(default_factory=dict, init=False)
+    source: str = "an object in Python"
+    form: Numbers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -72,7 +76,7 @@ class CallableSubject:
         self.info = SubjectInfo(
             name=self.label or first.label,
             kind=first.kind,
-            source="an object in Python",
+            source=self.source,
             inputs=f"{many}, of shape {read.words}" if read.shapes else f"{many} without arrays",
             **count(first.module),
         )
@@ -94,8 +98,17 @@ class CallableSubject:
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        """The method that `compile` compiles, as (path, method)."""
-        return (("", "forward"),)
+        """The methods that `compile` compiles, as (path, method): what the target calls of its torch modules.
+
+        That is a module's own forward pass. Of an object it is that of each module inside, with the public methods of
+        the module's own class: which of them it calls is not known, and one that is not called costs nothing.
+        """
+        if self.family.compiled:
+            return self.family.compiled
+        if self.target.kind == MODULE:
+            return (("", "forward"),)
+        probes = [probe for probe in _probes(self.target.modules) if probe.level == 1 and "*" not in probe.path]
+        return [(probe.path, probe.attribute) for probe in probes if _has(self.module, probe)]
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return a function of the iteration's index that calls the target that is on; the inputs wrap around.
@@ -111,7 +124,7 @@ class CallableSubject:
 
         def run(index: int) -> Tensor:
             numbers = numbers_of(self.output(index))
-            self.forms.setdefault(self.target.name, {})[index % len(self.inputs)] = _without_values(numbers)
+            self.form = _without_values(numbers)
             return numbers.values if numbers.values is not None else torch.empty(0)
 
         return run
@@ -190,6 +203,8 @@ class CallableSubject:
                     wait_for(output)
                 synchronise(self._accelerator)
                 self.took_ms = 1e3 * (time.perf_counter() - begun_s)
+        except TimeUpError:
+            raise
         except Exception as error:
             words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
@@ -264,6 +279,13 @@ def _record(module: nn.Module) -> Family | None:
     kind = getattr(getattr(module, "config", None), "type", None)
     known = registered(kind) if isinstance(kind, str) else None
     return known if known is not None and known.probes is not None else module_of_other_project(module)
+
+
+def _has(module: nn.Module, probe: Probe) -> bool:
+    try:
+        return callable(getattr(attrgetter(probe.path)(module) if probe.path else module, probe.attribute, None))
+    except AttributeError:
+        return False
 
 
 def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:

@@ -15,6 +15,7 @@ from strobe.errors import UserError
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
 METHODS = ("infer", "get_action", "predict_action_chunk", "sample_actions", "select_action")
+MODULE = "torch module"  # the kind of a target that is a module, called as one
 _SHOWN = 80  # characters of a name
 
 
@@ -47,7 +48,7 @@ class Target:
         """The module itself, or an empty one that holds those inside."""
         if "" in self.modules:
             return self.modules[""]
-        holder = nn.Module()
+        holder = type(self.label, (nn.Module,), {})()  # messages name its class
         for name, module in self.modules.items():
             holder.add_module(name, module)
         return holder
@@ -69,7 +70,7 @@ def target_of(name: str, thing: object) -> Target:
         call, kind = getattr(thing, method), f"object with {method}()"
         return _target(name, call, type(thing).__name__, kind, thing, reset if callable(reset) else None)
     if isinstance(thing, nn.Module):
-        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, "torch module", thing)
+        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
     if not callable(thing):
         raise UserError(
             f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
@@ -81,6 +82,11 @@ def target_of(name: str, thing: object) -> Target:
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
     label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     return _target(name, thing, "function" if "<lambda>" in label else label, _kind(thing), owner)
+
+
+def one_part(target: Target) -> str:
+    """Return why nothing divides a target into parts, in words; '' where something does."""
+    return target.opaque or ("" if target.modules else "no torch module was found in it")
 
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:
