@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
-    from strobe.results.answer import OptimizeResult, Result
+    from strobe.results.answer import Result
     from strobe.results.recipe import Recipe
     from strobe.timeline import Section
 
@@ -111,7 +111,7 @@ class ShownAnswer[R: "Result"]:
         return notebook.render(document(self.result), notebook.plot_of(self.result))
 
 
-class FoundRecipe(ShownAnswer["OptimizeResult"]):
+class FoundRecipe(ShownAnswer[Any]):
     """The answer of `optimize`, with the recipe of its ladder. `save` writes that into the run's folder as well."""
 
     @property
