@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.openpi_server import Policy, serving
+from support.openpi_server import TRACEBACK, Policy, serving
 
 from strobe.cli import breakdown
 from strobe.cli.main import main
@@ -21,7 +21,7 @@ URL = "--policy.server=ws://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--policy.type=act"], "--policy.type is of a policy on this machine"),
+        (["--policy.type=act"], "--policy.type is for LeRobot's server"),
         (["--policy.n_action_steps=3"], "--policy.n_action_steps is of a policy on this machine"),
         (["--model.type=vjepa2"], "--model.type is of a policy on this machine"),
         (["--phases=[inference]"], "unknown flag --phases"),
@@ -77,6 +77,21 @@ def run(tmp_path: Path, policy: Policy, *flags: str) -> dict:
     (kept,) = (tmp_path / "runs").glob("*/result.json")
     assert (kept.parent / "report.html").is_file()
     return json.loads(kept.read_text())
+
+
+def test_a_server_that_fails_at_every_call_ends_with_an_exit_code(tmp_path: Path):
+    def answer(seen: dict, number: int) -> str:
+        return TRACEBACK
+
+    with serving(Policy(answer=answer)) as url:
+        assert main(["breakdown", f"--policy.server={url}", f"--output_dir={tmp_path / 'runs'}"]) == 1
+    (kept,) = (tmp_path / "runs").glob("*/result.json")
+    assert json.loads(kept.read_text())["status"] == "failed"
+
+
+def test_lerobots_server_needs_a_policy():
+    with pytest.raises(UserError, match=r"give --policy\.path"):
+        breakdown.run(["--policy.server=grpc://127.0.0.1:9"])
 
 
 def test_a_template_is_sent(tmp_path: Path):
