@@ -67,6 +67,9 @@ def test_a_sound_server_has_parts_that_add_up_to_the_round_trip_and_no_fault():
     assert (answer.calls, answer.chunk, answer.faults) == (13, [10, 7], [])
     assert answer.status == "complete"
     assert answer.metadata == {"robot": "stand-in"}
+    assert answer.machine is not None  # the client's
+    assert answer.machine.cores > 0
+    assert "msgpack" in answer.machine.versions
     assert answer.age is not None
     assert answer.age.last.median == pytest.approx(answer.age.first.median + 9 * 20)
     assert not {rule for rule in rules(answer) if rule not in ("server-network", "server-encoding")}

@@ -66,8 +66,8 @@ class DatasetFolderFlags:
 
 
 @dataclass
-class ServerConfig(OutputFlags):
-    """Flags of `strobe breakdown --policy.server`."""
+class ServerCallFlags(OutputFlags):
+    """The server, its observations, and how often it is called."""
 
     # The server, and the observation to send: --policy.server=ws://HOST:PORT, --policy.observation=FILE. A .npz holds
     # arrays by name. A .json holds values, or {"shape": [224, 224, 3], "dtype": "uint8"} for random numbers. The policy
@@ -82,8 +82,6 @@ class ServerConfig(OutputFlags):
     prompt: str | None = None
     # Height and width of synthetic images (default: 224x224).
     image_size: str | None = None
-    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
-    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
     # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
     iterations: int | None = field(default=None, metadata=at_least(1))
     # Time to spend on calls, in seconds.
@@ -92,6 +90,14 @@ class ServerConfig(OutputFlags):
     timeout: float = field(default=60.0, metadata=above(0, finite=True))
     # Seed of synthetic observations.
     seed: int = field(default=0, metadata=at_least(0))
+
+
+@dataclass
+class ServerConfig(ServerCallFlags):
+    """Flags of `strobe breakdown --policy.server`."""
+
+    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
+    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
 
 
 def names_server(argv: Sequence[str]) -> bool:
@@ -106,12 +112,17 @@ def help_of_server() -> str:
 
 def read(argv: Sequence[str]) -> tuple[ServerConfig]:
     """Return the flags, checked. Raises UserError."""
+    return (parsed(ServerConfig, argv),)
+
+
+def parsed[C: ServerCallFlags](kind: type[C], argv: Sequence[str]) -> C:
+    """Return the flags of ``kind``, checked. Raises UserError."""
     from strobe.policies.servers.connect import check_url, require_packages
 
     given = [name for name, _ in pairs(argv) if name.startswith(("--policy.", "--model."))]
     if unknown := [name for name in given if name not in _OWN + _LEROBOT]:
         raise UserError(f"{unknown[0]} is of a policy on this machine, and {FLAG} has its policy elsewhere: {LEAVE}")
-    config = parse(ServerConfig, argv)
+    config = parse(kind, argv)
     if not config.policy.server:
         raise UserError(f"--policy.observation is for a policy server: name it with {FLAG}=ws://HOST:PORT")
     if check_url(config.policy.server) == "grpc":
@@ -129,10 +140,10 @@ def read(argv: Sequence[str]) -> tuple[ServerConfig]:
     if config.rename_map and config.dataset.root is None:
         raise UserError("--rename_map renames the features of a data set: give --dataset.root")
     require_packages(config.policy.server)
-    return (config,)
+    return config
 
 
-def observation_options(config: ServerConfig) -> ObservationOptions:
+def observation_options(config: ServerCallFlags) -> ObservationOptions:
     """Return where the flags have observations come from."""
     from strobe.policies.servers.observations import ObservationOptions
 
@@ -146,12 +157,12 @@ def observation_options(config: ServerConfig) -> ObservationOptions:
     )
 
 
-def served(config: ServerConfig) -> ServedPolicy | None:
-    """Return the policy that LeRobot's server is to load; None for another server."""
+def served(config: ServerCallFlags, path: str) -> ServedPolicy | None:
+    """Return the policy that LeRobot's server is to load at ``path``; None for another server."""
     from strobe.policies.servers.lerobot_observations import ServedPolicy
 
     policy = config.policy
-    return ServedPolicy(policy.path, policy.type, policy.device, policy.actions_per_chunk) if policy.path else None
+    return ServedPolicy(path, policy.type, policy.device, policy.actions_per_chunk) if path else None
 
 
 def study(config: ServerConfig, live: Live) -> Studied:
@@ -162,7 +173,12 @@ def study(config: ServerConfig, live: Live) -> Studied:
     live.stage("reading observations")
     source = read_observations(observation_options(config))
     options = ServerOptions(
-        config.policy.server, config.iterations, config.seconds, config.timeout, config.control_hz, served(config)
+        config.policy.server,
+        config.iterations,
+        config.seconds,
+        config.timeout,
+        config.control_hz,
+        served(config, config.policy.path),
     )
     answer = server(options, source, live)
     if answer.status == "interrupted" and answer.first_ms is None:

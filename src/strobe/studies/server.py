@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.measure import image_encodings
+from strobe.measure import host, image_encodings
 from strobe.measure.rollout import quantiles
 from strobe.measure.sampling import Progress
 from strobe.measure.server import Trip, action_age, parts, timed
@@ -31,6 +31,7 @@ from strobe.results.server_protocols import PROTOCOLS
 from strobe.studies.shared.progress import Reporter
 from strobe.version import __version__
 
+PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # of the client
 PINGS = 10
 FAILURES = 6  # in a row that end the calls, where the connection would take more
 FEWEST = 6  # calls, however long they take: an interval needs as many
@@ -105,6 +106,7 @@ class _Measured:
             inputs=observations.description,
             images=image_encodings.images(observations.each[0]),
             timeout_s=options.timeout_s,
+            machine=host.describe(PACKAGES),
             metadata=dict(_shown(wire.metadata)),
         )
 
