@@ -138,7 +138,7 @@ class OpenpiWire(Wire):
         def failed(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
             return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6)
 
-        data = encode(observation)
+        data = self.encode(observation)
         encoded = time.perf_counter_ns()
         try:
             self._socket.send(data)
