@@ -154,7 +154,7 @@ KINDS = {
 }
 
 
-def found_in(place: tuple[str, str]) -> Any:
+def loaded(place: tuple[str, str]) -> Any:
     """Return the class of a module of `strobe.policies.servers`, or the module where no class is named."""
     module = importlib.import_module(f"strobe.policies.servers.{place[0]}")
     return getattr(module, place[1]) if place[1] else module
@@ -192,7 +192,7 @@ def served(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator
 @contextmanager
 def slow_encoding(wire: str, delay_s: float) -> Iterator[None]:
     """Delay the client's encoding of an observation."""
-    holder = found_in(KINDS[wire].encoder)
+    holder = loaded(KINDS[wire].encoder)
     encode = holder.encode
 
     def slowly(*args: Any, **kwargs: Any) -> bytes:
@@ -218,7 +218,7 @@ def called(wire: str, folder: Path, where: str, delay_ms: float, calls: int) -> 
     A delay is planted at one place; '' is none. The network is there without a delay too.
     """
     delay_s, stopwatch = delay_ms / 1e3, []
-    kind = found_in(KINDS[wire].wire)
+    kind = loaded(KINDS[wire].wire)
     call = kind.call
 
     def timed(self: Any, observation: Any) -> Any:

@@ -27,7 +27,7 @@ A = "--policy.server=ws://127.0.0.1:9"
         ([A, "--against.path=x"], r"give --dataset\.root"),
         ([A, "--against.server=ws://x", "--compile=true"], "unknown flag --compile"),
         ([A, "--against.server=ws://x", "--control_hz=3"], "unknown flag --control_hz"),
-        (["--against.server=ws://x"], r"name it with --policy\.server"),
+        (["--against.server=ws://x"], r"name the policy server: --policy\.server"),
     ],
 )
 def test_flags_that_do_not_fit_are_a_line(flags: list[str], why: str):

@@ -40,7 +40,7 @@ def test_flags_that_do_not_fit_are_a_line(flags: list[str], why: str):
 
 
 def test_an_observation_without_a_server_is_a_line():
-    with pytest.raises(UserError, match=r"name it with --policy\.server"):
+    with pytest.raises(UserError, match=r"name the policy server: --policy\.server"):
         breakdown.run(["--policy.observation=x.npz"])
 
 

@@ -124,7 +124,7 @@ def parsed[C: ServerCallFlags](kind: type[C], argv: Sequence[str]) -> C:
         raise UserError(f"{unknown[0]} is of a policy on this machine, and {FLAG} has its policy elsewhere: {LEAVE}")
     config = parse(kind, argv)
     if not config.policy.server:
-        raise UserError(f"--policy.observation is for a policy server: name it with {FLAG}=ws://HOST:PORT")
+        raise UserError(f"name the policy server: {FLAG}=ws://HOST:PORT")
     if check_url(config.policy.server) == "grpc":
         if not config.policy.path:
             raise UserError("LeRobot's server loads the policy that its client names: give --policy.path")

@@ -49,11 +49,11 @@ class GrootWire(Wire):
         self._look_for_a_listener()
         self._open()
         try:
-            said = self._greet()
+            modalities = self._greet()
         except BaseException:
             self.close()
             raise
-        self._modalities = {name: each for name, each in said.items() if isinstance(each, Modality)}
+        self._modalities = {name: each for name, each in modalities.items() if isinstance(each, Modality)}
         first = next(iter(self._modalities.values()), Modality())
         self._flat, self._form = first.flat, first.form
         self.metadata = {
@@ -81,14 +81,14 @@ class GrootWire(Wire):
     def _greet(self) -> Mapping[str, Any]:
         """Return what the server says of its modalities; an empty map of one that says nothing."""
         seconds = self._wait_ms / 1e3
-        if self._asked("ping") is None:
+        if self._request("ping") is None:
             raise UserError(f"{self._url} does not speak GR00T's protocol: no answer to a ping within {seconds:g} s")
-        said = self._asked("get_modality_config")
-        if said is None:
+        modalities = self._request("get_modality_config")
+        if modalities is None:
             raise UserError(f"{self._url} does not say its modalities within {seconds:g} s")
-        return said if isinstance(said, dict) and "error" not in said else {}
+        return modalities if isinstance(modalities, dict) and "error" not in modalities else {}
 
-    def _asked(self, endpoint: str) -> Any:
+    def _request(self, endpoint: str) -> Any:
         """Return the answer to a request without data; None without one in time. Raises UserError for no msgpack."""
         self._socket.send(encode({"endpoint": endpoint}))
         if not self._socket.poll(self._wait_ms):

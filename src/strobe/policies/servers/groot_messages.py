@@ -99,7 +99,7 @@ def _from_buffer(value: Mapping[Any, Any]) -> Any:
 
 
 def _modality(value: Mapping[Any, Any]) -> Modality:
-    said = value[_AS_JSON]
-    read = Modality(json.loads(said) if isinstance(said, str) else said)
-    read.flat, read.form = isinstance(said, str), "npy" if _MODALITY in value else "msgpack-numpy"
+    config = value[_AS_JSON]
+    read = Modality(json.loads(config) if isinstance(config, str) else config)
+    read.flat, read.form = isinstance(config, str), "npy" if _MODALITY in value else "msgpack-numpy"
     return read

@@ -163,7 +163,7 @@ class OpenpiWire(Wire):
         actions = answer.get("actions")
         if not isinstance(actions, np.ndarray):
             actions = None
-        own = (_told_ms(answer, "server_timing"), _told_ms(answer, "policy_timing"))
+        own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
         return Exchange(*took, len(data), len(message), actions, _held(answer), *own)
 
     def _late(self, failed: Any) -> CallFailedError:
@@ -196,7 +196,7 @@ def _held(answer: Mapping[Any, Any]) -> str:
     return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
 
-def _told_ms(answer: Mapping[Any, Any], group: str) -> float | None:
+def _infer_ms(answer: Mapping[Any, Any], group: str) -> float | None:
     """Return ``infer_ms`` of a group of times; None where it is no time."""
     timing = answer.get(group)
     value = timing.get("infer_ms") if isinstance(timing, Mapping) else None

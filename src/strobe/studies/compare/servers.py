@@ -35,8 +35,8 @@ def compare_servers(
     inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
     targets = [target_of(name, side) for name, side in sides.items()]
     subject = CallableSubject(targets, inputs, label="policy servers")
-    said = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
-    subject.info = subject.info.model_copy(update=said)
+    facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
+    subject.info = subject.info.model_copy(update=facts)
     for name, side in sides.items():
         if isinstance(side, ServerSide):
             words = "; ".join(f"{key}: {value}"[:200] for key, value in list(side.wire.metadata.items())[:8])
