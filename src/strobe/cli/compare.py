@@ -32,6 +32,7 @@ Examples:
   strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
+  strobe compare --policy.server=ws://A:8000 --against.server=ws://B:8000   two policy servers: see below
 
 With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
 variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
@@ -49,8 +50,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from strobe.cli import compare_servers
 from strobe.cli.bounds import above
 from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.help import with_treatments
@@ -165,13 +167,23 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
     )
 
 
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return compare_servers.read(argv) if compare_servers.names_servers(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    of_servers = isinstance(options[0], compare_servers.CompareServersConfig)
+    return compare_servers.study(*options) if of_servers else study(*options)
+
+
 run = Command(
     "compare",
     lambda: with_treatments(__doc__),
     CompareConfig,
-    read,
-    study,
+    _read,
+    _study,
     subject="policy or model",
+    more_help=compare_servers.help_of_servers,
     heavy="timed",
     gives_way=True,
 )

@@ -139,7 +139,9 @@ def require_subject(flags: SubjectFlags) -> None:
     if isinstance(flags, FactoryOptions) or flags.path or flags.type:
         return
     if any(override.startswith("--server=") for override in flags.overrides):
-        raise UserError("--policy.server is for `strobe breakdown`; other commands run the policy on this machine")
+        raise UserError(
+            "--policy.server is for `strobe breakdown` and `strobe compare`; other commands run the policy here"
+        )
     model = isinstance(flags, ModelFlags)
     prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
     for override in flags.overrides:

@@ -6,7 +6,6 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -18,8 +17,7 @@ from strobe.kinds import advise
 from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
-from strobe.policies.callables import Target, one_part, target_of
-from strobe.policies.subject import Subject
+from strobe.policies.callables import one_part, target_of
 from strobe.python.request import Request
 from strobe.python.shown import FoundRecipe, ShownAnswer
 from strobe.results.agreement import Effect
@@ -27,31 +25,12 @@ from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult
 from strobe.studies.breakdown import breakdown
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Measured, Options
+from strobe.studies.shared.targets import variants_of
 from strobe.studies.verify_outputs import verify_outputs
 from strobe.timeline import Section
-from strobe.treatments.treatment import Treatment, Undo, Variant
 
 CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
-
-
-@dataclass(frozen=True, eq=False)
-class OfTarget(Treatment):
-    """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
-
-    target: Target
-    effect: Effect = "lossy"
-
-    def apply(self, subject: Subject) -> Undo:
-        """Switch to the target. Raises TypeError for another subject."""
-        if not isinstance(subject, CallableSubject):
-            raise TypeError(f"{type(subject).__name__} has no targets")
-        before, subject.target = subject.target, self.target
-
-        def undo() -> None:
-            subject.target = before
-
-        return undo
 
 
 def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResult]:
@@ -59,10 +38,9 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
         subject.first_calls(live.stage)
-        variants = [Variant(target.name, (OfTarget(target),)) for target in subject.targets]
         # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
         options = _options(request, counted=False, probed=False)
-        return compare(subject, variants, "inference", options, live, guards)
+        return compare(subject, variants_of(subject.targets), "inference", options, live, guards)
 
     return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 

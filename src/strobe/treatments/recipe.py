@@ -11,7 +11,7 @@ from typing import Any
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards, strongest
-from strobe.measure.machine import versions
+from strobe.measure.host import versions
 from strobe.policies.subject import Subject
 from strobe.results.recipe import Recipe, require_kind
 from strobe.results.traits import TreatmentTraits
