@@ -20,7 +20,7 @@ from strobe.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.play import Crew, EpisodeReporter, Plan, Player, counted, play
+from strobe.studies.evaluate.play import Crew, EpisodeReporter, PairsInOrder, Plan, Player, counted, play
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, measure
@@ -67,7 +67,7 @@ def evaluate(
         watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
-    if play(plan, player, log, watching):
+    if play(PairsInOrder(plan), player, log, watching):
         result.status = "interrupted"
     result.variants = rows(plan, counted(plan, log.episodes))
     if not result.variants:
