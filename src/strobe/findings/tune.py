@@ -19,8 +19,8 @@ def hopeless(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
                 title=f"No setting ever succeeds in {result.environment}",
                 seen=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
                 why="Settings change how a policy's actions are executed. They do not teach it the task.",
-                do="`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its data. "
-                "Play a checkpoint that was trained for this simulator, and map its names with --rename_map.",
+                do="`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its "
+                "data. Play a checkpoint that was trained for this simulator, and map its names with --rename_map.",
                 evidence={"episodes": float(tuning.played)},
             )
 

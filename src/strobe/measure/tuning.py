@@ -34,7 +34,7 @@ def ranked(played: Played, margin: float = MARGIN) -> list[str]:
 
     def key(name: str) -> tuple[bool, float, float]:
         leads = rates[name] >= highest - margin
-        return not leads, 0.0 if leads else -rates[name], _mean_s(played[name])
+        return not leads, 0.0 if leads else -rates[name], mean_s(played[name])
 
     return sorted(played, key=key)
 
@@ -75,5 +75,6 @@ def _rate(episodes: Sequence[Ended]) -> float:
     return sum(each.success for each in episodes) / len(episodes)
 
 
-def _mean_s(episodes: Sequence[Ended]) -> float:
+def mean_s(episodes: Sequence[Ended]) -> float:
+    """Return the mean seconds to the task over all ``episodes``, a failure counted as its limit."""
     return sum(min(each.seconds, each.limit_s) if each.success else each.limit_s for each in episodes) / len(episodes)

@@ -1,4 +1,4 @@
-"""The answer of `strobe tune`: settings of one policy in a simulator, and the winner against the default. Plain data."""
+"""The answer of `strobe tune`: settings of one policy in a simulator, and the winner against the default."""
 
 from __future__ import annotations
 
@@ -77,4 +77,5 @@ class TuneResult(Result):
     not_tried: list[str] = Field(default_factory=list, description="what could be set too, in words")
 
     def advised(self) -> Sequence[Measurement]:
+        """Return nothing: no part of a call is measured."""
         return ()

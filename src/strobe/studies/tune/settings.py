@@ -1,4 +1,4 @@
-"""The settings that a tuning plays: every combination that can work at the latency, and the sums of those that cannot."""
+"""The settings that a tuning plays: all that can work at the latency, and the sums of those that cannot."""
 
 from __future__ import annotations
 
