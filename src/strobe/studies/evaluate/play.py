@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
-MOST_SCORES = 8  # in a line of progress
+MOST_SCORES = 4  # in a line of progress: of more variants, those that are played on
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
 
-FRACTION = 7  # the first round plays one of so many of the starts
+FRACTION = 8  # the first round plays one of so many of the starts
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
 HOPELESS = 40  # episodes without a success, of all settings together, after which none is looked for
@@ -191,11 +191,9 @@ class Search:
         tasks, remaining = len(self.plan.tasks), self._remaining
         everything = self.played_in_rounds()
         played = {name: everything[name] for name in remaining}
-        episodes = sum(len(each) for each in everything.values())
-        if episodes >= HOPELESS and not any(each.success for arm in everything.values() for each in arm):
-            self.hopeless, self.phase = True, "over"
-            return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
         over = self._place == self.plan.rounds[self._round] * tasks
+        if not any(each.success for episodes in everything.values() for each in episodes):
+            return self._without_success(sum(map(len, everything.values())), over)
         if not over and self._place % (LOOKS * tasks):
             return said
         leader = ranked(played)[0]
@@ -218,6 +216,14 @@ class Search:
         elif over:
             said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
         return said
+
+    def _without_success(self, episodes: int, over: bool) -> list[str]:
+        """End a hopeless search. Nothing is ranked before the first success."""
+        self._round += over
+        if episodes < HOPELESS and self._round < len(self.plan.rounds):
+            return []
+        self.hopeless, self.phase = True, "over"
+        return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
 
     def _decide_pairs(self) -> list[str]:
         """End the closing pairs once both success and time are decided, or the pairs are used up."""
