@@ -141,7 +141,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
             if workers is not None:
                 _start(workers, _Start(flags, config, subject, threads, timings, films), live)
                 player = workers
-            result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations)
+            result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations, config.env.fps)
             result.videos = films.videos(log.episodes)
             result.notes += films.notes
         except UserError as error:
