@@ -90,7 +90,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
                 rows_of = EvaluatedRows(parse_steps(config.steps), tuple(timings))
                 start_workers(workers, CrewStart(flags, config, subject, threads, rows_of, config.videos, films), live)
                 player = workers
-            result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations)
+            result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations, config.env.fps)
             result.videos = films.videos(log.episodes)
             result.notes += films.notes
     finally:

@@ -45,6 +45,18 @@ class Ended:
     limit_s: float
 
 
+def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str:
+    """Return why a variant's ``episodes`` and those of the first variant show no time to task; '' if they do."""
+    both = [*episodes, *others]
+    if not all(episode.limit_s > 0 for episode in both):
+        return "these episodes were played by a version of Strobe that kept no limit of theirs"
+    if not np.isfinite(_done(episodes)).any():
+        return "no episode succeeded within its limit"
+    if all(episode.seconds >= episode.limit_s for episode in both if episode.success):
+        return "every success lasted until the limit: this simulator may not end an episode when the task is done"
+    return ""
+
+
 def time_to_task(episodes: Sequence[Ended], paired: PairedTimes | None = None) -> TimeToTask:
     """Return the figures of one variant's ``episodes``, of which one or more succeeded. Raises ValueError if none."""
     done, limit = _done(episodes), np.array([episode.limit_s for episode in episodes])

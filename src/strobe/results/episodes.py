@@ -20,6 +20,10 @@ class Episode(Data):
     reward: Finite = Field(description="sum over its control ticks")
     best_reward: Finite = Field(description="of one control tick")
     ticks: int = Field(description="control ticks until it ended")
+    seconds: Finite | None = Field(
+        default=None, description="from its start to its end: of its ticks at their rate, or of a virtual clock"
+    )
+    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not kept")
 
 
 class EpisodePair(Data):

@@ -44,6 +44,7 @@ def evaluate(
     log: EpisodeLog,
     watching: Evaluating,
     latency_iterations: int = 0,
+    fps: float | None = None,
 ) -> EvaluateResult:
     """Report what the planned number can decide, play, judge, and measure the latency apart from the episodes.
 
@@ -53,6 +54,7 @@ def evaluate(
         environment: the simulator's name.
         log: empty, or with the episodes of the run that --resume continues.
         latency_iterations: rounds of the latency apart from the episodes; 0: it is not measured.
+        fps: control ticks of the simulator per second.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
@@ -61,6 +63,7 @@ def evaluate(
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: success against latency in {environment}"
     fields = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned, "margin": plan.margin}
+    fields |= {"fps": fps}
     result = begin_result(EvaluateResult, subject, title, options, watching, **fields)
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
