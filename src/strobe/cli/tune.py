@@ -12,7 +12,7 @@ against the default, the policy as LeRobot runs it, from fresh starts in pairs. 
 best of many settings looks better than it is.
 
 The answer has the flags for lerobot-rollout, what they bring over the default with an interval that holds at any number
-of pairs, what was left out, and success against time to task of all settings.
+of pairs, the settings that cannot work, and success against time to task of all others.
 
 If no setting succeeds, the command ends early and says so: settings do not teach a policy its task.
 

@@ -11,6 +11,7 @@ the default on fresh starts, in pairs, and that verdict holds at any number of t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +27,8 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
 
-FRACTION = 8  # the first round plays one of so many of the starts
+SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
+FEWEST = 2  # starts of the first round, however few there are
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
 HOPELESS = 40  # episodes without a success, of all settings together, after which none is looked for
@@ -52,13 +54,30 @@ class SearchPlan:
     margin: float
     seed: int = 0
 
-    @property
+    @functools.cached_property
     def rounds(self) -> list[int]:
-        """Starts on each task after which the settings are ranked, the last one included."""
-        ends, remaining = [max(2, -(-self.starts // FRACTION))], len(self.candidates)
-        while (remaining := -(-remaining // 2)) > 1 and ends[-1] < self.starts:
+        """Starts on each task after which the settings are ranked, the last one included.
+
+        The first round is as long as `SHARE` allows if no setting goes early, and each further one doubles the starts.
+        """
+        lengths = range(self.starts, FEWEST - 1, -1)
+        allowed = SHARE * len(self.candidates) * self.starts
+        return next((ends for first in lengths if self._cost(ends := self._ends(first)) <= allowed), self._ends(FEWEST))
+
+    def _ends(self, first: int) -> list[int]:
+        ends, remaining = [min(first, self.starts)], -(-len(self.candidates) // 2)
+        while remaining > 1 and ends[-1] < self.starts:
             ends.append(min(2 * ends[-1], self.starts))
-        return [*ends[:-1], ends[-1]]
+            remaining = -(-remaining // 2)
+        return ends
+
+    def _cost(self, ends: Sequence[int]) -> int:
+        """Return the episodes on each task, if the settings are halved at each of ``ends`` and none goes before."""
+        cost, before, remaining = 0, 0, len(self.candidates)
+        for end in ends:
+            cost += remaining * (end - before)
+            before, remaining = end, -(-remaining // 2)
+        return cost
 
 
 @dataclass
