@@ -35,6 +35,8 @@ class EvaluateConfig(OutputFlags, RealtimeFlags):
     env: EnvConfig | None = None
     # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
     steps: str = ""
+    # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.
+    n_action_steps: str = ""
     # Recipes to try, separated by commas. Each is one variant.
     recipe: str = ""
     # The most episodes of each variant on each task.
@@ -110,7 +112,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate import run as study
         from strobe.studies.evaluate.play import Plan
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-        from strobe.studies.evaluate.settings import candidates, parse_recipes, parse_steps
+        from strobe.studies.evaluate.settings import candidates, parse_executed, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
         from strobe.studies.evaluate.timings import timed
         from strobe.studies.evaluate.videos import Filming
@@ -121,7 +123,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     source = InputOptions(env=config.env, rename=config.rename_map)
     subject = loading.load_subject(flags, source, seed=config.seed)
     recipes = parse_recipes(config.recipe)
-    variants = candidates(subject, parse_steps(config.steps), recipes)
+    variants = candidates(subject, parse_steps(config.steps), recipes, parse_executed(config.n_action_steps))
     timings = realtime.timings(config, config.env) if config.realtime else []
     for timing in timings:
         require_engine(subject.policy, timing.engine)
@@ -181,7 +183,7 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
     from strobe.policies.subject import fingerprint
     from strobe.studies.evaluate.crews import Workers
     from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec, picklable, require_memory
-    from strobe.studies.evaluate.settings import parse_recipes, parse_steps
+    from strobe.studies.evaluate.settings import parse_executed, parse_recipes, parse_steps
 
     flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
     each = f"{threads} thread{'s' * (threads > 1)} of torch"
@@ -196,6 +198,7 @@ def _start(workers: Any, start: _Start, live: Live) -> None:
         seed=config.seed,
         rename=config.rename_map,
         steps=parse_steps(config.steps),
+        executed=parse_executed(config.n_action_steps),
         recipes=parse_recipes(config.recipe),
         rendering="always" if config.render == "always" else "needed",
         threads=threads,

@@ -51,6 +51,7 @@ class PlayerSpec:
     seed: int = 0
     rename: dict[str, str] = field(default_factory=dict)
     steps: tuple[int, ...] = ()
+    executed: tuple[int, ...] = ()
     recipes: tuple[Path, ...] = ()
     rendering: Rendering = "needed"
     threads: int = 1
@@ -73,7 +74,7 @@ class PlayerSpec:
         subject = PolicySubject(loaded, self.fed, self.seed)
         if fingerprint(subject.policy) != self.weights:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
-        variants = candidates(subject, self.steps, self.recipes).all
+        variants = candidates(subject, self.steps, self.recipes, self.executed).all
         rows = timed(variants, self.timings) if self.timings else variants
         stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
         # As many starts as are filmed: the plan is used for these only.
