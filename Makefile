@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero approve check test test-all test-next tour tour-picture lint format lock bench-quick gpu docs wheel clean
+.PHONY: help env libero approve check test test-all test-next tour tour-picture notebook lint format lock bench-quick gpu docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -53,6 +53,9 @@ LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address
 	@scripts/env.sh next "$(LEROBOT)"
 	@.venv-next/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NEXT) $(ARGS)
+
+notebook: env ## run docs/notebook.ipynb and write its outputs
+	@$(BIN)/python scripts/notebook.py
 
 tour: env ## from nothing to insight: record, break down, compare
 	@$(BIN)/strobe tour $(ARGS)

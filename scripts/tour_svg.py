@@ -33,7 +33,7 @@ FOLDER = "runs/tour"  # where the tour leaves its runs
 STOPS = {
     2: ("where does ACT's time go?", "breakdown_act"),
     3: ("and Diffusion Policy's?", "breakdown_diffusion"),
-    4: ("what does Real-Time Chunking cost?", "compare_smolvla"),
+    4: ("is ACT faster in OpenVINO, and does it act the same?", "compare_act"),
 }
 SHOWN = "2,4"
 

@@ -26,6 +26,12 @@ def test_a_part_that_runs_twice_is_summed():
     assert rules(result(twice))["biggest-part"].evidence["part_ms"] == pytest.approx(80.0)
 
 
+def test_the_numbered_modules_of_two_sequences_are_not_one_part():
+    parts = {"vision": 60.0, "vision/0": 30.0, "vision/2": 30.0, "denoiser": 40.0, "denoiser/2": 40.0}
+    found = rules(result(measured(parts)))["biggest-part"].evidence
+    assert (found["part"], found["part_ms"]) == ("vision", pytest.approx(60.0))
+
+
 def test_without_components_there_is_no_biggest_part():
     assert "biggest-part" not in rules(result(measured({})))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import re
 
 import pytest
 from hypothesis import given, settings
+from rich.console import Console
 from support import example_runs as runs
 from support.any_result import results
 from support.examples import scaled
@@ -13,8 +15,9 @@ from support.health import EVERY_CHECK
 from support.shown import printed
 
 from strobe import kinds
-from strobe.report import markdown, memory, tables, units
+from strobe.report import console, markdown, memory, tables, units
 from strobe.report.breakdown import biggest
+from strobe.report.document import Column, Row, Table
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component
@@ -49,6 +52,15 @@ def test_a_breakdown_shows_every_column_and_every_other():
     others = [row for row in table.rows if row.kind == "other"]
     assert [row.depth for row in others] == [3, 3, 2, 1]
     assert table.rows[0].kind == "whole"
+
+
+@pytest.mark.parametrize("nothing", ["", "\u200b", "\U0001f3fb"])  # the last is half an emoji, of no width by itself
+def test_a_table_whose_texts_have_no_width_can_be_printed(nothing: str) -> None:
+    out = io.StringIO()
+    console.print_table(
+        Table([Column(nothing), Column(nothing, numeric=False)], [Row([nothing, nothing])]), Console(file=out)
+    )
+    assert out.getvalue()
 
 
 def test_columns_without_figures_are_left_out():
@@ -110,7 +122,8 @@ def part(path: str, share: float, other: bool = False) -> Component:
         ([("denoise", 0.8), ("denoise/step", 0.79), ("denoise/step/attention", 0.4)], "step"),
         ([("a", 0.3), ("b", 0.4), ("b/c", 0.4)], "b"),
         ([("a", 0.2), ("other", 0.8)], "other"),
-        # The rest of a named part has a name: that part's.
+        # A numbered module of a sequence, and the rest of a named part, have a name: that part's.
+        ([("vision", 0.95), ("vision/0", 0.2), ("vision/2", 0.75)], "vision"),
         ([("policy", 0.99), ("policy/adapt", 0.98), ("policy/adapt/other", 0.7), ("policy/adapt/loss", 0.28)], "adapt"),
     ],
 )

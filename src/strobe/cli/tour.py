@@ -1,10 +1,10 @@
 """strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
 
 Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT and Diffusion Policy on its frames at
-full size. Compares SmolVLA without and with Real-Time Chunking. Trains ACT for a few steps to see what they wait for.
-On Linux, runs ten seconds of lerobot-rollout on an emulated arm. Plays a tiny Diffusion Policy in PushT with ten and
-with two denoising steps, with videos. The weights are random: the times are those of trained policies, the actions are
-not.
+full size. Compares ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see
+what they wait for. On Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. Plays a
+tiny Diffusion Policy in PushT with ten and with two denoising steps, with videos. The weights are random: the times are
+those of trained policies, the actions are not.
 
 It takes about three minutes. On a busy machine it ends within about eight: a stop that would take longer is left out,
 and its command is printed for later.
@@ -35,10 +35,10 @@ from strobe.cli.record import RecordConfig, record
 from strobe.cli.runner import Command
 
 LIMIT_S = 480.0  # within which the tour ends, on a machine with other work too
-RECORD_S = 8.0  # of recording on a laptop at rest, with the first imports
-# The comparison: pairs that an interval takes, the seconds that it may take for them, and how many times as long on a
-# busy machine.
-PAIRS, COMPARE_S, LONGER = 7, 60.0, 1.6
+RECORD_S = 10.0  # of recording on a laptop at rest, with the first imports
+# The seconds of the comparison's rounds, and how many times as many they are on a busy machine, at most.
+COMPARE_S, LONGER = 15.0, 2.0
+BACKBONE = "model.backbone"  # of ACT, which takes most of its time
 STEPS, FEWER_STEPS = 14, 9  # of the training, usually and on a busy machine
 
 
@@ -115,6 +115,10 @@ def tour(config: TourConfig, live: Live) -> int:
     console.rule("next")
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
     console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
+    console.print("  strobe optimize --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
+    console.print(
+        "  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20   (pi0, pi0.5, SmolVLA)", highlight=False
+    )
     return 0
 
 
@@ -146,30 +150,34 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
     # Diffusion Policy as it is deployed: ten steps of DDIM instead of the hundred of DDPM that it was trained with.
     ddim = ["--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"]
     act = ["breakdown", "--policy.type=act", *frames, "--seconds=10"]
-    diffusion = ["breakdown", "--policy.type=diffusion", *ddim, *frames, "--seconds=25"]
-    rtc = ["compare", "--policy.type=smolvla", "--rtc.execution_horizon=20", *frames, f"--iterations={PAIRS}"]
+    diffusion = ["breakdown", "--policy.type=diffusion", *ddim, *frames, "--seconds=20"]
+    engines = [
+        *("--variant", f"OpenVINO: engine=openvino, engine.part={BACKBONE}"),
+        *("--variant", f"8 bits: int8_engine=openvino, int8_engine.part={BACKBONE}"),
+    ]
 
     def compared(times_as_long: float) -> list[str]:
-        return [*rtc, f"--seconds={COMPARE_S * min(times_as_long, LONGER):.0f}"]
+        seconds = COMPARE_S * min(times_as_long, LONGER)
+        return ["compare", "--policy.type=act", *engines, *frames, f"--seconds={seconds:.0f}"]
 
     return [
-        Stop("where does ACT's time go?", 20.0, lambda _: act, breakdown.run),
-        Stop("and Diffusion Policy's?", 35.0, lambda _: diffusion, breakdown.run),
-        Stop("what does Real-Time Chunking cost?", 62.0, compared, compare.run),
+        Stop("where does ACT's time go?", 17.0, lambda _: act, breakdown.run),
+        Stop("and Diffusion Policy's?", 30.0, lambda _: diffusion, breakdown.run),
+        Stop("is ACT faster in OpenVINO, and does it act the same?", 48.0, compared, compare.run, _lacking_engines()),
         Stop(
             "what does a training wait for?",
-            18.0,
+            25.0,
             lambda times_as_long: _training(config, data, STEPS if times_as_long < LONGER else FEWER_STEPS),
             lambda argv: _train(argv, config, console),
         ),
         Stop(
             "does a robot get its actions in time?",
-            22.0,
+            14.0,
             lambda _: _rehearsal(config, data),
             lambda argv: _rehearse(argv, config, console),
             _lacking_for_rehearsal(),
         ),
-        Stop("does it still do the task with fewer denoising steps?", 9.0, lambda _: _evaluation(config), _evaluate),
+        Stop("does it still do the task with fewer denoising steps?", 6.0, lambda _: _evaluation(config), _evaluate),
     ]
 
 
@@ -184,6 +192,12 @@ def _evaluate(argv: list[str]) -> int:
     from strobe.cli import evaluate  # seconds of imports, which a wrong flag should not wait for
 
     return evaluate.run(argv)
+
+
+def _lacking_engines() -> str:
+    if find_spec("openvino") is None or find_spec("nncf") is None:
+        return "it needs a package: pip install 'strobe-lab[openvino]'"
+    return ""
 
 
 def _lacking_for_rehearsal() -> str:

@@ -62,8 +62,11 @@ def top(measurement: Measurement, name: str) -> Part | None:
 
 
 def first_level(measurement: Measurement) -> list[Part]:
-    """The parts of the family's first level: what is two deep, and what is one deep without parts of its own."""
-    named = [component for component in measurement.components if not component.other]
+    """The parts of the family's first level: what is two deep, and what is one deep without parts of its own.
+
+    The numbered modules of a sequence are no parts of their own: '2' is one thing in each sequence.
+    """
+    named = [each for each in measurement.components if not each.other and not each.name.isdecimal()]
     parents = {component.path[0] for component in named if component.depth > 1}
     groups: dict[str, list[Component]] = {}
     for component in named:

@@ -55,8 +55,8 @@ def biggest(components: Sequence[Component]) -> Component | None:
         best = max(children, key=lambda c: c.share)
         if biggest_part is not None and biggest_part.share < 0.9 and best.share < 0.5:
             break
-        if best.other and best.depth > 2:  # the rest of a named part has a name: that part's
-            break
+        if biggest_part is not None and (best.name.isdecimal() or (best.other and best.depth > 2)):
+            break  # the rest of a named part has a name, that part's; so has a numbered module of a sequence
         biggest_part = best
         children = [c for c in components if c.depth == best.depth + 1 and c.path[:-1] == best.path]
         if best.share < 0.5:

@@ -161,7 +161,7 @@ def _rich(table: Table) -> RichTable:
     for index, column in enumerate(table.columns):
         cells = [cell_len(_cell(row, index)) for row in table.rows]
         # Numbers broken over two lines cannot be compared: headings, labels and long texts give way instead.
-        widest = max([*cells, *map(cell_len, column.title.split())], default=1)
+        widest = max([1, *cells, *map(cell_len, column.title.split())])
         shown.add_column(
             Text(column.title if index == 0 else textwrap.fill(column.title, widest)),
             justify="right" if column.numeric else "left",

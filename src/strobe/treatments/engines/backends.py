@@ -277,7 +277,8 @@ def calibrated(model: Any, calls: Sequence[Sequence[Tensor]]) -> Any:
     Args:
         calls: its inputs in recorded calls, on the CPU, floating ones in float32; scales are taken from all of them.
     """
-    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # bars of progress, and notes on CUDA
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # NNCF imports it: "no CUDA runtime"
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # bars of progress
         nncf: Any = importlib.import_module("nncf")
         nncf.set_log_level(logging.ERROR)
         arrays = [[value.detach().contiguous().numpy() for value in call] for call in calls]
