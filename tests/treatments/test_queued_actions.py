@@ -1,4 +1,4 @@
-"""`policy.n_action_steps` on a policy whose queue was made for fewer actions: the first actions of a chunk are executed."""
+"""A raised `policy.n_action_steps` executes the first actions of a chunk, whatever the queue was made for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def subject() -> PolicySubject:
 
 
 def executed(subject: PolicySubject, ticks: int) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """The actions that LeRobot's own ``select_action`` hands out for one observation, and the chunk that they are of."""
+    """The actions that LeRobot's own ``select_action`` hands out for an observation, and the chunk that they are of."""
     policy, prepared = subject.policy, subject.prepare(subject.observation(0))
     with torch.inference_mode():
         chunk = policy.predict_action_chunk(dict(prepared))[0]

@@ -81,11 +81,16 @@ def judge(
         sentence="",
     )
     judged.sentence = _sentence(judged, count)
-    first, second = (_ended([getattr(pair, side) for pair in counted]) for side in ("baseline", "candidate"))
+    _judge_time(judged, counted, level, every)
+    return judged
+
+
+def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:
+    """Add the verdict on time to task, or why there is none."""
+    first, second = _ended([pair.baseline for pair in counted]), _ended([pair.candidate for pair in counted])
     judged.time_not_judged = why_not_judged(second, first)
     if not judged.time_not_judged:
         judged.time = judge_times(first, second, level, every)
-    return judged
 
 
 def _ended(episodes: Sequence[Episode]) -> list[Ended]:
