@@ -37,6 +37,7 @@ from strobe.findings import server as server_rules
 from strobe.findings import sweep as sweep_rules
 from strobe.findings import trace as trace_rules
 from strobe.findings import training as training_rules
+from strobe.findings import tune as tune_rules
 from strobe.findings.rules import Rule
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.report import (
@@ -58,6 +59,7 @@ from strobe.report import (
     sweep,
     trace,
     training,
+    tune,
     verify,
 )
 from strobe.report.document import Document
@@ -76,6 +78,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.tune import TuneResult
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         view.plausible,
     ),
     VerifyResult: Kind[VerifyResult](verify, (*sameness.RULES, *wiring.SERIOUS, trust.stand_ins)),
+    TuneResult: Kind[TuneResult](tune, (*tune_rules.RULES, *wiring.SERIOUS, trust.stand_ins)),
     EvaluateResult: Kind[EvaluateResult](evaluate, (*episodes.OF_EVALUATIONS, *wiring.SERIOUS, trust.stand_ins)),
     Judged: Kind[Judged](judged),
     Sweep: Kind[Sweep](sweep, sweep_rules.RULES),

@@ -27,6 +27,7 @@ from strobe.results.server import ServerAnswer
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.sweep import Axis, Cell, Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.tune import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)
@@ -159,7 +160,7 @@ RELATED: dict[type[BaseModel], Callable[[], st.SearchStrategy[Any]]] = {
     EvaluateResult: _evaluated,
     Sweep: _swept,
 }
-SINGLE = (BreakdownResult, CompareResult, TrainResult, OptimizeResult, EvaluateResult, VerifyResult)
+SINGLE = (BreakdownResult, CompareResult, TrainResult, OptimizeResult, EvaluateResult, TuneResult, VerifyResult)
 
 results = st.one_of(*map(_any_of, SINGLE))
 with_checks = st.one_of(*map(_any_of, (CompareResult, OptimizeResult, VerifyResult)))

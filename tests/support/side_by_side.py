@@ -15,7 +15,7 @@ from typing import Any
 from strobe.errors import UserError
 from strobe.runs.episode_log import EpisodeLog, Request
 from strobe.studies.evaluate.crews import Players, Workers
-from strobe.studies.evaluate.play import Plan, play
+from strobe.studies.evaluate.play import PairsInOrder, Plan, play
 from support.made_up_episodes import made_up
 
 
@@ -92,11 +92,11 @@ def main(folder: Path, begun: Path, asked: str, seconds: float, address: str = "
     if address:
         with Players(address, 1, print) as players:
             players.begin(OnNodes(slow), True, lambda files: None)
-            play(plan, players, EpisodeLog.begin(folder, request), nobody)
+            play(PairsInOrder(plan), players, EpisodeLog.begin(folder, request), nobody)
         return
     with Workers(2, ()) as workers:
         workers.begin(slow)
-        play(plan, workers, EpisodeLog.begin(folder, request), nobody)
+        play(PairsInOrder(plan), workers, EpisodeLog.begin(folder, request), nobody)
 
 
 if __name__ == "__main__":

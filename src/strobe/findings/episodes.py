@@ -9,6 +9,7 @@ from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
+from strobe.results.time_to_task import time_in_words
 
 MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
 FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
@@ -110,6 +111,31 @@ def undecided(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
+def faster_and_not_sooner(result: EvaluateResult, _: Thresholds) -> Iterator[Finding]:
+    """A variant whose chunk is shown to be faster, and that takes as long for the task, or longer."""
+    for variant in result.variants:
+        ends = variant.chunk.times_interval if variant.chunk is not None else None
+        paired = variant.time.paired if variant.time is not None else None
+        if ends is None or ends.low <= 1 or paired is None or paired.kind not in ("later", "not sooner"):
+            continue
+        faster = f"A chunk is {ends.low:.3g} to {ends.high:.3g} times as fast."
+        later = paired.kind == "later"
+        yield Finding(
+            rule="faster-chunk-slower-task" if later else "faster-chunk-not-sooner",
+            level="warning" if later else "info",
+            title=f"{variant.name}: a faster chunk, and the task {'takes longer' if later else 'is not done sooner'}",
+            seen=f"{faster} The task: it {time_in_words(paired)}, in {paired.pairs} pairs.",
+            why="In these episodes the simulator waits for the policy, so a chunk's time costs the task nothing. What "
+            "changed is what the actions do: later means that they reach the goal in more control ticks."
+            if later
+            else "The task takes as many control ticks as before, and in these episodes the simulator waits for the "
+            "policy. A faster chunk saves time only where the robot waits for it.",
+            do="Play the episodes true to time: --realtime --latency=, with your machine's latency. Choose by time "
+            "to task, after success.",
+            evidence={"times": ends.low, "ratio": paired.ratio, "pairs": paired.pairs},
+        )
+
+
 def _any_success(result: EvaluateResult) -> bool:
     return any(variant.together.success.successes for variant in result.variants)
 
@@ -119,4 +145,4 @@ def _variants(count: int) -> str:
 
 
 RULES = (worse, too_few, never_succeeds)
-OF_EVALUATIONS = (no_variant_succeeds, undecided)
+OF_EVALUATIONS = (no_variant_succeeds, undecided, faster_and_not_sooner)

@@ -43,7 +43,23 @@ def log_capital(lowest: ArrayLike, middle: ArrayLike, highest: ArrayLike, mean: 
     """
     lowest, middle, highest, mean = (np.asarray(each, float)[..., None] for each in (lowest, middle, highest, mean))
     safe, gain = 1 - _RISKED, _RISKED / mean
-    owned = lowest * np.log(safe) + middle * np.log(safe + gain / 2) + highest * np.log(safe + gain)
+    return _shared_evenly(lowest * np.log(safe) + middle * np.log(safe + gain / 2) + highest * np.log(safe + gain))
+
+
+def log_capital_of_gains(gains: ArrayLike) -> NDArray[np.float64]:
+    """Log of what a stake of 1 has become in a game that turns a bet of 1 into 1 + gain, with the same bets.
+
+    It is fair where a claim says that the gains have the mean 0. Two or more games may be played at once.
+
+    Args:
+        gains: (…, pairs), each −1 or more.
+    """
+    values = np.asarray(gains, float)
+    return _shared_evenly(np.log1p(values[..., None] * _RISKED).sum(axis=-2))
+
+
+def _shared_evenly(owned: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Log of the mean of the bets' capital; ``owned``: the log of it, (…, bets)."""
     largest = owned.max(axis=-1)  # scipy's logsumexp is the same, and half as fast on arrays of this size
     return largest + np.log(np.exp(owned - largest[..., None]).mean(axis=-1))
 

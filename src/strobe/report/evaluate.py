@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, evaluate_timing, measured, rates, units
+from strobe.report import charts, evaluate_timing, measured, rates, time_to_task, units
 from strobe.report.charts import Plot
 from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
@@ -21,6 +21,7 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     sections = []
     if result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
+        sections.append(time_to_task.section(result))
         if any(variant.tasks for variant in result.variants):
             sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
         if evaluate_timing.is_timed(result):
@@ -30,7 +31,7 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         if any(variant.chunk for variant in result.variants):
             sections.append(evaluate_timing.chunk_section(result))
         if any(variant.motion for variant in result.variants):
-            sections.append(Section("motion", "How smooth the actions are", _motion(result), [_about_motion()]))
+            sections.append(time_to_task.smoothness(result))
         sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
     page = measured.document(result, answers(result), [])
     return replace(page, sections=sections, banner=_banner(result))
@@ -46,6 +47,7 @@ def answers(result: EvaluateResult) -> list[str]:
         sentences = evaluate_timing.timed_answers(result)
     else:
         sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
+    sentences += time_to_task.answers(result)
     if any(variant.together.success.successes for variant in result.variants):
         sentences += [*([] if timed else _fewest(result)), *evaluate_timing.line_over_steps(result)]
     else:
@@ -168,24 +170,6 @@ def _times(result: EvaluateResult) -> Table:
     return Table(columns, rows).without_empty_columns()
 
 
-def _motion(result: EvaluateResult) -> Table:
-    titles = ("Path per tick", "Step within a chunk", "Step to a new chunk", "Jerk per tick³")
-    rows = []
-    for variant in result.variants:
-        if (moved := variant.motion) is not None:
-            figures = (moved.path, moved.within, moved.seam, moved.jerk)
-            rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
-    return Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
-
-
-def _about_motion() -> str:
-    return (
-        "Means over the episodes, in the actions' own units, Euclidean over their dimensions: the distance of an "
-        "action to the action before it, and the third difference (root mean square). A policy that has done its "
-        "task rests, so compare these figures together with the success."
-    )
-
-
 def _about_times() -> str:
     return (
         "Means, unless another figure is named. In most control ticks the policy only takes an action from its "
@@ -220,15 +204,20 @@ def _banner(result: EvaluateResult) -> str | None:
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
     """Return success against latency and against denoising steps, by the key of their section."""
+    curves = time_to_task.plots(result)
     if evaluate_timing.is_timed(result):
-        return evaluate_timing.timed_plots(result)  # what calls took here says nothing of the clock's latency
+        return curves | evaluate_timing.timed_plots(result)  # calls here say nothing of the clock's latency
     if not result.variants:
         return {}
     drawn = [_against_latency(result)]
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]
         drawn.append(_success_at("Success against steps", result, steps, "denoising steps", " steps"))
-    return {"variants": drawn} | ({"latency": [_over_steps(result, result.line)]} if result.line is not None else {})
+    return (
+        curves
+        | {"variants": drawn}
+        | ({"latency": [_over_steps(result, result.line)]} if result.line is not None else {})
+    )
 
 
 def _steps(variant: EvaluatedVariant) -> int | None:

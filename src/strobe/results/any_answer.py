@@ -19,6 +19,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.tune import TuneResult
 
 AnyAnswer = Annotated[
     BreakdownResult
@@ -30,6 +31,7 @@ AnyAnswer = Annotated[
     | OptimizeResult
     | VerifyResult
     | EvaluateResult
+    | TuneResult
     | Judged
     | Sweep
     | Dataloader

@@ -12,6 +12,7 @@ from strobe.results.budget import Line
 from strobe.results.data import Data, Finite, Interval, Quantiles, Summary
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import points
+from strobe.results.time_to_task import TimeToTask
 
 
 class Video(Data):
@@ -175,7 +176,9 @@ class EvaluatedVariant(Data):
     """One row of an evaluation's table."""
 
     name: str
-    steps: int | None = Field(default=None, description="its denoising steps; None where the policy has none")
+    steps: int | None = Field(
+        default=None, description="its denoising steps; None: it has none, or varies in another setting"
+    )
     recipe: str = Field(default="", description="the recipe's file; '' where it has none")
     together: VariantOnTask
     tasks: dict[str, VariantOnTask] = Field(description="by the task's name; empty with one task")
@@ -186,6 +189,12 @@ class EvaluatedVariant(Data):
     )
     timing: Timing | None = Field(default=None, description="of episodes that were true to time")
     motion: Motion | None = Field(default=None, description="how smooth its actions are, mean over its episodes")
+    time: TimeToTask | None = Field(default=None, description="until the task is done; None: not judged")
+    time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
+    path_ratio: Finite | None = Field(
+        default=None,
+        description="length of its path of actions ÷ the first variant's, where both succeeded; None: not judged",
+    )
     chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")
 
 
@@ -195,6 +204,7 @@ class EvaluateResult(Result):
     study: Literal["evaluate"] = "evaluate"
     environment: str = Field(description="its type and task")
     tasks: list[str]
+    fps: Finite | None = Field(default=None, description="control ticks per second; None in older answers")
     planned: int = Field(description="episodes of each variant that were asked for, over all tasks")
     margin: Finite = Field(description="loss of success rate that is called not worse, stated beforehand")
     foresight: str = Field(default="", description="what the planned number can decide, as said before it started")

@@ -53,6 +53,8 @@ class EpisodeLine(Data):
     step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
     render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
     reset_ms: Finite
+    seconds: Finite | None = Field(default=None, description="as of `strobe.results.episodes.Episode`")
+    limit_s: Finite | None = Field(default=None, description="as of `strobe.results.episodes.Episode`")
     timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
     motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
     drawn: int | None = Field(

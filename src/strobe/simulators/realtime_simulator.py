@@ -112,7 +112,12 @@ class ActedWorld:
         """Return the episode, once it is over."""
         rewards = torch.tensor(self._rewards, dtype=torch.float64)
         episode = Episode(
-            success=self._success, reward=float(rewards.sum()), best_reward=float(rewards.max()), ticks=len(rewards)
+            success=self._success,
+            reward=float(rewards.sum()),
+            best_reward=float(rewards.max()),
+            ticks=len(rewards),
+            seconds=self._passed * self.period_ns / 1e9,  # those at the start too in which the simulator stood still
+            limit_s=self._most * self.period_ns / 1e9,
         )
         return Played(episode, self.start, torch.from_numpy(np.stack(self._actions)))
 

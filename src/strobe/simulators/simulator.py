@@ -137,6 +137,7 @@ class Simulator:
         self.watch: Callable[[Any], None] | None = None  # called with the vector, after the reset and each tick
         self.rendering: Rendering = rendering
         self.name = env.type
+        self._fps = float(env.fps)
         with environments.errors_in_a_line(env.type):
             self._vectors = environments.make(env)
             self._to_policy, self._to_env = make_env_pre_post_processors(env, actor.policy.config)
@@ -179,6 +180,7 @@ class Simulator:
             reward=float(rewards.sum()),
             best_reward=float(rewards.max()),
             ticks=len(rewards),
+            **_seconds(len(rewards), vector, self._fps),
         )
         return Played(episode, first.digest, out[ACTION][0].clone(), seldom.drawn if seldom.seen else None)
 
@@ -191,6 +193,11 @@ class Simulator:
         for vector in self._vectors.values():
             with contextlib.suppress(Exception):  # a renderer that has ended already must not end the run
                 vector.close()
+
+
+def _seconds(ticks: int, vector: Any, fps: float) -> dict[str, float]:
+    """Return the seconds of ``ticks``, and those that an episode may last, for `Episode`."""
+    return {"seconds": ticks / fps, "limit_s": int(vector.call("_max_episode_steps")[0]) / fps} if fps > 0 else {}
 
 
 @contextlib.contextmanager

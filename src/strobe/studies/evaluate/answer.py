@@ -8,7 +8,9 @@ import numpy as np
 
 from strobe.measure.robot import over_episodes
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
+from strobe.measure.time_to_task import Ended, judge_times, time_to_task, why_not_judged
 from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.results.time_to_task import TimeToTask
 from strobe.runs.episode_log import EpisodeLine
 from strobe.studies.evaluate.play import Episodes, Plan
 from strobe.studies.evaluate.settings import Candidate
@@ -42,6 +44,7 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
     timing = timing_of(candidate, played)
+    why = why_not_judged(_ended(played), _ended([before for before, _ in pairs or []]))
     return EvaluatedVariant(
         name=candidate.name,
         steps=candidate.steps,
@@ -57,7 +60,33 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
         times=_times(pairs) if timing is None else None,
         timing=timing,
         motion=over_episodes([line.motion for line in played if line.motion is not None]),
+        time=None if why else _time(played, pairs, len(plan.tasks)),
+        time_not_judged=why,
+        path_ratio=None if pairs is None else _path_ratio(pairs),
     )
+
+
+def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> TimeToTask:
+    if pairs is None:
+        return time_to_task(_ended(played))
+    first, second = (_ended([pair[side] for pair in pairs]) for side in (0, 1))
+    return time_to_task(_ended(played), judge_times(first, second, LEVEL, every))
+
+
+def _ended(lines: Sequence[EpisodeLine]) -> list[Ended]:
+    """Return how the episodes ended. Seconds that an older log lacks become 0: `why_not_judged` tells of them."""
+    return [Ended(line.seconds or 0.0, line.success, line.limit_s or 0.0) for line in lines]
+
+
+def _path_ratio(pairs: Pairs) -> float | None:
+    """Return the length of the second's path of actions ÷ the first's, where both succeeded; None: nowhere."""
+    lengths = [
+        (a.motion.path * (a.ticks - 1), b.motion.path * (b.ticks - 1))
+        for a, b in pairs
+        if a.success and b.success and a.motion is not None and b.motion is not None
+    ]
+    first, second = (sum(pair[side] / len(lengths) for pair in lengths) for side in (0, 1))
+    return second / first if first > 0 else None
 
 
 def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1) -> VariantOnTask:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
+MOST_SCORES = 4  # in a line of progress: of more variants, those that are played on
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,47 @@ class Plan:
         return decide(differences, self.margin, LEVEL, len(self.tasks))
 
 
-class Order:
-    """How far a plan was played, start by start, and who plays on.
+class Order(Protocol):
+    """What is played next, and what was decided by the episodes so far.
+
+    It depends on the episodes alone, not on who played them or when: a crew may have played ahead of a decision.
+    """
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """All that are played, the one that others are judged against first."""
+        ...
+
+    @property
+    def counted(self) -> Episodes:
+        """The episodes that one player would have played by now."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to play."""
+        ...
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """Those that are played on."""
+        ...
+
+    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
+        """Count what comes next in order. Yields each start that all have played, with what it decided, in words."""
+        ...
+
+    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
+        """Return the next episode that is not ``taken``; None where there is none."""
+        ...
+
+    def remaining(self, played: Container[Key]) -> int:
+        """Return how many episodes are still to be played, at most."""
+        ...
+
+
+class PairsInOrder:
+    """How far a plan was played, start by start, and who plays on: an `Order`.
 
     It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
     verdict, and what they played of a decided variant does not count.
@@ -78,6 +118,11 @@ class Order:
         self._first, *self._others = plan.candidates
         self._undecided = {candidate.name: candidate for candidate in self._others}
         self._place = 0
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """All variants, the first first."""
+        return self._plan.candidates
 
     @property
     def finished(self) -> bool:
@@ -114,6 +159,10 @@ class Order:
                     return candidate, task, seed
         return None
 
+    def remaining(self, played: Container[Key]) -> int:
+        """Return how many episodes are still to be played, at most."""
+        return sum((each.name, *start) not in played for start in self._starts for each in self.playing)
+
     def _decide(self, task: str) -> list[str]:
         if task != self._plan.tasks[-1]:  # decided only at the end of a round
             return []
@@ -129,7 +178,7 @@ class Order:
 
 def counted(plan: Plan, episodes: Episodes) -> Episodes:
     """Return the episodes that count: in order, without those played ahead of a verdict or of a missing one."""
-    order = Order(plan)
+    order = PairsInOrder(plan)
     for _ in order.advance(episodes):
         pass
     return order.counted
@@ -177,11 +226,11 @@ class EpisodeReporter(Protocol):
         """A line that stays."""
 
 
-def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
-    """Play the episodes of ``plan`` that ``log`` lacks, until all variants are decided or the episodes are used up.
+def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
+    """Play the episodes of ``order`` that ``log`` lacks, until it is finished.
 
     A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
-    not count (`Order`), so that the answer is that of one player.
+    not count, so that the answer is that of one player.
 
     Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
 
@@ -189,14 +238,14 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
         UserError: an episode fails, or a simulator does not start alike from the same seed.
     """
     crew = _SinglePlayer(player) if isinstance(player, Player) else player
-    order, counter = Order(plan), _Counter(plan, log, watching)
+    counter = _Counter(order, log, watching)
     out = set()
     try:
         while True:
             for start, verdicts in order.advance(log.episodes):
                 for verdict in verdicts:
                     watching.say(verdict)
-                counter.scored(start, order.counted)
+                counter.scored(start)
             if order.finished:  # what is still being played is not needed
                 return False
             while crew.free and (due := order.due(log.episodes.keys() | out)) is not None:
@@ -206,9 +255,9 @@ def play(plan: Plan, player: Player | Crew, log: EpisodeLog, watching: EpisodeRe
             if episode is None:
                 continue
             out.discard((episode.variant, episode.task, episode.seed))
-            _check_start(plan, log.episodes, episode)
+            _check_start(order.candidates, log.episodes, episode)
             log.add(episode)
-            counter.played(episode, [candidate.name for candidate in order.playing])
+            counter.played(episode)
     except KeyboardInterrupt:
         return True
     finally:
@@ -235,8 +284,8 @@ class _SinglePlayer:
     def close(self) -> None: ...
 
 
-def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
-    played = (episodes.get((candidate.name, episode.task, episode.seed)) for candidate in plan.candidates)
+def _check_start(candidates: Sequence[Candidate], episodes: Episodes, episode: EpisodeLine) -> None:
+    played = (episodes.get((candidate.name, episode.task, episode.seed)) for candidate in candidates)
     first = next((line for line in played if line is not None), None)
     if first is not None and first.start != episode.start:
         sides = [f"'{line.variant}'{f' on node {line.node}' * bool(line.node)}" for line in (first, episode)]
@@ -249,25 +298,27 @@ def _check_start(plan: Plan, episodes: Episodes, episode: EpisodeLine) -> None:
 class _Counter:
     """Says how many episodes were played, how long the rest can take, and the running score."""
 
-    def __init__(self, plan: Plan, log: EpisodeLog, watching: EpisodeReporter) -> None:
-        self._plan, self._log, self._watching = plan, log, watching
+    def __init__(self, order: Order, log: EpisodeLog, watching: EpisodeReporter) -> None:
+        self._order, self._log, self._watching = order, log, watching
         self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
 
-    def played(self, episode: EpisodeLine, playing: list[str]) -> None:
-        """An episode has ended; ``playing`` are the variants that are played on with, the first among them."""
+    def played(self, episode: EpisodeLine) -> None:
+        """Show that an episode has ended, and the time that the rest can take."""
         self._played += 1
         self._starts.add((episode.task, episode.seed))
         took, done = time.perf_counter() - self._begun, len(self._log.episodes)
-        remaining = len(playing) * self._plan.planned - sum(name in playing for name, _, _ in self._log.episodes)
+        remaining = self._order.remaining(self._log.episodes)
         remaining_s = took / self._played * remaining
         self._watching.progress(Progress(done, done + remaining, took, remaining_s, "episodes"))
 
-    def scored(self, start: Start, counted: Episodes) -> None:
-        """All variants have played a start: their scores so far, where anything was played on it."""
+    def scored(self, start: Start) -> None:
+        """Say the scores so far, where anything was played on a start that all have played."""
         if start not in self._starts:
             return
+        playing = self._order.candidates if len(self._order.candidates) <= MOST_SCORES else self._order.playing
         scores = []
-        for candidate in self._plan.candidates:
-            won = [line.success for (name, _, _), line in counted.items() if name == candidate.name]
+        for candidate in playing:
+            won = [line.success for (name, _, _), line in self._order.counted.items() if name == candidate.name]
             scores.append(f"{candidate.name} {sum(won)} of {len(won)}")
-        self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores)}")
+        more = f"; {len(scores) - MOST_SCORES} more" if len(scores) > MOST_SCORES else ""
+        self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores[:MOST_SCORES])}{more}")

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
@@ -20,10 +20,32 @@ from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
-from strobe.studies.evaluate.settings import candidates
+from strobe.studies.evaluate.settings import Candidate, candidates
 from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.timings import RequestedTiming, timed
+from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate, timed
 from strobe.studies.evaluate.videos import Filming, Keep
+
+
+class RowsOf(Protocol):
+    """Makes what is played of a policy, with the recipes at these paths; picklable."""
+
+    def __call__(self, subject: PolicySubject, recipes: Sequence[Path], /) -> Sequence[Candidate]:
+        """Raises UserError where something does not apply."""
+        ...
+
+
+@dataclass(frozen=True)
+class EvaluatedRows:
+    """The rows of `strobe evaluate`: numbers of denoising steps and recipes, at each timing where there are any."""
+
+    steps: tuple[int, ...] = ()
+    executed: tuple[int, ...] = ()
+    timings: tuple[RequestedTiming, ...] = ()
+
+    def __call__(self, subject: PolicySubject, recipes: Sequence[Path]) -> Sequence[Candidate]:
+        """Return the rows. Raises UserError where something does not apply."""
+        variants = candidates(subject, self.steps, recipes, self.executed).all
+        return timed(variants, self.timings) if self.timings else variants
 
 
 @dataclass(frozen=True)
@@ -37,7 +59,7 @@ class PlayerSpec:
         fed: `picklable` form of the inputs that the policy was loaded with here.
         weights: the `fingerprint` of the policy here.
         threads: torch's in the other process.
-        timings: of episodes that are true to time; none: they are not.
+        rows_of: makes what is played; rows with a timing are true to time.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
     """
 
@@ -50,11 +72,10 @@ class PlayerSpec:
     overrides: Sequence[str] = ()
     seed: int = 0
     rename: dict[str, str] = field(default_factory=dict)
-    steps: tuple[int, ...] = ()
+    rows_of: RowsOf = EvaluatedRows()
     recipes: tuple[Path, ...] = ()
     rendering: Rendering = "needed"
     threads: int = 1
-    timings: tuple[RequestedTiming, ...] = ()
     videos: int = 0
     folder: Path = Path()
 
@@ -73,9 +94,9 @@ class PlayerSpec:
         subject = PolicySubject(loaded, self.fed, self.seed)
         if fingerprint(subject.policy) != self.weights:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
-        variants = candidates(subject, self.steps, self.recipes).all
-        rows = timed(variants, self.timings) if self.timings else variants
-        stage = (RealtimeStage if self.timings else Stage)(self.env, subject, self.rendering)
+        rows = self.rows_of(subject, self.recipes)
+        true_to_time = isinstance(rows[0], TimedCandidate)
+        stage = (RealtimeStage if true_to_time else Stage)(self.env, subject, self.rendering)
         # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
         player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from strobe.errors import UserError
 from strobe.lerobot.versions import types_with_rtc
 from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
 from strobe.loops.virtual_time import PlayOptions, play
+from strobe.measure.robot import motion
 from strobe.results.evaluate import EpisodeTiming
 from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
@@ -53,7 +54,12 @@ class RealtimeSimulator(TimedSimulator):
 
     The noise is that of lerobot-eval's rollout: seeded once for the episode and drawn by calls alone. So the same call
     draws the same noise at every latency.
+
+    Attributes:
+        begun: ticks of the last episode in which the simulator took the first action of a chunk.
     """
+
+    begun: Sequence[int] = ()
 
     def use(self, timing: RequestedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
         """Play the next episodes at ``timing``.
@@ -68,6 +74,7 @@ class RealtimeSimulator(TimedSimulator):
         """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
         played, times = self.play_timed(task, seed)
         times.call_ms = self._meter.call_ms
+        self.begun = _begun(self._world, self._loop)
         if self._timing.engine == "rtc":
             times.policy_ms = sum(times.call_ms)
         return played, times, _timing_of(self._world, self._loop, self._meter)
@@ -204,10 +211,24 @@ def _as_before(policy: Any) -> Iterator[None]:
             policy.init_rtc_processor()
 
 
+def _chunks(loop: PlayedRollout) -> list[int | None]:
+    """Return the chunk of the action that each tick of the loop sent; None where it sent none."""
+    sent = iter(loop.actions)
+    return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
+
+
+def _begun(world: ActedWorld, loop: PlayedRollout) -> list[int]:
+    """Return the ticks of the simulator in which it took an action of another chunk than the one before it."""
+    chunks, begun, last = _chunks(loop), list[int](), None
+    for tick, number in enumerate(world.taken):
+        if number is not None and (chunk := chunks[number]) != last:
+            begun, last = [*begun, tick], chunk
+    return begun
+
+
 def _timing_of(world: ActedWorld, loop: PlayedRollout, meter: Meter) -> EpisodeTiming:
     """Return the figures of what the latencies of an episode did."""
-    sent = iter(loop.actions)
-    chunks = [next(sent).chunk if tick.sent else None for tick in loop.ticks]
+    chunks = _chunks(loop)
     taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]
     steps, jumps = list[float](), list[float]()
     for (before, old), (now, new) in pairwise(taken):
@@ -251,4 +272,4 @@ class RealtimeStage(Stage):
         assert candidate.timing is not None
         simulator.use(candidate.timing, candidate.variant.name, self.watch)
         played, times, timing = simulator.play_true(task, seed)
-        return played, times, {"timing": timing}
+        return played, times, {"timing": timing, "motion": motion(played.actions.numpy(), simulator.begun)}

@@ -20,7 +20,7 @@ from strobe.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.play import Crew, EpisodeReporter, Plan, Player, counted, play
+from strobe.studies.evaluate.play import Crew, EpisodeReporter, PairsInOrder, Plan, Player, counted, play
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, measure
@@ -44,6 +44,7 @@ def evaluate(
     log: EpisodeLog,
     watching: Evaluating,
     latency_iterations: int = 0,
+    fps: float | None = None,
 ) -> EvaluateResult:
     """Report what the planned number can decide, play, judge, and measure the latency apart from the episodes.
 
@@ -53,6 +54,7 @@ def evaluate(
         environment: the simulator's name.
         log: empty, or with the episodes of the run that --resume continues.
         latency_iterations: rounds of the latency apart from the episodes; 0: it is not measured.
+        fps: control ticks of the simulator per second.
 
     Raises:
         UserError: an episode fails; those before it are in the log.
@@ -61,13 +63,14 @@ def evaluate(
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: success against latency in {environment}"
     fields = {"environment": environment, "tasks": list(plan.tasks), "planned": plan.planned, "margin": plan.margin}
+    fields |= {"fps": fps}
     result = begin_result(EvaluateResult, subject, title, options, watching, **fields)
     if len(plan.candidates) > 1:
         result.foresight = foresight(plan.planned, plan.margin)
         watching.say(result.foresight)
     names = "; ".join(candidate.name for candidate in plan.candidates)
     watching.stage(f"episodes in {environment}, up to {plan.planned} of each: {names}")
-    if play(plan, player, log, watching):
+    if play(PairsInOrder(plan), player, log, watching):
         result.status = "interrupted"
     result.variants = rows(plan, counted(plan, log.episodes))
     if not result.variants:

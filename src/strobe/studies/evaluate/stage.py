@@ -69,6 +69,8 @@ class Stage:
             render_ms=times.render_ms,
             reset_ms=times.reset_ms,
             drawn=played.drawn,
+            seconds=episode.seconds,
+            limit_s=episode.limit_s,
             **more,
         )
 

@@ -1,0 +1,1 @@
+"""Tune: the settings that make the task succeed, and soonest."""

@@ -1,0 +1,212 @@
+"""The settings that a tuning plays: all that can work at the latency, and the sums of those that cannot."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from strobe.errors import UserError
+
+if TYPE_CHECKING:
+    from strobe.studies.evaluate.timings import Latency
+
+Engine = Literal["sync", "rtc"]
+THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
+MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is given
+
+
+@dataclass(frozen=True)
+class PolicyFacts:
+    """What a policy can be set to.
+
+    Args:
+        chunk: actions of a chunk.
+        most_executed: of them that it can execute before the next call.
+        executed: its own n_action_steps.
+        steps: its own denoising steps; None where it has none. ``steps_field`` is the field of its config.
+        guided: whether LeRobot's Real-Time Chunking can guide it.
+    """
+
+    chunk: int
+    most_executed: int
+    executed: int
+    steps: int | None = None
+    steps_field: str = ""
+    guided: bool = False
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """The values that are tried; none: what Strobe chooses for the policy.
+
+    Args:
+        engines: of LeRobot, by --inference.type.
+        executed: --policy.n_action_steps, for sync.
+        horizons, thresholds, weights: --inference.rtc.execution_horizon, --inference.queue_threshold and
+            --inference.rtc.max_guidance_weight, for rtc.
+        steps: denoising steps.
+        recipes: names of recipes.
+    """
+
+    engines: Sequence[Engine] = ()
+    executed: Sequence[int] = ()
+    horizons: Sequence[int] = ()
+    thresholds: Sequence[int] = ()
+    weights: Sequence[float] = ()
+    steps: Sequence[int] = ()
+    recipes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class TunedSetting:
+    """One setting. None stands for the policy's or LeRobot's own value.
+
+    Args:
+        executed: actions of a chunk that sync executes before the next call.
+        horizon, threshold, weight: of rtc.
+        recipe: its name; '' for none.
+    """
+
+    engine: Engine
+    executed: int | None = None
+    horizon: int | None = None
+    threshold: int | None = None
+    weight: float | None = None
+    steps: int | None = None
+    recipe: str = ""
+
+    @property
+    def name(self) -> str:
+        """The setting in words: 'sync, 10 actions'; 'rtc, horizon 10, queue 30'."""
+        words: list[str] = [self.engine]
+        if self.executed is not None:
+            words.append(f"{self.executed} action{'s' * (self.executed != 1)}")
+        for what, value in (("horizon", self.horizon), ("queue", self.threshold), ("weight", self.weight)):
+            if value is not None:
+                words.append(f"{what} {value:g}")
+        if self.steps is not None:
+            words.append(f"{self.steps} step{'s' * (self.steps != 1)}")
+        return ", ".join([*words, *([self.recipe] if self.recipe else [])])
+
+    def flags(self, steps_field: str) -> list[str]:
+        """Return the flags of lerobot-rollout that make this setting, without a recipe's."""
+        given: dict[str, Any] = {
+            "inference.type": self.engine,
+            "policy.n_action_steps": self.executed,
+            "inference.rtc.execution_horizon": self.horizon,
+            "inference.queue_threshold": self.threshold,
+            "inference.rtc.max_guidance_weight": self.weight,
+            f"policy.{steps_field}": self.steps,
+        }
+        return [f"--{name}={value:g}" if isinstance(value, float) else f"--{name}={value}"
+                for name, value in given.items() if value is not None]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The settings of one latency, the default first, and why others cannot work: setting → its sum, in words."""
+
+    settings: list[TunedSetting]
+    left_out: dict[str, str]
+
+
+def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
+    """Return all combinations of ``ranges`` that can work where a call lasts ``ticks`` control ticks.
+
+    Raises:
+        UserError: a value that the policy cannot have, or an engine that cannot guide it.
+    """
+    _check(facts, ranges)
+    engines = ranges.engines or (("sync", "rtc") if facts.guided else ("sync",))
+    default = TunedSetting("sync", facts.executed)
+    made, left_out = [default], dict[str, str]()
+    for engine in engines:
+        for setting in _sync(facts, ranges) if engine == "sync" else _rtc(facts, ranges, ticks):
+            if why := _impossible(setting, facts, ticks):
+                left_out[setting.name] = why
+            elif setting not in made:
+                made.append(setting)
+    return Grid(made, left_out)
+
+
+def ticks_of(latency: Latency, fps: float) -> int:
+    """Return the control ticks at ``fps`` that a call lasts: of a recorded run the middle one, rounded up."""
+    if latency.fixed_ns is not None:
+        ns = latency.fixed_ns
+    else:
+        calls = sorted(latency.runs.get("", ()))
+        if not calls:
+            raise UserError(
+                f"--latency={latency.name}: a tuning needs latencies that are known before it: ms, or a run"
+            )
+        ns = calls[len(calls) // 2]
+    return math.ceil(ns / 1e9 * fps - 1e-9)
+
+
+def _sync(facts: PolicyFacts, ranges: Ranges) -> list[TunedSetting]:
+    lengths = ranges.executed or _halves(facts)
+    return [
+        TunedSetting("sync", executed, steps=_other(steps, facts.steps), recipe=recipe)
+        for executed, steps, recipe in itertools.product(lengths, ranges.steps or (None,), ("", *ranges.recipes))
+    ]
+
+
+def _rtc(facts: PolicyFacts, ranges: Ranges, ticks: int) -> list[TunedSetting]:
+    horizons = ranges.horizons or sorted({min(HORIZON, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)})
+    thresholds = ranges.thresholds or sorted(
+        {min(THRESHOLD, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)}
+    )
+    combined = itertools.product(
+        horizons, thresholds, ranges.weights or (None,), ranges.steps or (None,), ("", *ranges.recipes)
+    )
+    return [
+        TunedSetting("rtc", None, horizon, threshold, weight, _other(steps, facts.steps), recipe)
+        for horizon, threshold, weight, steps, recipe in combined
+    ]
+
+
+def _halves(facts: PolicyFacts) -> list[int]:
+    """Return the policy's own number of executed actions, all of a chunk, and its halves."""
+    lengths, value = [facts.executed], facts.most_executed
+    while value >= 1 and len(lengths) < MOST_LENGTHS:
+        lengths.append(value)
+        value //= 2
+    return list(dict.fromkeys(lengths))
+
+
+def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
+    """Return the sum by which a setting cannot work, in words; '' where it may."""
+    if setting.engine == "sync":
+        return ""
+    assert setting.horizon is not None
+    assert setting.threshold is not None
+    if not ticks:
+        return "a call takes no time: there is nothing to bridge"
+    if ticks >= facts.chunk:
+        return (
+            f"a call lasts {ticks} ticks, and a chunk has {facts.chunk} actions: each chunk is used up before the next"
+        )
+    if ticks > setting.horizon:
+        return f"a call lasts {ticks} ticks, and the horizon is {setting.horizon}: what is guided is past by then"
+    if ticks > setting.threshold:
+        return f"a call lasts {ticks} ticks, and begins with {setting.threshold} actions in the queue: it runs empty"
+    return ""
+
+
+def _check(facts: PolicyFacts, ranges: Ranges) -> None:
+    if "rtc" in ranges.engines and not facts.guided:
+        raise UserError("--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide this type of policy")
+    if too_many := [value for value in ranges.executed if not 1 <= value <= facts.most_executed]:
+        raise UserError(f"--n_action_steps={too_many[0]}: this policy can execute 1 to {facts.most_executed} actions")
+    for flag, values in (("execution_horizon", ranges.horizons), ("queue_threshold", ranges.thresholds)):
+        if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
+            raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
+    if ranges.steps and facts.steps is None:
+        raise UserError("--steps: this policy has no denoising steps: leave it out")
+
+
+def _other(steps: int | None, own: int | None) -> int | None:
+    return None if steps == own else steps

@@ -1,0 +1,90 @@
+"""strobe tune with a real simulator and a tiny policy, and what is wrong in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.runs import store
+from strobe.runs.episode_log import NAME
+
+ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
+PLAYS = [*ACTS, "--env.type=pusht", "--env.episode_length=8", "--threads=1"]
+
+
+def only(folder: Path) -> Path:
+    (found,) = folder.iterdir()
+    return found
+
+
+def played(folder: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (folder / NAME).read_text().splitlines()]
+    return [line for line in lines if "asked" not in line]
+
+
+def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--latency=200", "--n_action_steps=4,8", "--starts=40", "--pairs=8", f"--output_dir={tmp_path}"]
+    assert main(["tune", *PLAYS, *flags]) == 0
+    folder = only(tmp_path)
+    episodes = played(folder)
+    assert len(episodes) == 42, "three settings on 14 starts: the first start after which 40 were played"
+    assert {episode["variant"] for episode in episodes} == {
+        "sync, 32 actions, at 200 ms", "sync, 4 actions, at 200 ms", "sync, 8 actions, at 200 ms",
+    }  # fmt: skip
+    shown = capsys.readouterr().out
+    assert "nothing can be tuned: no setting succeeded in 42 episodes" in shown
+    result: Any = store.load_answer(folder)
+    (tuning,) = result.tunings
+    assert (tuning.ticks, tuning.hopeless, tuning.winner) == (2, True, "")
+    assert [finding.rule for finding in result.findings] == ["tune-no-success"]
+
+    lines = (folder / NAME).read_bytes().splitlines(keepends=True)
+    (folder / NAME).write_bytes(b"".join(lines[:20]) + lines[20][:30])  # as a kill leaves it
+    assert main(["tune", *PLAYS, *flags, f"--resume={folder}"]) == 0
+    again = played(folder)
+    keys = [(episode["variant"], episode["seed"]) for episode in again]
+    assert len(set(keys)) == len(keys) == len(episodes), "no episode is played twice"
+    assert again[:19] == episodes[:19]
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        ([], "name the latency of a call: --latency=100"),
+        (["--latency=live"], "--latency=live: a tuning needs latencies that are known before it"),
+        (["--latency=runs/none"], "'runs/none' is not a number"),
+        (["--latency=100", "--n_action_steps=0,5"], "--n_action_steps=0,5: '0' must be a number above zero"),
+        (["--latency=100", "--max_guidance_weight=x"], "--max_guidance_weight=x: 'x' must be a number above zero"),
+        (["--latency=100", "--inference.type=async"], "'async' is none of sync, rtc"),
+        (["--latency=100", "--hold=still"], "--hold=still: last or zero"),
+        (["--latency=100", "--starts=2"], "starts"),
+    ],
+)
+def test_wrong_input_is_one_line_before_anything_is_loaded(
+    flags: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *PLAYS, *flags]) == 2
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert named in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--n_action_steps=500"], "--n_action_steps=500: this policy can execute 1 to 63 actions"),
+        (["--inference.type=rtc"], "Real-Time Chunking cannot guide"),
+        (["--n_action_steps=32"], "--latency=100 ms: there is no second setting to try"),
+    ],
+)
+def test_what_the_policy_cannot_do_is_one_line(
+    flags: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", *PLAYS, "--latency=100", *flags, f"--output_dir={tmp_path}"]) == 2
+    assert named in capsys.readouterr().err.strip().splitlines()[-1]
+    assert not list(tmp_path.iterdir())

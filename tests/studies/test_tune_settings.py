@@ -1,0 +1,81 @@
+"""The settings of a tuning: what can work at a latency, and the sum of what cannot."""
+
+from __future__ import annotations
+
+import pytest
+
+from strobe.errors import UserError
+from strobe.studies.evaluate.timings import Latency, fixed
+from strobe.studies.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
+
+FLOW = PolicyFacts(chunk=50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True)
+CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8)
+
+
+def test_the_default_comes_first_and_halves_follow() -> None:
+    settings = grid(CHUNKS, Ranges(), 3).settings
+    assert settings[0] == TunedSetting("sync", 8)
+    assert [setting.executed for setting in settings] == [8, 15, 7, 3, 1]
+
+
+def test_rtc_is_tried_where_lerobot_can_guide_the_policy() -> None:
+    assert {setting.engine for setting in grid(FLOW, Ranges(), 3).settings} == {"sync", "rtc"}
+    assert {setting.engine for setting in grid(CHUNKS, Ranges(), 3).settings} == {"sync"}
+    with pytest.raises(UserError, match="cannot guide"):
+        grid(CHUNKS, Ranges(engines=("rtc",)), 3)
+
+
+@pytest.mark.parametrize(
+    ("ticks", "given", "sum_"),
+    [
+        (0, Ranges(engines=("rtc",)), "a call takes no time"),
+        (60, Ranges(engines=("rtc",)), "a call lasts 60 ticks, and a chunk has 50 actions"),
+        (24, Ranges(engines=("rtc",), horizons=(10,), thresholds=(40,)), "lasts 24 ticks, and the horizon is 10"),
+        (24, Ranges(engines=("rtc",), horizons=(30,), thresholds=(20,)), "begins with 20 actions in the queue"),
+    ],
+)
+def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, given: Ranges, sum_: str) -> None:
+    made = grid(FLOW, given, ticks)
+    assert [setting.engine for setting in made.settings] == ["sync"], "the default alone"
+    assert all(sum_ in why for why in made.left_out.values())
+    assert made.left_out
+
+
+def test_what_can_work_is_not_left_out() -> None:
+    made = grid(FLOW, Ranges(engines=("rtc",), horizons=(10, 30), thresholds=(30,)), 6)
+    assert [setting.horizon for setting in made.settings[1:]] == [10, 30]
+    assert not made.left_out
+
+
+def test_every_name_and_every_flag_is_its_settings() -> None:
+    ranges = Ranges(weights=(5.0, 10.0), steps=(10, 5), recipes=("fast.yaml",))
+    settings = grid(FLOW, ranges, 3).settings
+    assert len({setting.name for setting in settings}) == len(settings)
+    setting = TunedSetting("rtc", None, 10, 30, 5.0, 5)
+    assert setting.flags("num_steps") == [
+        "--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--inference.queue_threshold=30",
+        "--inference.rtc.max_guidance_weight=5", "--policy.num_steps=5",
+    ]  # fmt: skip
+    assert TunedSetting("sync", 8).flags("") == ["--inference.type=sync", "--policy.n_action_steps=8"]
+
+
+@pytest.mark.parametrize(
+    ("ranges", "flag"),
+    [
+        (Ranges(executed=(16,)), "--n_action_steps=16"),
+        (Ranges(horizons=(17,)), "--execution_horizon=17"),
+        (Ranges(thresholds=(99,)), "--queue_threshold=99"),
+        (Ranges(steps=(5,)), "--steps"),
+    ],
+)
+def test_a_value_that_the_policy_cannot_have_is_named(ranges: Ranges, flag: str) -> None:
+    with pytest.raises(UserError, match=flag):
+        grid(CHUNKS, ranges, 3)
+
+
+def test_a_latency_lasts_whole_ticks() -> None:
+    assert [ticks_of(fixed(ms), 10) for ms in (0, 100, 101)] == [0, 1, 2]
+    recorded = Latency("runs/RUN", runs={"": [10_000_000, 300_000_000, 320_000_000]})
+    assert ticks_of(recorded, 10) == 3
+    with pytest.raises(UserError, match="known before"):
+        ticks_of(Latency("live"), 10)
