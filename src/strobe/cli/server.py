@@ -2,7 +2,7 @@
 
 Strobe speaks three protocols: ws:// is openpi's websocket, tcp:// is GR00T's ZeroMQ, grpc:// is LeRobot's. It sends
 observations and waits for chunks, one at a time. Each round trip has four parts: encode, network, server and decode.
-The network is what is left of the wait without the server's own time. openpi's server sends that time along, and so
+The network is the rest of the wait, without the server's own time. openpi's server sends that time along, and so
 does LeRobot's under `strobe rollout -- policy_server`; of others, network and server are one part. The first call is
 not among the figures, since a server may compile at it.
 
