@@ -202,6 +202,7 @@ def test_a_spreadsheets_habits_are_read(tmp_path: Path) -> None:
     fill(folder, lambda name, pair: ("Ja" if name == "tuned" else "FALSCH", "12,5 s" if name == "tuned" else ""), 9)
     header, *rows = rows_of(folder)
     rows[0][6] = "two\nlines"
+    save(folder, [header, *rows])
     wanted = judged(folder)
     with (folder / "trials.csv").open("w", newline="", encoding="utf-8-sig") as file:
         file.write("sep=;\r\n")

@@ -132,7 +132,7 @@ def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
         from strobe.studies.trials.run import judged
 
         answer = judged(config.judge, blind=config.blind)
-        return Studied(answer, vars(config), config.output_dir)
+        return Studied(answer, {"judge": config.judge, "blind": config.blind}, config.output_dir)
     return write_plan(config, shared)
 
 
@@ -177,8 +177,11 @@ def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
 
 
 def _say(config: TrialsConfig, shared: Sequence[str], study_line: str) -> None:
+    from strobe.measure.planning import foresight
+
     folder = config.output
     print(f"plan     {folder}: {config.pairs} pairs; read {folder}/README.txt first")
+    print(f"decides  {foresight(config.pairs, config.margin)}")
     names = {argument.partition("=")[0] for argument in shared}
     if missing := [name for name in ("--robot.type", "--policy.path") if name not in names]:
         print(f"missing  {', '.join(missing)}: give them to the scripts, as sh a.sh {missing[0]}=…")
