@@ -88,7 +88,7 @@ from strobe.cli.subject_flags import (
     split_subject,
 )
 from strobe.errors import UserError
-from strobe.policies.options import PolicyOptions
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 
 @dataclass
@@ -118,6 +118,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     flags, rest = split_subject(argv)
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
     require_subject(flags)
+    assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model has no actions")
     if config.env is None:
