@@ -81,7 +81,7 @@ def place_in_pair(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="trials-place",
         level="warning",
-        title=f"The second trial of a pair succeeds {'more' if more else 'less'} often than the first, whatever its "
+        title=f"The second trial of a pair succeeds {'more' if more else 'less'} often than the first, with either "
         "setting",
         seen=f"Of {places.pairs} pairs, only the first trial succeeded in {places.lost} and only the second in "
         f"{places.won} (McNemar's exact test: p = {places.p:.2g}).",
