@@ -21,8 +21,8 @@ def half_run(result: TrialsResult, _: Thresholds) -> Iterator[Finding]:
             level="warning",
             title=f"{_pairs(missing)} {'has' if len(missing) == 1 else 'have'} one trial, and {_do(missing)} not count",
             seen=f"One of two trials is filled in: {_listed(missing)}.",
-            why="A verdict in pairs needs both trials. If pairs are given up after a bad first trial, what is left "
-            "looks better than the settings are.",
+            why="A verdict in pairs needs both trials. If pairs are given up after a bad first trial, the others "
+            "look better than the settings are.",
             do="Run the missing trial from the same start, or write its outcome down.",
             evidence={"pairs": float(len(missing))},
         )
