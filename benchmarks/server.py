@@ -43,7 +43,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
 
 from strobe.kinds import advise
-from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.lerobot_messages import ServedPolicy
 from strobe.policies.servers.observations import ObservationOptions, read
 from strobe.policies.servers.openpi_messages import encode
 from strobe.results.server import ServerAnswer

@@ -38,7 +38,6 @@ from strobe.findings import sweep as sweep_rules
 from strobe.findings import trace as trace_rules
 from strobe.findings import training as training_rules
 from strobe.findings import trials as trial_rules
-from strobe.findings import tune as tune_rules
 from strobe.findings.rules import Rule
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 from strobe.report import (
@@ -154,7 +153,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
         view.plausible,
     ),
     VerifyResult: Kind[VerifyResult](verify, (*sameness.RULES, *wiring.SERIOUS, trust.stand_ins)),
-    TuneResult: Kind[TuneResult](tune, (*tune_rules.RULES, *wiring.SERIOUS, trust.stand_ins)),
+    TuneResult: Kind[TuneResult](tune, (*episodes.OF_TUNINGS, *wiring.SERIOUS, trust.stand_ins)),
     EvaluateResult: Kind[EvaluateResult](evaluate, (*episodes.OF_EVALUATIONS, *wiring.SERIOUS, trust.stand_ins)),
     Judged: Kind[Judged](judged),
     TrialsResult: Kind[TrialsResult](trials, trial_rules.RULES),

@@ -20,7 +20,7 @@ from support.openpi_server import delayed
 
 from strobe.errors import UserError
 from strobe.kinds import advise
-from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.lerobot_messages import ServedPolicy
 from strobe.policies.servers.observations import ObservationOptions, Source, read
 from strobe.results.server import ServerAnswer
 from strobe.studies.server import ServerOptions, server

@@ -14,8 +14,8 @@ import yaml
 
 from strobe.errors import UserError
 from strobe.studies.trials import fieldtrial_study
+from strobe.studies.trials.judge import judged
 from strobe.studies.trials.plan import Drawn, draw, write
-from strobe.studies.trials.run import judged
 from strobe.studies.trials.settings import Setting
 
 installed = importlib.util.find_spec("fieldtrial") is not None

@@ -82,7 +82,7 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
         from strobe.policies.servers.connect import connect
         from strobe.policies.servers.observations import read as read_observations
         from strobe.policies.servers.side import LocalSide, ServerSide, same_frames
-        from strobe.studies.compare.servers import compare_servers
+        from strobe.studies.compare.run import compare_servers
 
     live.stage("reading observations")
     source = read_observations(server.observation_options(config))

@@ -37,7 +37,7 @@ from strobe.cli.runner import Studied
 from strobe.errors import UserError
 
 if TYPE_CHECKING:
-    from strobe.policies.servers.lerobot_observations import ServedPolicy
+    from strobe.policies.servers.lerobot_messages import ServedPolicy
     from strobe.policies.servers.observations import ObservationOptions
 
 FLAG = "--policy.server"
@@ -159,7 +159,7 @@ def observation_options(config: ServerCallFlags) -> ObservationOptions:
 
 def served(config: ServerCallFlags, path: str) -> ServedPolicy | None:
     """Return the policy that LeRobot's server is to load at ``path``; None for another server."""
-    from strobe.policies.servers.lerobot_observations import ServedPolicy
+    from strobe.policies.servers.lerobot_messages import ServedPolicy
 
     policy = config.policy
     return ServedPolicy(path, policy.type, policy.device, policy.actions_per_chunk) if path else None

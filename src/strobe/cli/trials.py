@@ -129,7 +129,7 @@ def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
 def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
     """Write a plan, or judge one. Raises UserError."""
     if config.judge is not None:
-        from strobe.studies.trials.run import judged
+        from strobe.studies.trials.judge import judged
 
         answer = judged(config.judge, blind=config.blind)
         return Studied(answer, {"judge": config.judge, "blind": config.blind}, config.output_dir)

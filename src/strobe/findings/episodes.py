@@ -10,6 +10,7 @@ from strobe.results.episodes import PairedEpisodes
 from strobe.results.evaluate import EvaluateResult
 from strobe.results.finding import Finding
 from strobe.results.time_to_task import time_in_words
+from strobe.results.tune import TuneResult
 
 MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
 FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
@@ -146,3 +147,43 @@ def _variants(count: int) -> str:
 
 RULES = (worse, too_few, never_succeeds)
 OF_EVALUATIONS = (no_variant_succeeds, undecided, faster_and_not_sooner)
+
+
+def hopeless(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
+    """A policy that never does the task: no setting can be better than another."""
+    for tuning in result.tunings:
+        if tuning.hopeless:
+            yield Finding(
+                rule="tune-no-success",
+                level="warning",
+                title=f"No setting ever succeeds in {result.environment}",
+                seen=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
+                why="Settings change how a policy's actions are executed. They do not teach it the task.",
+                do="`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its "
+                "data. Play a checkpoint that was trained for this simulator, and map its names with --rename_map.",
+                evidence={"episodes": float(tuning.played)},
+            )
+
+
+def not_shown(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
+    """A winner whose gain the fresh pairs did not show."""
+    for tuning in result.tunings:
+        closing = tuning.closing
+        if closing is None or closing.rates.decision.kind == "better":
+            continue
+        if closing.times is not None and closing.times.kind == "sooner" and closing.rates.decision.kind != "worse":
+            continue
+        worse = closing.rates.decision.kind == "worse"
+        yield Finding(
+            rule="tune-not-shown",
+            level="warning" if worse else "info",
+            title=f"{tuning.winner} is {'worse than' if worse else 'not shown to be better than'} the default",
+            seen=f"{closing.rates.pairs} fresh pairs at {tuning.latency}: it lost {closing.rates.lost} and won "
+            f"{closing.rates.won}.",
+            why="It was the best of many in the rounds, and the best of many looks better than it is.",
+            do="Keep the default." if worse else "Keep the default, or play more pairs: --pairs=1000.",
+            evidence={"pairs": float(closing.rates.pairs), "difference": closing.rates.difference},
+        )
+
+
+OF_TUNINGS = (hopeless, not_shown)

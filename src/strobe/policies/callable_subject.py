@@ -21,8 +21,7 @@ from strobe.measure.agreement import agree
 from strobe.measure.time_limit import TimeUpError
 from strobe.policies.callables import MODULE, Target
 from strobe.policies.families.family import Family, no_probes
-from strobe.policies.families.modules import along_modules
-from strobe.policies.families.other_projects import module_of_other_project, policy_of_other_project
+from strobe.policies.families.modules import along_modules, module_of_other_project, policy_of_other_project
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
 from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for

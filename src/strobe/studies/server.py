@@ -22,7 +22,7 @@ from strobe.measure.sampling import Progress
 from strobe.measure.server import Trip, action_age, parts, timed
 from strobe.measure.statistics import describe, find_warmup
 from strobe.policies.servers.connect import connect
-from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.lerobot_messages import ServedPolicy
 from strobe.policies.servers.observations import Observations, Source
 from strobe.policies.servers.wire import CallFailedError, Exchange, Wire
 from strobe.results.numerals import significant

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from strobe.errors import UserError, in_a_line
-from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.lerobot_messages import ServedPolicy
 
 if TYPE_CHECKING:
     from strobe.policies.servers.wire import Wire

@@ -16,7 +16,7 @@ import numpy as np
 from strobe.errors import UserError, in_a_line
 from strobe.lerobot import remote_stamps
 from strobe.policies.servers import lerobot_messages
-from strobe.policies.servers.lerobot_observations import Robot, ServedPolicy, robot_of
+from strobe.policies.servers.lerobot_messages import Robot, ServedPolicy, robot_of
 from strobe.policies.servers.observations import Observations, Source
 from strobe.policies.servers.wire import CONNECT_S, CallFailedError, Exchange, Wire
 from strobe.results.server import DroppedObservations, FaultKind

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note
 from strobe.measure.guard import Guard, Guards, strongest
-from strobe.measure.sampling import Collected
+from strobe.measure.sampling import Collected, SamplingBudget
 from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL
 from strobe.policies.callable_subject import CallableSubject
+from strobe.policies.callables import target_of
 from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.servers.observations import Observations
+from strobe.policies.servers.side import FRAME, LocalSide, ServerSide
 from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import CompareResult
 from strobe.results.measurement import Measurement
@@ -21,6 +24,7 @@ from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Measured, Options, Session
 from strobe.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.studies.shared.progress import Reporter, Silent
+from strobe.studies.shared.targets import variants_of
 from strobe.treatments.treatment import Variant
 
 NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
@@ -166,3 +170,37 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
             guided.append(candidate)
     pairs = [(baseline, candidate) for candidate in others]
     return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]
+
+
+def compare_servers(
+    sides: Mapping[str, ServerSide | LocalSide],
+    observations: Observations,
+    budget: SamplingBudget,
+    within: float,
+    reporter: Reporter,
+) -> CompareResult:
+    """Judge the second side against the first one: its time, with the way to a server, and its actions.
+
+    Args:
+        observations: of the first server; the other side has the same frames.
+        within: the share of the time within which two sides are as fast as each other.
+
+    Raises:
+        UserError: a call that fails.
+    """
+    inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
+    targets = [target_of(name, side) for name, side in sides.items()]
+    subject = CallableSubject(targets, inputs, label="policy servers")
+    facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
+    subject.info = subject.info.model_copy(update=facts)
+    for name, side in sides.items():
+        if isinstance(side, ServerSide):
+            words = "; ".join(f"{key}: {value}"[:200] for key, value in list(side.wire.metadata.items())[:8])
+            subject.notes.append(
+                f"{name} speaks the protocol of {side.wire.protocol} and says of itself: {words or '—'}"
+            )
+    subject.first_calls(reporter.stage)
+    options = Options(budget, counted=False, probed=False, within=within)
+    with subject.generators_kept():
+        result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
+    return result

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from strobe.errors import UserError
 from strobe.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.measure.success_rates import paired_rates, success_rate
 from strobe.measure.time_to_task import Ended, judge_times, time_to_task
 from strobe.results.trials import Code, OfOrder, Trial, TrialsResult, TriedSetting
-from strobe.studies.trials.plan import TrialKey, TrialPlan
+from strobe.studies.trials import fieldtrial_study
+from strobe.studies.trials.plan import KEY, SHEET, TrialKey, TrialPlan, load_key, load_plan
+from strobe.studies.trials.sheet import Limits, read_sheet
 from strobe.version import __version__
 
 
@@ -168,3 +172,32 @@ def _of_order(key: TrialKey, code: Code, codes: tuple[Code, Code], pairs: Sequen
         lost=won.count((True, False)),
         won=won.count((False, True)),
     )
+
+
+def judged(path: Path, *, blind: bool = False) -> TrialsResult:
+    """Judge the trials of a plan.
+
+    Args:
+        path: the plan's folder, its table, or its study.yaml of fieldtrial.
+        blind: leave the key closed.
+
+    Raises:
+        UserError: no plan there, a damaged file, or a row with a missing or odd value.
+    """
+    of_study = path.name == fieldtrial_study.STUDY
+    folder = path if path.is_dir() else path.parent
+    if not path.exists():
+        raise UserError(f"--judge={path}: there is no such folder or file")
+    plan = load_plan(folder)
+    named = True
+    if of_study:
+        plan, trials, named = fieldtrial_study.read(path, plan, blind=blind)
+    else:
+        file = folder / SHEET if path.is_dir() else path
+        trials = read_sheet(file, Limits(len(plan.orders), plan.limit_s))
+        path = file
+    why = "--blind leaves the key closed" if blind else ""
+    if not why and not (folder / KEY).exists():
+        why = f"{folder} has no {KEY}"
+    key = load_key(folder) if not why and named else None
+    return judge(plan, trials, key, str(path), why)
