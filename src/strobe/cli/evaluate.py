@@ -65,7 +65,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli import realtime
+from strobe.cli import checkpoints, realtime
 from strobe.cli.bounds import between
 from strobe.cli.evaluation import EvaluateConfig, evaluate
 from strobe.cli.flags import OutputFlags, check_launcher, check_recipe_file
@@ -109,15 +109,21 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
 
     # --inference=sync,rtc as LeRobot spells it.
+    argv = checkpoints.take_policies(argv)
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, rest = split_subject(argv)
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
-    require_subject(flags)
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model has no actions")
+    if not config.policies:
+        require_subject(flags)
     if config.env is None:
         raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
     check_launcher(config.launcher, config.ray)
+    if config.policies:
+        checkpoints.check(flags, config)
+        realtime.check(config, config.env)
+        return flags, config
     if realtime.timed_live(config):
         if config.launcher == "ray":
             raise UserError(
@@ -144,8 +150,12 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     """
     if isinstance(config, JudgeConfig):
         return judge_results(config)
-    live.stage(f"importing what {flags.path or flags.type} needs")
-    result, folder = evaluate(flags, config, live)
+    if config.policies:
+        live.stage("importing what the checkpoints need")
+        result, folder = checkpoints.evaluate_checkpoints(flags, config, live)
+    else:
+        live.stage(f"importing what {flags.path or flags.type} needs")
+        result, folder = evaluate(flags, config, live)
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
         return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
