@@ -100,7 +100,7 @@ def test_side_by_side_each_process_plays_all_checkpoints(trained: Path, tmp_path
     ("flags", "named"),
     [
         (["--policies={0}"], "name two checkpoints or more"),
-        (["--policies="], "name two checkpoints or more"),
+        (["--policies="], "--policies names no checkpoint"),
         (["--policies={0},{0}"], "000100/pretrained_model is named twice"),
         (["--policies={0},{1}/none"], "there is no folder"),
         (["--policies={0},{1}/.."], "there is no config.json in it; did you mean"),

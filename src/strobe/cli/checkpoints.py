@@ -24,7 +24,11 @@ FLAG = "--policies"
 
 
 def take_policies(argv: Sequence[str]) -> list[str]:
-    """Return ``argv`` with ``--policies A B C``, as a shell expands ``*``, as ``--policies=A,B,C``."""
+    """Return ``argv`` with ``--policies A B C``, as a shell expands ``*``, as ``--policies=A,B,C``.
+
+    Raises:
+        UserError: the flag names nothing.
+    """
     rest, folders, taking = [], list[str](), False
     for argument in argv:
         name, equals, value = argument.partition("=")
@@ -36,8 +40,11 @@ def take_policies(argv: Sequence[str]) -> list[str]:
         else:
             taking = False
             rest.append(argument)
-    named = any(argument.partition("=")[0] == FLAG for argument in argv)
-    return [*rest, f"{FLAG}={','.join(folders)}"] if named else rest
+    if any(argument.partition("=")[0] == FLAG for argument in argv):
+        if not any(folders):
+            raise UserError(f"{FLAG} names no checkpoint: {FLAG}=FOLDER_A,FOLDER_B")
+        rest.append(f"{FLAG}={','.join(folders)}")
+    return rest
 
 
 def check(flags: PolicyOptions, config: EvaluateConfig) -> None:

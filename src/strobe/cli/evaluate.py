@@ -35,6 +35,13 @@ Each episode is written to episodes.jsonl in the run's folder as soon as it has 
 saves the episodes so far. After a kill, --resume=RUN continues with the same flags and plays no episode twice. You may
 raise --episodes then, which can decide what was undecided.
 
+With --policies several checkpoints play the same starts, and Strobe looks for the best one. After every start it
+eliminates each checkpoint that is shown to succeed less than another one. The run ends when one remains, or when the
+episodes are used up: the answer then names those that are not told apart. The best checkpoint is eliminated with a
+chance of at most 5 %, no matter how many there are. Time to task eliminates none, and is shown. The checkpoints may be
+of different types. All are in memory at the same time, in each process of --parallel. The latency of a chunk is not
+measured outside the episodes then. --realtime, --steps, --recipe and --launcher=ray are for one policy.
+
 With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
 control loop is then lerobot-rollout's, on a virtual clock. While the policy computes, the simulator goes on for the
 latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
@@ -52,6 +59,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
   strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc --delay_ticks=0,5,15
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
+  strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
   strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
   strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
@@ -108,8 +116,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         return flags, parse(JudgeConfig, rest)
     from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
 
-    # --inference=sync,rtc as LeRobot spells it.
     argv = checkpoints.take_policies(argv)
+    # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, rest = split_subject(argv)
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])

@@ -67,4 +67,6 @@ def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
 def _worse(first: np.ndarray, second: np.ndarray, level: float) -> bool:
     """Whether bets exclude that the second succeeds as often as the first: its sequence lies below 0."""
     lost, gained = int((first & ~second).sum()), int((second & ~first).sum())
+    if lost <= gained:  # no bet on a loss has won anything
+        return False
     return bool(log_capital(gained, len(first) - lost - gained, lost, 0.5) >= needed(level))

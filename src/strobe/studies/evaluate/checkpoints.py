@@ -79,7 +79,7 @@ def _names(paths: Sequence[str]) -> list[str]:
     before = next((n for n in range(shortest) if len({each[n] for each in parts}) > 1), shortest - 1)
     before = min(before, shortest - 1)
     after = next((n for n in range(shortest - before) if len({each[-1 - n] for each in parts}) > 1), 0)
-    return ["/".join(each[before : len(each) - after]) for each in parts]
+    return [str(Path(*each[before : len(each) - after])) for each in parts]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ class SuccessiveElimination(StartByStart):
         super().__init__(plan)
         self.by: dict[str, str] = {}
         self.starts: dict[str, int] = {}
+        self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
         self.each_level = each_pair(len(plan.candidates), LEVEL)
 
     @property
@@ -125,8 +126,9 @@ class SuccessiveElimination(StartByStart):
         return self.starts.get(name, self._place)
 
     def _decide(self) -> list[str]:
-        starts = self._starts[: self._place]
-        outcomes = {each.name: [self.counted[each.name, *start].success for start in starts] for each in self.playing}
+        outcomes = {each.name: self._won[each.name] for each in self.playing}
+        for name, won in outcomes.items():
+            won += [self.counted[name, *start].success for start in self._starts[len(won) : self._place]]
         gone = eliminated(outcomes, self.each_level)
         self.by |= gone
         self.starts |= dict.fromkeys(gone, self._place)
