@@ -84,7 +84,7 @@ def _about(elimination: Elimination) -> list[str]:
     text = [
         "All checkpoints play the same starts with the same noise. After each start one is eliminated if it is shown "
         "to succeed less than another one that remains. The intervals of the differences hold at every number of "
-        f"starts at once. Each of the {units.count(pairs, 'pair')} has a level of {each}, so all together have "
+        f"starts at once. They are of {units.count(pairs, 'pair')}, at {each} each, so all together have "
         f"{level}: a best checkpoint is eliminated with a chance of at most {_level(1 - elimination.level)}, "
         "and of equal ones none is called the best. The interval of a success rate is exact (Clopper and Pearson), for "
         "a number of episodes that was fixed beforehand.",
