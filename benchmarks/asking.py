@@ -15,6 +15,7 @@ are stamped as they come, and add up to the phases that are shown.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -82,8 +83,8 @@ def asked(argv: list[str], cache: Path, runs: Path) -> tuple[float, dict[str, fl
     (file,) = runs.rglob(store.RESULT)
     result = store.load(file)
     assert isinstance(result, OptimizeResult)
-    assert reached is not None, "no recipe was written"
-    return reached, phases, result
+    # Without a recipe, all of it was in vain: the ladder is then empty, and the bar is missed.
+    return reached if reached is not None else float("inf"), phases, result
 
 
 def case(name: str, argv: list[str]) -> dict[str, Any]:
@@ -99,22 +100,27 @@ def case(name: str, argv: list[str]) -> dict[str, Any]:
     chunk_ms = min(result.measurements[0].samples.summary.median for result in results.values())
     _print(name, chunk_ms, took, phases)
     rungs = [[rung.treatment for rung in ladder.rungs[1:]] for ladder in ladders]
+    bars = {time_of: seconds + chunks * chunk_ms / 1000 for time_of, (seconds, chunks) in BARS.items()}
     missed = [
-        f"{time_of}: {took[time_of]:.0f} s, bar {seconds + chunks * chunk_ms / 1000:.0f} s"
-        for time_of, (seconds, chunks) in BARS.items()
-        if took[time_of] > seconds + chunks * chunk_ms / 1000
+        f"{time_of}: {f'{took[time_of]:.0f} s' if math.isfinite(took[time_of]) else 'no recipe'}, bar {bar:.0f} s"
+        for time_of, bar in bars.items()
+        if took[time_of] > bar
     ]
     return {
         "chunk_ms": round(chunk_ms, 1),
-        "to_recipe_s": {time_of: round(seconds, 1) for time_of, seconds in took.items()},
+        "to_recipe_s": {time_of: _known(seconds, 1) for time_of, seconds in took.items()},
         "chunks_above_seconds": {
-            time_of: round((took[time_of] - seconds) * 1000 / chunk_ms) for time_of, (seconds, _) in BARS.items()
+            time_of: _known((took[time_of] - seconds) * 1000 / chunk_ms, 0) for time_of, (seconds, _) in BARS.items()
         },
         "phases_s": {of: {phase: round(took, 1) for phase, took in each.items()} for of, each in phases.items()},
         "rungs": rungs,
         "same_rungs": len(rungs) == len(BARS) and rungs[0] == rungs[-1],
         "missed": missed,
     }
+
+
+def _known(value: float, digits: int) -> float | None:
+    return round(value, digits) if math.isfinite(value) else None
 
 
 def _print(name: str, chunk_ms: float, took: dict[str, float], phases: dict[str, dict[str, float]]) -> None:

@@ -12,6 +12,7 @@ from strobe.errors import UserError
 from strobe.measure.episodes import judge
 from strobe.measure.guard import Guard
 from strobe.measure.planning import fewest_pairs, fewest_pairs_apart
+from strobe.report.episodes import answers, sections
 from strobe.results.agreement import Agreement
 from strobe.results.episodes import Episode, EpisodePair
 
@@ -156,3 +157,27 @@ def test_what_is_shown_to_be_worse_is_refused_by_every_guard():
 def test_a_wrong_limit_is_said_in_a_line(text, words):
     with pytest.raises(UserError, match=words):
         Guard.parse(text)
+
+
+def test_the_time_to_task_is_judged_in_the_same_pairs_with_success_first():
+    def pairs(seconds: float, count: int = 12) -> list[EpisodePair]:
+        sides = [
+            Episode(success=True, reward=1.0, best_reward=1.0, ticks=10, seconds=each, limit_s=20.0)
+            for each in (4.2, seconds)
+        ]
+        return [
+            EpisodePair(task="t", seed=seed, baseline=sides[0], candidate=sides[1], same_ticks=0, largest_error=1.0)
+            for seed in range(count)
+        ]
+
+    judged = judge(pairs(3.0), baseline="as it is", candidate="fast", environment="here")
+    assert judged.time is not None
+    assert (judged.time.kind, judged.time.ratio) == ("sooner", pytest.approx(1.4))
+    (said,) = answers([judged])
+    assert said.endswith("Its success is undecided. In time, fast finishes 1.4 × sooner [1.4, 1.4].")
+    older = {"baseline": pairs(3.0)[0].baseline.model_copy(update={"limit_s": None})}
+    old = [pair.model_copy(update=older) for pair in pairs(3.0)]
+    judged = judge(old, baseline="as it is", candidate="fast", environment="here")
+    assert judged.time is None
+    assert "did not save their limit" in judged.time_not_judged
+    assert any(judged.time_not_judged in text for section in sections([judged]) for text in section.text)

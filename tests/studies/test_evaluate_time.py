@@ -80,11 +80,11 @@ def test_a_faster_time_never_hides_a_loss_of_success(tmp_path):
     rates = {FIRST: 0.95, "5 steps": 0.95, "2 steps": 0.4}
     result = result_of(tmp_path, {FIRST: 4.0, "5 steps": 4.0, "2 steps": 1.0}, rates=rates)
     (line,) = [line for line in document(result).answers if line.startswith("2 steps: ")]
-    assert line.startswith("2 steps: it succeeds less. By time alone it ")
+    assert line.startswith("2 steps: it succeeds less. In time, it ")
     (tmp_path / "few").mkdir()
     few = evaluated(tmp_path / "few", plan(20), Timed({FIRST: 4.2, "5 steps": 3.0, "2 steps": 3.0}))
     (line,) = [line for line in document(few).answers if line.startswith("5 steps: ")]
-    assert line == "5 steps: its success is undecided. By time alone it finishes 1.4 × sooner [1.4, 1.4]."
+    assert line == "5 steps: its success is undecided. In time, it finishes 1.4 × sooner [1.4, 1.4]."
 
 
 def test_the_planted_paradox_is_called_and_a_waiting_button_too(tmp_path):
@@ -108,7 +108,7 @@ def test_the_finding_on_a_faster_chunk_is_silent_where_there_is_none(seconds, ti
 @pytest.mark.parametrize(
     ("reason", "more"),
     [
-        ("kept no limit", {"limit_s": None}),
+        ("did not save their limit", {"limit_s": None}),
         ("no episode succeeded", {"rates": dict.fromkeys(SAME, 0.0)}),
         ("every success lasted until the limit", {"limit_s": 3.0}),
     ],
@@ -140,4 +140,4 @@ def test_the_page_has_survival_curves_and_smoothness_in_seconds(tmp_path):
 def test_actions_that_were_not_kept_are_not_judged(tmp_path):
     result = result_of(tmp_path, {FIRST: 4.2, "5 steps": 3.0, "2 steps": 6.3})
     result.variants[1].motion = None
-    assert "5 steps: not judged, since its actions were not kept or are not finite." in page(result)
+    assert "5 steps: not judged, since its actions were not saved or are not finite." in page(result)

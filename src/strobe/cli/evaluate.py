@@ -1,14 +1,18 @@
 """strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
 
-Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), recipes (--recipe). All start
-from the same states with the same noise, and lerobot-eval's own rollout plays each episode, so a difference comes from
-the variant. Strobe checks that the first observation of each episode is the same.
+Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), other numbers of executed
+actions of each chunk (--n_action_steps), recipes (--recipe). All start from the same states with the same noise, and
+lerobot-eval's own rollout plays each episode, so a difference comes from the variant. Strobe checks that the first
+observation of each episode is the same.
 
 After every start Strobe judges each variant against the policy as it is: worse, better, or not worse by more than
 --margin, which you set beforehand. It stops playing a variant that is decided. The run ends when all are decided or the
 episodes are used up. You may look this often: the interval of the difference holds at every number of episodes at once,
 so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the
 planned number of episodes can decide.
+
+Success comes first, then the time to task: in pairs, does the variant do the task sooner? Its interval, too, holds at
+every number of pairs. An episode that fails never does the task. The report has the survival curves.
 
 After the episodes Strobe measures the latency of a chunk, at batch 1, all variants in turn, as `strobe compare` does:
 its parts, and the line a + b × steps (--latency_iterations; 0 skips this). It also times the calls within the episodes,
@@ -52,6 +56,7 @@ at the first latency.
 Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
   strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
+  strobe evaluate --policy.path=FOLDER --env.type=aloha --n_action_steps=10,25,50
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --launcher=ray --ray.address=10.0.0.1:6379
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
@@ -114,7 +119,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         if flags.path or flags.type:
             raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
-    from strobe.studies.evaluate.settings import parse_parallel, parse_recipes, parse_steps
+    from strobe.studies.evaluate.settings import parse_executed, parse_parallel, parse_recipes, parse_steps
 
     argv = checkpoints.take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.
@@ -144,6 +149,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     check_overrides(flags, config.device)
     realtime.check(config, config.env)
     parse_steps(config.steps)
+    parse_executed(config.n_action_steps)
     for path in parse_recipes(config.recipe):
         check_recipe_file(flags, path)
     return flags, config

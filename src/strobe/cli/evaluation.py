@@ -31,6 +31,8 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     policies: str = ""
     # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
     steps: str = ""
+    # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.
+    n_action_steps: str = ""
     # The most episodes of each variant on each task.
     episodes: int = field(default=50, metadata=at_least(1))
     # Make videos of each variant's episodes on this many first starts, for the report and the run's folder; 0 for none.
@@ -60,7 +62,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate.play import Plan
         from strobe.studies.evaluate.player_spec import EvaluatedRows
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-        from strobe.studies.evaluate.settings import candidates, parse_recipes, parse_steps
+        from strobe.studies.evaluate.settings import candidates, parse_executed, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
         from strobe.studies.evaluate.timings import timed
         from strobe.studies.evaluate.videos import Filming
@@ -71,7 +73,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     source = InputOptions(env=config.env, rename=config.rename_map)
     subject = loading.load_subject(flags, source, seed=config.seed)
     recipes = parse_recipes(config.recipe)
-    variants = candidates(subject, parse_steps(config.steps), recipes)
+    variants = candidates(subject, parse_steps(config.steps), recipes, parse_executed(config.n_action_steps))
     timings = realtime.timings(config, config.env) if config.realtime else []
     for timing in timings:
         require_engine(subject.policy, timing.engine)
@@ -89,7 +91,9 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
             films = Filming(stage, plan, config.videos, folder, config.env.fps)
             player = films
             if workers is not None:
-                rows_of = EvaluatedRows(parse_steps(config.steps), tuple(timings))
+                rows_of = EvaluatedRows(
+                    parse_steps(config.steps), parse_executed(config.n_action_steps), tuple(timings)
+                )
                 start_workers(workers, CrewStart(flags, config, subject, threads, rows_of, config.videos, films), live)
                 player = workers
             result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations, config.env.fps)

@@ -49,7 +49,7 @@ def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> s
     """Return why a variant's ``episodes`` and those of the first variant show no time to task; '' if they do."""
     both = [*episodes, *others]
     if not all(episode.limit_s > 0 for episode in both):
-        return "these episodes were played by a version of Strobe that kept no limit of theirs"
+        return "these episodes are of a version of Strobe that did not save their limit"
     if not np.isfinite(_done(episodes)).any():
         return "no episode succeeded within its limit"
     if all(episode.seconds >= episode.limit_s for episode in both if episode.success):
@@ -104,7 +104,7 @@ def survival(done: Times, limit: Times) -> tuple[Times, Times]:
 def judge_times(first: Sequence[Ended], second: Sequence[Ended], level: float = LEVEL, every: int = 1) -> PairedTimes:
     """Judge the pairs ``first[i]``, ``second[i]`` in the order in which they were played; may be asked after each pair.
 
-    "Sooner" and "later" are said where the interval of the middle ratio excludes 1. Each is wrong with a chance of
+    "Sooner" and "later" are claimed where the interval of the middle ratio excludes 1. Each is wrong with a chance of
     1 − ``level`` at most, whenever one looks. "Not sooner" excludes a gain of `MATTERS`. Where the mean over all starts
     is shown to say the opposite, nothing is claimed.
 

@@ -11,6 +11,7 @@ from strobe.report.frame import Plots
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
+from strobe.results.time_to_task import OLDER, time_in_words
 
 KEY = "episodes"
 ABOUT = (
@@ -29,7 +30,7 @@ ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
 
 def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
     """Return a sentence for each candidate that was played."""
-    return [f"{played.sentence}." for played in judged]
+    return [f"{played.sentence}.{_time(played)}" for played in judged]
 
 
 def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
@@ -37,7 +38,7 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
     shown = []
     for index, played in enumerate(judged):
         title = f"Paired episodes: {played.candidate} against {played.baseline}"
-        about = [ABOUT, _ends(played), _same(played)]
+        about = [ABOUT, _ends(played), _same(played), _about_time(played)]
         about += [f"Refused: {played.broken}."] if played.broken else []
         if len(played.pairs) < played.planned:
             how = "Interrupted" if played.decided is None else "Decided early"
@@ -50,6 +51,23 @@ def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
 def plots(judged: Sequence[PairedEpisodes]) -> Plots:
     """Return the reward of each pair, one side against the other."""
     return {f"{KEY}-{index}": [_rewards(played)] for index, played in enumerate(judged)}
+
+
+def _time(played: PairedEpisodes) -> str:
+    """Return the verdict on time to task as a sentence after that on success; '' where it is not judged."""
+    if played.time is None:
+        return ""
+    open_question = played.kind in ("no difference shown", "too few") and played.by == "success"
+    before = " Its success is undecided." if open_question else " It succeeds less." if played.kind == "worse" else ""
+    return f"{before} In time, {played.candidate} {time_in_words(played.time)}."
+
+
+def _about_time(played: PairedEpisodes) -> str:
+    if played.time is None:
+        return f"Time to task is not judged: {played.time_not_judged or OLDER}."
+    time = played.time
+    counts = f"Of {units.count(time.pairs, 'pair')} it is sooner in {time.sooner} and later in {time.later}"
+    return f"Time to task, by the middle pair: {played.candidate} {time_in_words(time)}. {counts}."
 
 
 def _sides(played: PairedEpisodes) -> Table:

@@ -16,24 +16,42 @@ Group = tuple[str, str]  # variant, engine
 def latency_columns(result: EvaluateResult) -> list[Column]:
     """Return the columns of a variant's latency in the table of variants."""
     if _is_measured_apart(result):
-        return [Column("ms per chunk"), Column("Chunks (Hz)"), Column("Times as fast")]
-    return [Column("ms per call"), Column("Calls (Hz)"), Column("Times as fast")]
+        own = [Column("ms per chunk"), Column("Chunks (Hz)"), Column("Times as fast")]
+    else:
+        own = [Column("ms per call"), Column("Calls (Hz)"), Column("Times as fast")]
+    return [*own, Column("Calls per episode"), Column("ms per action")]
 
 
 def latency_cells(result: EvaluateResult, variant: EvaluatedVariant) -> list[str | None]:
     """Return the cells of `latency_columns`."""
     if not _is_measured_apart(result):
-        return [units.rate(variant.calls.median_ms), units.rate(variant.calls.hz), units.number(variant.times, 3)]
-    if variant.chunk is None:
-        return [None, None, None]
-    return [units.rate(variant.chunk.ms.median), units.rate(variant.chunk.hz), units.number(variant.chunk.times, 3)]
+        own = [units.rate(variant.calls.median_ms), units.rate(variant.calls.hz), units.number(variant.times, 3)]
+    elif variant.chunk is None:
+        own = [None, None, None]
+    else:
+        chunk = variant.chunk
+        own = [units.rate(chunk.ms.median), units.rate(chunk.hz), units.number(chunk.times, 3)]
+    episodes = variant.together.success.episodes
+    per_episode = units.number(variant.calls.calls / episodes, 3) if episodes else None
+    return [*own, per_episode, units.number(_ms_per_action(variant), 3)]
+
+
+def _ms_per_action(variant: EvaluatedVariant) -> float | None:
+    """Return the policy's time in an episode over the actions that were executed; None: no tick took a new one."""
+    timing = variant.timing
+    if timing is None:
+        return variant.loop.policy_ms
+    taken = timing.ticks - timing.held
+    return variant.loop.policy_ms * (timing.ticks / taken) if taken > 0 else None
 
 
 def about_latency(result: EvaluateResult) -> str:
     """Return a sentence on the latency in the table of variants."""
     if _is_measured_apart(result):
-        return "The latency is that of a chunk, measured outside the episodes. A table below shows its parts."
-    return "Calls of the policy are timed one observation at a time; the first ones count."
+        own = "The latency is that of a chunk, measured outside the episodes. A table below shows its parts."
+    else:
+        own = "Calls of the policy are timed one observation at a time; the first ones count."
+    return f"{own} ms per action: the policy's time in the episodes over the actions that they executed."
 
 
 def latency_clause(variant: EvaluatedVariant) -> str:

@@ -8,10 +8,9 @@ from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, verdict_in_words
 from strobe.results.numerals import significant
-from strobe.results.time_to_task import PairedTimes, TimeToTask, mean_in_words, time_in_words
+from strobe.results.time_to_task import OLDER, PairedTimes, TimeToTask, mean_in_words, time_in_words
 
 KEY = "time"
-OLDER = "this answer is of a version of Strobe that did not judge it"
 
 
 def answers(result: EvaluateResult) -> list[str]:
@@ -31,9 +30,9 @@ def _sentence(result: EvaluateResult, variant: EvaluatedVariant) -> str:
     said = f"it {time_in_words(variant.time.paired)}{_despite(variant)}"
     paired = variant.together.paired
     if paired is None or paired.decision.kind == "undecided":
-        return f"{variant.name}: its success is undecided. By time alone {said}."
+        return f"{variant.name}: its success is undecided. In time, {said}."
     if paired.decision.kind == "worse":
-        return f"{variant.name}: it succeeds less. By time alone {said}."
+        return f"{variant.name}: it succeeds less. In time, {said}."
     return f"{variant.name}: it is {verdict_in_words(paired.decision.kind, result.margin)}, and {said}."
 
 
@@ -136,7 +135,7 @@ def smoothness(result: EvaluateResult) -> Section:
     rows, text = [], [_about_motion(rate is not None)]
     for variant in result.variants:
         if (moved := variant.motion) is None:
-            text.append(f"{variant.name}: not judged, since its actions were not kept or are not finite.")
+            text.append(f"{variant.name}: not judged, since its actions were not saved or are not finite.")
             continue
         jump = moved.seam / moved.within if moved.seam is not None and moved.within else None
         jerk = None if moved.jerk is None else moved.jerk * (1 if rate is None else rate)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.results.data import Data, Finite, Interval
+from strobe.results.time_to_task import PairedTimes
 
 EpisodesKind = Literal[
     "the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"
@@ -23,7 +24,7 @@ class Episode(Data):
     seconds: Finite | None = Field(
         default=None, description="from its start to its end: of its ticks at their rate, or of a virtual clock"
     )
-    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not kept")
+    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not saved")
 
 
 class EpisodePair(Data):
@@ -71,5 +72,7 @@ class PairedEpisodes(Data):
     reward: Finite = Field(description="centre of the pairs' differences in reward")
     reward_interval: Interval | None = Field(description="of it; None with fewer than six pairs")
     reward_least: Finite | None = Field(default=None, description="least difference of reward that counts as one")
+    time: PairedTimes | None = Field(default=None, description="until the task is done; None: not judged")
+    time_not_judged: str = Field(default="", description="why there is no `time`, in words; '' in older answers")
     broken: str = Field(default="", description="what speaks against the candidate, in words; '' where nothing does")
     sentence: str = Field(description="the verdict in words, with its numbers")

@@ -176,7 +176,9 @@ class EvaluatedVariant(Data):
     """One row of an evaluation's table."""
 
     name: str
-    steps: int | None = Field(default=None, description="its denoising steps; None where the policy has none")
+    steps: int | None = Field(
+        default=None, description="its denoising steps; None: it has none, or varies in another setting"
+    )
     recipe: str = Field(default="", description="the recipe's file; '' where it has none")
     together: VariantOnTask
     tasks: dict[str, VariantOnTask] = Field(description="by the task's name; empty with one task")

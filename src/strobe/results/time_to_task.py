@@ -10,6 +10,7 @@ from strobe.results.data import Data, Finite
 from strobe.results.numerals import significant
 
 TimeKind = Literal["sooner", "later", "not sooner", "not shown"]
+OLDER = "this answer is of a version of Strobe that did not judge it"
 MATTERS = 0.05  # "not sooner" excludes that a variant is sooner by this share or more
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import ACTION
 
 from strobe.errors import UserError, in_a_line, nearest
 from strobe.policies.families.registry import known_families, registered, steps_field, steps_of
@@ -52,16 +55,25 @@ class Settings(Treatment):
         for owner, name, _ in before:
             vars(owner)[name] = self.values[name]
         # A queue made for another number would hand out the last actions of a chunk and never its first.
-        queued = any(name == QUEUED and value != self.values[name] for _, name, value in before)
+        executed = self.values.get(QUEUED)
+        queued = executed is not None and (
+            any(name == QUEUED and value != executed for _, name, value in before) or _shortest(policy) < executed
+        )
         if queued:
-            policy.reset()
+            _new_queues(policy)
 
         def undo() -> None:
             for owner, name, value in before:
                 vars(owner)[name] = value
             if queued:
-                policy.reset()
+                _new_queues(policy)
 
+        if queued and (held := _shortest(policy)) < executed:
+            undo()
+            raise UserError(
+                f"the queue of the policy type '{policy.config.type}' holds {held:g} actions, fewer than "
+                f"{QUEUED}={executed}"
+            )
         return undo
 
     def _check(self, policy: PreTrainedPolicy) -> None:
@@ -84,6 +96,22 @@ class Settings(Treatment):
         except ValueError as error:
             raise UserError(in_a_line(error)) from None
         self._checked = True
+
+
+def _shortest(policy: PreTrainedPolicy) -> float:
+    """Return the length of the policy's shortest queue of actions; inf where it has none with an end."""
+    named = [getattr(policy, "_action_queue", None)]
+    if isinstance(queues := getattr(policy, "_queues", None), dict):
+        named.append(queues.get(ACTION))
+    return min((q.maxlen for q in named if isinstance(q, deque) and q.maxlen is not None), default=math.inf)
+
+
+def _new_queues(policy: Any) -> None:
+    """Empty the policy's queues, and make them as long as its config says now."""
+    # GR00T keeps the length from its construction, which `reset` takes.
+    if (length := getattr(policy, "_resolve_action_queue_steps", None)) is not None:
+        policy._action_queue_steps = length()
+    policy.reset()
 
 
 def _make(spec: Spec) -> Settings:

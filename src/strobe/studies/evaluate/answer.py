@@ -79,7 +79,7 @@ def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> Tim
 
 
 def ends_of(lines: Sequence[EpisodeLine]) -> list[Ended]:
-    """Return how the episodes ended. One of an older log has no seconds: `why_not_judged` says so."""
+    """Return how the episodes ended. Seconds that an older log lacks become 0: `why_not_judged` tells of them."""
     return [Ended(line.seconds or 0.0, line.success, line.limit_s or 0.0) for line in lines]
 
 

@@ -40,11 +40,12 @@ class EvaluatedRows:
     """The rows of `strobe evaluate`: numbers of denoising steps and recipes, at each timing where there are any."""
 
     steps: tuple[int, ...] = ()
+    executed: tuple[int, ...] = ()
     timings: tuple[RequestedTiming, ...] = ()
 
     def __call__(self, subject: PolicySubject, recipes: Sequence[Path]) -> Sequence[Candidate]:
         """Return the rows. Raises UserError where something does not apply."""
-        variants = candidates(subject, self.steps, recipes).all
+        variants = candidates(subject, self.steps, recipes, self.executed).all
         return timed(variants, self.timings) if self.timings else variants
 
 

@@ -24,7 +24,7 @@ class Candidate:
 
     Args:
         written: its treatments as on a command line; '' for the policy as it is.
-        steps: denoising steps; None where the policy has none.
+        steps: denoising steps; None where the policy has none, or the variant is of another setting.
         recipe: the recipe's file; '' where it has none.
     """
 
@@ -49,14 +49,23 @@ class Candidates:
 
 def parse_steps(text: str) -> tuple[int, ...]:
     """``'10,5,2'`` as numbers of denoising steps. Raises UserError."""
+    return _counts("--steps", text, "denoising steps", "10,5,2")
+
+
+def parse_executed(text: str) -> tuple[int, ...]:
+    """``'10,25,50'`` as numbers of actions that are executed of a chunk. Raises UserError."""
+    return _counts("--n_action_steps", text, "actions", "10,25,50")
+
+
+def _counts(flag: str, text: str, what: str, example: str) -> tuple[int, ...]:
     counts = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
             continue
         if not part.isdecimal() or not int(part):
-            raise UserError(f"--steps={text}: '{part}' is not a number of denoising steps: write --steps=10,5,2")
+            raise UserError(f"{flag}={text}: '{part}' is not a number of {what}: write {flag}={example}")
         if int(part) in counts:
-            raise UserError(f"--steps={text}: give each number once")
+            raise UserError(f"{flag}={text}: give each number once")
         counts.append(int(part))
     return tuple(counts)
 
@@ -70,11 +79,16 @@ def parse_recipes(text: str) -> tuple[Path, ...]:
     return paths
 
 
-def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[Path]) -> Candidates:
+def candidates(
+    subject: PolicySubject, steps: Sequence[int], recipes: Sequence[Path], executed: Sequence[int] = ()
+) -> Candidates:
     """Make the variants, and put each on ``subject`` once to see that it applies.
 
+    Args:
+        executed: numbers of actions of a chunk that are executed before the next call, LeRobot's ``n_action_steps``.
+
     Raises:
-        UserError: the policy has no denoising steps, or a recipe does not apply.
+        UserError: the policy has no denoising steps or no queue of actions, or a recipe does not apply.
     """
     from strobe.policies.families.registry import steps_field, steps_of
     from strobe.treatments.recipe import rungs_of
@@ -92,6 +106,14 @@ def candidates(subject: PolicySubject, steps: Sequence[int], recipes: Sequence[P
             continue
         setting = Settings({name: count})
         made.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
+    for count in executed:
+        if not hasattr(config, "n_action_steps"):
+            raise UserError(f"--n_action_steps: the policy type '{config.type}' has no such setting: leave it out")
+        if count == config.n_action_steps:
+            notes.append(f"n_action_steps={count} is the policy's own: it is played once")
+            continue
+        setting = Settings({"n_action_steps": count})
+        made.append(Candidate(Variant(f"n_action_steps={count}", (setting,)), f"policy.n_action_steps={count}"))
     for path in recipes:
         rungs = rungs_of(subject, path)
         made.append(Candidate(Variant(path.name, rungs), "; ".join(rung.written for rung in rungs), own, path.name))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from strobe.measure.success_rates import LEVEL, decide, each_of
 from strobe.measure.time_to_task import Ended, judge_times
-from strobe.measure.tuning import best, ranked, shown_worse
+from strobe.measure.tuning import MARGIN, best, ranked, shown_worse
 from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
@@ -245,7 +245,10 @@ class Search:
         return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
 
     def _decide_pairs(self) -> list[str]:
-        """End the closing pairs once both success and time are decided, or the pairs are used up."""
+        """End the closing pairs once success is shown to differ, or both are decided, or the pairs are used up.
+
+        Where a difference of success was seen that matters, "not worse" does not end them: it may still be shown.
+        """
         if self._place % (LOOKS * len(self.plan.tasks)) and self._place < self.plan.pairs * len(self.plan.tasks):
             return []
         first, second = ([ended(line) for line in side] for side in self.pairs())
@@ -253,7 +256,8 @@ class Search:
         tasks = len(self.plan.tasks)
         success = decide(differences, self.plan.margin, each_of(2, LEVEL), tasks).kind
         time = judge_times(first, second, each_of(2, LEVEL), tasks).kind
-        settled = success != "undecided" and (time != "not shown" or success in ("better", "worse"))
+        alike = abs(sum(differences)) <= MARGIN * len(differences)
+        settled = success in ("better", "worse") or (success != "undecided" and time != "not shown" and alike)
         if settled or self._place == self.plan.pairs * tasks:
             self.phase = "over"
         return []

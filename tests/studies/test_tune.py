@@ -1,0 +1,139 @@
+"""A tuning of a tiny real policy whose episodes are made up: its answer, its page, and what it costs to stop it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.made_up_episodes import start_of
+from support.made_up_simulator import Lines, asked, plan
+from support.shown import printed
+
+from strobe import kinds
+from strobe.policies import loading
+from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.report import markdown
+from strobe.results.tune import TuneResult
+from strobe.runs import store
+from strobe.runs.episode_log import EpisodeLine, EpisodeLog
+from strobe.simulators.held_action import Hold
+from strobe.studies.evaluate.timings import fixed
+from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
+from strobe.studies.tune.run import AtLatency, tune
+from strobe.studies.tune.search import SearchPlan
+from strobe.studies.tune.settings import Ranges, grid
+
+LIMIT = 10.0
+BEST = "sync, 4 actions"
+
+
+@pytest.fixture(scope="module")
+def subject() -> PolicySubject:
+    options = PolicyOptions(path=None, type="diffusion", size="tiny", overrides=["--device=cpu"])
+    return loading.load_subject(options, InputOptions(), seed=0)
+
+
+def seconds_of(name: str, lot: float) -> float:
+    """Of an episode of a setting, by its start's ``lot``: `BEST` succeeds more often and sooner; 0 is a failure."""
+    if name.startswith(BEST):
+        return 3.0 + lot if lot < 0.9 else 0.0
+    return 6.0 + lot if lot < 0.6 else 0.0
+
+
+@dataclass
+class MadeUpPlayer:
+    """Plays episodes by lot, and is stopped by Ctrl-C after ``cut`` of them."""
+
+    outcome: Any = seconds_of
+    cut: int | None = None
+    played: list[tuple[str, int]] = field(default_factory=list)
+
+    def play(self, candidate: TunedCandidate, task: str, seed: int) -> EpisodeLine:
+        if len(self.played) == self.cut:
+            raise KeyboardInterrupt
+        self.played.append((candidate.name, seed))
+        seconds = self.outcome(candidate.name, random.Random(seed).random())
+        return EpisodeLine(
+            variant=candidate.name, task=task, seed=seed, start=start_of(task, seed), success=bool(seconds), reward=0.0,
+            ticks=20, call_ms=[5.0], policy_ms=5.0, step_ms=40.0, render_ms=None, reset_ms=5.0,
+            seconds=seconds or LIMIT, limit_s=LIMIT,
+        )  # fmt: skip
+
+
+def tuned(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
+    made = grid(facts_of(subject, guided=False), Ranges(executed=(2, 4, 8, 16)), 1)
+    rows = TuneRows((fixed(100),), (tuple(made.settings),), Hold("last", None, True), 10.0)(subject, ())
+    at = AtLatency("100 ms", 1, SearchPlan(rows, ["task"], 100, 200, 0.1), {"rtc": "a call lasts too long"})
+    log = EpisodeLog.begin(folder, asked(plan()))
+    return tune(subject, "a made-up task", [at], player, log, lines or Lines(), 10.0)
+
+
+def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: PolicySubject, tmp_path: Path) -> None:
+    result = tuned(subject, tmp_path, MadeUpPlayer())
+    (tuning,) = result.tunings
+    assert (tuning.winner, tuning.default) == (BEST, "sync, 32 actions")
+    assert tuning.played <= 0.36 * tuning.exhaustive
+    assert tuning.closing is not None
+    assert tuning.closing.rates.decision.kind == "better"
+    assert tuning.closing.times is not None
+    assert tuning.closing.times.kind == "sooner"
+    said = kinds.document(result).answers
+    assert said[0].startswith("At 100 ms (1 tick a call) sync, 4 actions against the default: success better")
+    assert "finishes" in said[0]
+    assert said[1].endswith("--inference.type=sync --policy.n_action_steps=4")
+    assert printed(result)
+    whole = markdown.render(kinds.document(result))
+    assert "a call lasts too long" in whole
+    assert "Not tried: " in whole
+    assert not [finding for finding in kinds.advise(result) if finding.rule.startswith("tune-")]
+    store.save(result, tmp_path)
+    assert store.load_answer(tmp_path) == result
+    assert "</html>" in kinds.page(result)
+
+
+def test_a_winner_that_the_fresh_pairs_do_not_confirm_is_a_finding(subject: PolicySubject, tmp_path: Path) -> None:
+    def lucky(name: str, lot: float) -> float:
+        return 5.0 if lot < 0.7 else 0.0
+
+    lines = Lines()
+    result = tuned(subject, tmp_path, MadeUpPlayer(lucky), lines)
+    (tuning,) = result.tunings
+    rules = [finding.rule for finding in kinds.advise(result)]
+    if tuning.closing is None:
+        assert tuning.winner == tuning.default
+    else:
+        assert "tune-not-shown" in rules
+
+
+def test_a_faster_policy_whose_task_takes_longer_is_called(subject: PolicySubject, tmp_path: Path) -> None:
+    """All succeed alike; the settings with fewer actions a call finish later."""
+
+    def paradox(name: str, lot: float) -> float:
+        return (4.0 if "32" in name else 7.0) + lot if lot < 0.95 else 0.0
+
+    result = tuned(subject, tmp_path, MadeUpPlayer(paradox))
+    (tuning,) = result.tunings
+    assert tuning.winner == tuning.default
+    assert {row.left for row in tuning.settings[1:]} <= {"time", "rank"}
+    assert "time" in {row.left for row in tuning.settings[1:]}
+    assert "no other setting was better than the default" in kinds.document(result).answers[0]
+
+
+def test_ctrl_c_keeps_what_was_played(subject: PolicySubject, tmp_path: Path) -> None:
+    result = tuned(subject, tmp_path, MadeUpPlayer(cut=31))
+    assert result.status == "interrupted"
+    (tuning,) = result.tunings
+    assert 25 <= tuning.played <= 31
+    assert "no setting was found: the rounds did not end" in kinds.document(result).answers[0]
+    with pytest.raises(KeyboardInterrupt):
+        tuned(subject, _new(tmp_path), MadeUpPlayer(cut=0))
+
+
+def _new(folder: Path) -> Path:
+    made = folder / "again"
+    made.mkdir()
+    return made

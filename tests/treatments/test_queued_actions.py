@@ -1,0 +1,69 @@
+"""A raised `policy.n_action_steps` executes the first actions of a chunk, whatever the queue was made for."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+from support.tiny_policies import build
+
+from strobe.errors import UserError
+from strobe.policies.policy_subject import PolicySubject
+from strobe.treatments.settings import Settings
+
+CHUNK, FEW, MANY = 8, 2, 6
+
+
+@pytest.fixture
+def subject() -> PolicySubject:
+    _, made, loaded = build("act", f"--chunk_size={CHUNK}", f"--n_action_steps={FEW}")
+    loaded.policy.eval()
+    return PolicySubject(loaded, made, 0)
+
+
+def executed(subject: PolicySubject, ticks: int) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The actions that LeRobot's own ``select_action`` hands out for an observation, and the chunk that they are of."""
+    policy, prepared = subject.policy, subject.prepare(subject.observation(0))
+    with torch.inference_mode():
+        chunk = policy.predict_action_chunk(dict(prepared))[0]
+        return [policy.select_action(dict(prepared))[0] for _ in range(ticks)], chunk
+
+
+def test_a_raised_number_executes_the_first_actions_of_the_chunk(subject):
+    undo = Settings({"n_action_steps": MANY}).apply(subject)
+    actions, chunk = executed(subject, MANY)
+    assert torch.equal(torch.stack(actions), chunk[:MANY])
+    undo()
+    actions, chunk = executed(subject, FEW)
+    assert torch.equal(torch.stack(actions), chunk[:FEW])
+
+
+def test_a_queue_that_is_shorter_than_the_config_says_gets_a_new_one(subject):
+    """Somebody wrote the number into the config of a built policy: LeRobot's queue keeps its old length."""
+    subject.policy.config.n_action_steps = MANY
+    actions, chunk = executed(subject, 1)
+    assert not torch.equal(actions[0], chunk[0]), "LeRobot drops the first actions: the handling is needed"
+    Settings({"n_action_steps": MANY}).apply(subject)
+    actions, chunk = executed(subject, MANY)
+    assert torch.equal(torch.stack(actions), chunk[:MANY])
+
+
+def test_a_policy_that_keeps_its_short_queue_is_refused(subject):
+    policy = subject.policy
+    policy.reset = lambda: setattr(policy, "_action_queue", deque(maxlen=FEW))
+    with pytest.raises(UserError, match="holds 2 actions, fewer than n_action_steps=6"):
+        Settings({"n_action_steps": MANY}).apply(subject)
+    assert policy.config.n_action_steps == FEW
+
+
+def test_a_policy_that_keeps_the_length_of_its_queue_gets_another_length(subject):
+    """As GR00T does: `reset` takes a length that was found at construction."""
+    policy = subject.policy
+    policy._action_queue_steps = FEW
+    policy._resolve_action_queue_steps = lambda: policy.config.n_action_steps
+    policy.reset = lambda: setattr(policy, "_action_queue", deque(maxlen=policy._action_queue_steps))
+    undo = Settings({"n_action_steps": MANY}).apply(subject)
+    assert policy._action_queue.maxlen == MANY
+    undo()
+    assert policy._action_queue.maxlen == FEW
