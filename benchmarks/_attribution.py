@@ -27,10 +27,17 @@ AGREE, DISTURB = 0.05, 1.01
 
 @dataclass
 class Operators:
-    """Per part, milliseconds of one iteration: inside its operators, and from each call's first one to its last."""
+    """Per part, milliseconds of one iteration.
+
+    Attributes:
+        inside: inside its operators.
+        extent: from each call's first operator to its last.
+        ranges: in the profiler's own ranges of `record_function`.
+    """
 
     inside: defaultdict[tuple[str, ...], float]
     extent: defaultdict[tuple[str, ...], float]
+    ranges: defaultdict[tuple[str, ...], float]
 
 
 class Both:
@@ -50,7 +57,7 @@ class Both:
 
 def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[list[Component], Operators]:
     """One iteration: our components of it, and what torch.profiler saw of the operators in each part."""
-    seen = Operators(defaultdict(float), defaultdict(float))
+    seen = Operators(defaultdict(float), defaultdict(float), defaultdict(float))
 
     def below(event: Any, path: tuple[str, ...]) -> tuple[float, float, float]:
         if not event.is_user_annotation:
@@ -62,6 +69,7 @@ def seen_by_both(call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[lis
         end = max((end for _, _, end in found), default=start)
         seen.inside[inner[1:]] += total / 1e3
         seen.extent[inner[1:]] += (end - start) / 1e3
+        seen.ranges[inner[1:]] += event.time_range.elapsed_us() / 1e3
         return total, start, end
 
     timeline = Timeline()

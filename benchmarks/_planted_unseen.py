@@ -75,12 +75,12 @@ def of_backbones() -> Iterator[Case]:
     for name, (before, after) in wrong.items():
         agreement = agree_features([before], [after])
         for text in ("", "rms<=0.02, worst<=0.2, flips<=0", "exact"):
-            guards = Guards(Guard.parse(text) if text else None, of_features=True)
+            guards = Guards(Guard.parse(text) if text else None, kind="features")
             yield f"backbone: {name}", text or "usual", guards.of(["rounding"]).judge(agreement, reordered)
         yield (
             f"backbone: {name}",
             "usual, of exact ones",
-            Guards(of_features=True).of(["exact"]).judge(agreement, reordered),
+            Guards(kind="features").of(["exact"]).judge(agreement, reordered),
         )
 
 

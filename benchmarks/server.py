@@ -1,12 +1,19 @@
-"""Does `strobe breakdown --policy.server` find a planted delay in the part that it was planted in?
+"""Does `strobe breakdown --policy.server` find a planted delay and a planted fault, with each of its three protocols?
 
-The server is the stand-in of the tests, which answers as openpi's does, on this machine. Delays go into the client's
-encoding, into a network before the server (half of it each way), and into the server's inference. A round trip of each
-is compared with one without a delay.
+The servers are on this machine: stand-ins of the tests that answer as openpi's and GR00T's do, and LeRobot's own
+PolicyServer with a function in place of a policy. --wires names some of them. With --watched LeRobot's server is also a
+process of `strobe rollout -- policy_server` that serves a tiny ACT: its own time must grow with --inference_latency.
 
-- The planted part grows by the delay, within 15 %, and the others together by less than a tenth of it.
+Delays go into the client's encoding, into a network before the server (half of it each way), and into the server's
+inference. A round trip of each is compared with one without a delay.
+
+- The planted part grows by the delay, within 15 %, and the others together by less than a tenth of it. LeRobot's calls
+  go there and back twice. Servers of GR00T and LeRobot send no time along: network and server are one part, and only
+  the ping shows which of the two it is.
 - The parts add up to what a stopwatch around each call shows, within 2 %.
 - A ping without data grows by the network's delay and by no other.
+- Five faults from the third call on are named by their findings: a slow answer, none, a connection that breaks off,
+  actions of another shape, an exception of the policy.
 - With --openpi-python=PYTHON, an interpreter that has openpi-client: that package writes the same bytes as Strobe for
   one message, and reads Strobe's; its client gets the stand-in's metadata, actions and time, and its exception.
 """
@@ -14,12 +21,16 @@ is compared with one without a delay.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +42,26 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
 
-from strobe.policies import openpi_client
-from strobe.policies.openpi_observations import ObservationOptions, load
-from strobe.policies.openpi_protocol import encode
+from strobe.kinds import advise
+from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.observations import ObservationOptions, read
+from strobe.policies.servers.openpi_messages import encode
 from strobe.results.server import ServerAnswer
+from strobe.results.server_protocols import PROTOCOLS
 from strobe.studies.server import ServerOptions, server
 
 DELAYS_MS, QUICK_MS = (20.0, 50.0, 200.0), (100.0,)
 CALLS, QUICK_CALLS = 40, 12
 GROWS, SPILLS, SUM = 0.15, 0.1, 0.02  # the bars
-
+FAULTS = {
+    "slow": "server-slow",
+    "silent": "server-silent",
+    "breaks off": "server-closed",
+    "another shape": "server-other-shape",
+    "raises": "server-error",
+}
+OF_LEROBOT = {"raises": "server-empty"}  # unwatched, it answers a policy's exception with nothing
+TIMEOUT_S = 0.8  # of a call, where a fault is planted
 
 # Runs in the other interpreter, with the server's address and a message in hexadecimal → a line of JSON.
 REFERENCE = """
@@ -107,41 +128,116 @@ class Nothing:
         """Show nothing."""
 
 
+@dataclass(frozen=True)
+class Kind:
+    """One protocol.
+
+    Args:
+        stand_in: the server of the tests.
+        wire: module and class of its connections.
+        encoder: module and, if a method does it, class of what encodes an observation.
+        network, inference: the parts in which a delay of the network or of the server is found.
+    """
+
+    stand_in: str
+    wire: tuple[str, str]
+    encoder: tuple[str, str]
+    network: str = "network and server"
+    inference: str = "network and server"
+
+
+_OPENPI, _GROOT = ("openpi", "OpenpiWire"), ("groot", "GrootWire")
+KINDS = {
+    "openpi": Kind("support.openpi_server", _OPENPI, _OPENPI, "network", "server"),
+    "GR00T": Kind("support.groot_server", _GROOT, _GROOT),
+    "LeRobot": Kind("support.lerobot_server", ("lerobot", "LerobotWire"), ("lerobot_messages", "")),
+}
+
+
+def loaded(place: tuple[str, str]) -> Any:
+    """Return the class of a module of `strobe.policies.servers`, or the module where no class is named."""
+    module = importlib.import_module(f"strobe.policies.servers.{place[0]}")
+    return getattr(module, place[1]) if place[1] else module
+
+
 @contextmanager
-def planted(where: str, delay_s: float) -> Iterator[str]:
-    """Yield the address of a server with a delay planted at one place; '' for none."""
-    encode = openpi_client.encode
+def served(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator[str]:
+    """Yield the address of a server of a protocol, with a fault from the third call on."""
+    module, over = importlib.import_module(KINDS[wire].stand_in), threading.Event()
 
-    def slowly(message: Any) -> bytes:
+    def answer(seen: Any, number: int) -> Any:
+        if number > 2:
+            if fault == "slow":
+                time.sleep(1.5 * TIMEOUT_S)
+            elif fault == "silent":
+                over.wait(20)
+            elif fault == "breaks off":
+                raise module.Break
+            elif fault == "another shape":
+                return module.actions(chunk=5)
+            elif fault == "raises" and wire == "openpi":
+                return TRACEBACK
+            elif fault == "raises":
+                raise KeyError("observation/state")
+        return module.actions()
+
+    where = (folder,) if wire == "LeRobot" else ()
+    with module.serving(module.Policy(answer=answer, infer_s=infer_s), *where) as url:
+        try:
+            yield url
+        finally:
+            over.set()
+
+
+@contextmanager
+def slow_encoding(wire: str, delay_s: float) -> Iterator[None]:
+    """Delay the client's encoding of an observation."""
+    holder = loaded(KINDS[wire].encoder)
+    encode = holder.encode
+
+    def slowly(*args: Any, **kwargs: Any) -> bytes:
         time.sleep(delay_s)
-        return encode(message)
+        return encode(*args, **kwargs)
 
-    openpi_client.encode = slowly if where == "encode" else encode
+    holder.encode = slowly
     try:
-        policy, each_way_s = Policy(infer_s=0.02 + delay_s * (where == "server")), delay_s / 2 * (where == "network")
-        with serving(policy) as url, delayed(url, each_way_s) as far:  # the proxy is there without a delay too
-            yield far
+        yield
     finally:
-        openpi_client.encode = encode
+        holder.encode = encode
 
 
-def called(where: str, delay_ms: float, calls: int) -> tuple[ServerAnswer, float]:
-    """Return where the time of calls goes, and by which share the parts miss a stopwatch around each call."""
-    call, stopwatch = openpi_client.OpenpiClient.call, []
+def answered(url: str, calls: int, folder: Path, **more: Any) -> ServerAnswer:
+    """Return where the time of calls to a server goes."""
+    policy = ServedPolicy(str(folder)) if url.startswith("grpc") else None
+    return server(ServerOptions(url, iterations=calls, policy=policy, **more), read(ObservationOptions()), Nothing())
 
-    def timed(self: openpi_client.OpenpiClient, observation: Any) -> openpi_client.Exchange:
+
+def called(wire: str, folder: Path, where: str, delay_ms: float, calls: int) -> tuple[ServerAnswer, float]:
+    """Return where the time of calls goes, and by which share the parts miss a stopwatch around each call.
+
+    A delay is planted at one place; '' is none. The network is there without a delay too.
+    """
+    delay_s, stopwatch = delay_ms / 1e3, []
+    kind = loaded(KINDS[wire].wire)
+    call = kind.call
+
+    def timed(self: Any, observation: Any) -> Any:
         began = time.perf_counter()
         exchange = call(self, observation)
         stopwatch.append(1e3 * (time.perf_counter() - began))
         return exchange
 
-    observations = load(ObservationOptions())
-    openpi_client.OpenpiClient.call = timed
+    kind.call = timed
     try:
-        with planted(where, delay_ms / 1e3) as url:
-            answer = server(ServerOptions(url, iterations=calls), observations, Nothing())
+        infer_s = 0.02 + delay_s * (where == "server")
+        with (
+            served(wire, folder, infer_s) as url,
+            delayed(url, delay_s / 2 * (where == "network")) as far,
+            slow_encoding(wire, delay_s) if where == "encode" else nullcontext(),
+        ):
+            answer = answered(far, calls, folder)
     finally:
-        openpi_client.OpenpiClient.call = call
+        kind.call = call
     around = float(np.mean(stopwatch[-len(answer.values) :]))
     return answer, abs(sum(part.summary.mean for part in answer.parts) / around - 1)
 
@@ -152,38 +248,87 @@ def medians(answer: ServerAnswer) -> dict[str, float]:
     return found | ({"ping": answer.ping.summary.median} if answer.ping is not None else {})
 
 
+def attributed(wire: str, folder: Path, delays: tuple[float, ...], calls: int, table: Table) -> tuple[Any, bool]:
+    """Return what was found of each planted delay, and whether the bars hold."""
+    plain, off = called(wire, folder, "", 0.0, calls)
+    before, holds, figures = medians(plain), off <= SUM, {}
+    ways, kind = PROTOCOLS[plain.protocol].ways, KINDS[wire]
+    for where, part in (("encode", "encode"), ("network", kind.network), ("server", kind.inference)):
+        for delay in delays:
+            answer, off = called(wire, folder, where, delay, calls)
+            grown = {name: value - before.get(name, 0.0) for name, value in medians(answer).items()}
+            ping, expected = grown.pop("ping"), delay * (ways if where == "network" else 1)
+            spilt = sum(grown.values()) - grown[part]
+            held = abs(grown[part] / expected - 1) <= GROWS and abs(spilt) <= SPILLS * expected and off <= SUM
+            held &= abs(ping - delay * (where == "network")) <= GROWS * delay
+            holds &= held
+            figures[f"{where} {delay:g} ms"] = {
+                "found": round(grown[part] / expected, 4),
+                "elsewhere": round(spilt / expected, 4),
+                "ping": round(ping / delay, 4),
+                "parts_off": round(off, 6),
+            }
+            cells = [f"{grown[part]:+.2f}", f"{spilt:+.2f}", f"{ping:+.2f}", f"{100 * off:.3f} %"]
+            table.add_row(wire, where, f"{expected:g}", part, *cells, "" if held else "differs")
+    return figures, holds
+
+
+def faults_of(wire: str, folder: Path) -> dict[str, str]:
+    """Return the rule and the exception's name that name each planted fault; '' for one that is not named."""
+    named = {}
+    for fault, rule in FAULTS.items():
+        wanted = OF_LEROBOT.get(fault, rule) if wire == "LeRobot" else rule
+        with served(wire, folder, 0.0, fault) as url:
+            answer = answered(url, 6, folder, timeout_s=TIMEOUT_S)
+        rules = [each for each in advise(answer) if each.rule == wanted]
+        exact = len(answer.faults) == 1 and answer.faults[0].call == 3
+        named[fault] = f"{wanted}: {answer.faults[0].name}" if rules and exact else ""
+    return named
+
+
+def watched(folder: Path, calls: int) -> dict[str, float]:
+    """Return the median of the server's own time, of a watched process with a tiny ACT, at two latencies."""
+    from support.checkpoints import tiny_for_robot
+    from support.policy_server import wait_for, watched_server
+
+    tiny_for_robot("act", folder / "act", 6, ("top",), 32)
+    found = {}
+    for latency_ms in (200, 400):
+        place = folder / str(latency_ms)
+        place.mkdir()
+        with watched_server(place, f"--inference_latency={latency_ms / 1e3}") as (process, port):
+            wait_for(port, process)
+            answer = answered(f"grpc://127.0.0.1:{port}", calls, folder / "act")
+        found[f"{latency_ms} ms"] = medians(answer).get("server", 0.0)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one delay, few calls")
+    parser.add_argument("--wires", default=",".join(KINDS), help="openpi,GR00T,LeRobot")
     parser.add_argument("--openpi-python", default="", help="an interpreter that has openpi-client")
-    asked = parser.parse_args()
-    agrees = as_openpi(asked.openpi_python) if asked.openpi_python else {}
-    delays, calls = (QUICK_MS, QUICK_CALLS) if asked.quick else (DELAYS_MS, CALLS)
-    plain, off = called("", 0.0, calls)
-    before, holds = medians(plain), off <= SUM and all(agrees.values())
+    parser.add_argument("--watched", action="store_true", help="also a process of LeRobot's server, watched")
+    given = parser.parse_args()
+    agrees = as_openpi(given.openpi_python) if given.openpi_python else {}
+    delays, calls = (QUICK_MS, QUICK_CALLS) if given.quick else (DELAYS_MS, CALLS)
+    holds, figures, named = all(agrees.values()), {}, {}
     table = Table(box=None, pad_edge=False)
-    for title in ("planted", "ms", "encode", "network", "server", "decode", "ping", "parts off", ""):
-        table.add_column(title, justify="left" if title in ("planted", "") else "right")
-    figures: dict[str, dict[str, float]] = {}
-    for where in ("encode", "network", "server"):
-        for delay in delays:
-            answer, off = called(where, delay, calls)
-            grown = {name: value - before.get(name, 0.0) for name, value in medians(answer).items()}
-            parts = {name: grown[name] for name in ("encode", "network", "server", "decode")}
-            spilt = sum(parts.values()) - parts[where]
-            pinged = abs(grown["ping"] - delay * (where == "network"))
-            held = abs(parts[where] / delay - 1) <= GROWS and abs(spilt) <= SPILLS * delay
-            held &= pinged <= GROWS * delay and off <= SUM
-            holds &= held
-            figures[f"{where} {delay:g} ms"] = {
-                "found": round(parts[where] / delay, 4),
-                "elsewhere": round(spilt / delay, 4),
-                "parts_off": round(off, 6),
-            }
-            cells = [f"{grown[name]:+.2f}" for name in (*parts, "ping")]
-            table.add_row(where, f"{delay:g}", *cells, f"{100 * off:.3f} %", "" if held else "differs")
+    for title in ("protocol", "planted", "ms", "part", "grew", "elsewhere", "ping", "parts off", ""):
+        table.add_column(title, justify="left" if title in ("protocol", "planted", "part", "") else "right")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        features = {"observation.state": {"shape": [6]}, "observation.images.top": {"shape": [3, 224, 224]}}
+        (folder / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))
+        for wire in given.wires.split(","):
+            figures[wire], held = attributed(wire, folder, delays, calls, table)
+            named[wire] = faults_of(wire, folder)
+            holds &= held and all(named[wire].values())
+        own = watched(folder, calls) if given.watched else {}
+    if own:
+        holds &= abs(own["400 ms"] - own["200 ms"] - 200) <= GROWS * 200
     Console(width=120).print(table)
-    finish({"calls": calls, "planted": figures, "openpi-client": agrees}, holds)
+    finish({"calls": calls, "planted": figures, "faults": named, "watched": own, "openpi-client": agrees}, holds)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
     strobe.compare({"eager": model, "compiled": torch.compile(model)}, inputs)
     strobe.breakdown(policy, observation)
     strobe.verify(before, after, inputs, guard="largest_error<=1e-3")
+    strobe.put_on(strobe.optimize(policy, observations, target_ms=50).recipe, policy)
 
     policy, preprocessor, postprocessor = strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")
 
@@ -24,22 +25,23 @@ from typing import TYPE_CHECKING, Any
 from strobe.version import __version__
 
 __all__ = [
-    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "section", "timed", "verify",
+    "Probe", "Timeline", "__version__", "attach", "breakdown", "compare", "load_policy", "optimize", "put_on",
+    "section", "take_off", "timed", "verify",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from strobe.deploy import load_policy
-    from strobe.python import breakdown, compare, verify
+    from strobe.deploy import load_policy, put_on, take_off
+    from strobe.python import breakdown, compare, optimize, verify
     from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
 def __getattr__(name: str) -> Any:
-    if name == "load_policy":
+    if name in ("load_policy", "put_on", "take_off"):
         import strobe.deploy
 
-        return strobe.deploy.load_policy
-    if name in ("breakdown", "compare", "verify"):
+        return getattr(strobe.deploy, name)
+    if name in ("breakdown", "compare", "optimize", "verify"):
         import strobe.python
 
         return getattr(strobe.python, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.openpi_server import Policy, serving
+from support.openpi_server import TRACEBACK, Policy, serving
 
 from strobe.cli import breakdown
 from strobe.cli.main import main
@@ -21,7 +21,7 @@ URL = "--policy.server=ws://127.0.0.1:9"
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--policy.type=act"], "--policy.type is of a policy on this machine"),
+        (["--policy.type=act"], "--policy.type is for LeRobot's server"),
         (["--policy.n_action_steps=3"], "--policy.n_action_steps is of a policy on this machine"),
         (["--model.type=vjepa2"], "--model.type is of a policy on this machine"),
         (["--phases=[inference]"], "unknown flag --phases"),
@@ -40,13 +40,12 @@ def test_flags_that_do_not_fit_are_a_line(flags: list[str], why: str):
 
 
 def test_an_observation_without_a_server_is_a_line():
-    with pytest.raises(UserError, match=r"name it with --policy\.server"):
+    with pytest.raises(UserError, match=r"name the policy server: --policy\.server"):
         breakdown.run(["--policy.observation=x.npz"])
 
 
-@pytest.mark.parametrize("command", ["compare", "optimize"])
-def test_another_command_takes_no_server(command: str, capsys: pytest.CaptureFixture[str]):
-    assert main([command, URL]) == 2
+def test_another_command_takes_no_server(capsys: pytest.CaptureFixture[str]):
+    assert main(["optimize", URL]) == 2
     assert "--policy.server is for `strobe breakdown`" in capsys.readouterr().err
 
 
@@ -77,6 +76,21 @@ def run(tmp_path: Path, policy: Policy, *flags: str) -> dict:
     (kept,) = (tmp_path / "runs").glob("*/result.json")
     assert (kept.parent / "report.html").is_file()
     return json.loads(kept.read_text())
+
+
+def test_a_server_that_fails_at_every_call_ends_with_an_exit_code(tmp_path: Path):
+    def answer(seen: dict, number: int) -> str:
+        return TRACEBACK
+
+    with serving(Policy(answer=answer)) as url:
+        assert main(["breakdown", f"--policy.server={url}", f"--output_dir={tmp_path / 'runs'}"]) == 1
+    (kept,) = (tmp_path / "runs").glob("*/result.json")
+    assert json.loads(kept.read_text())["status"] == "failed"
+
+
+def test_lerobots_server_needs_a_policy():
+    with pytest.raises(UserError, match=r"give --policy\.path"):
+        breakdown.run(["--policy.server=grpc://127.0.0.1:9"])
 
 
 def test_a_template_is_sent(tmp_path: Path):

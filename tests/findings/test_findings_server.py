@@ -10,7 +10,7 @@ from strobe.kinds import advise
 from strobe.measure.server import Trip, action_age, parts, timed
 from strobe.results.data import Quantiles
 from strobe.results.finding import Finding
-from strobe.results.server import ImageEncoding, ImageSent, ServerAnswer
+from strobe.results.server import DroppedObservations, ImageEncoding, ImageSent, ServerAnswer, ServerFault
 
 
 def answered(trip: Trip, count: int = 20, *, ping: float | None = None, **more: Any) -> ServerAnswer:
@@ -130,3 +130,36 @@ def test_of_too_few_calls_for_an_interval_no_share_is_judged() -> None:
         trip = Trip(encode=encode, away=network + server, decode=0.5, server=server)
         assert rules & found(answered(trip)).keys()
         assert not rules & found(answered(trip, count=3)).keys()
+
+
+@pytest.mark.parametrize(("protocol", "fires"), [("openpi", True), ("GR00T", False), ("LeRobot", False)])
+def test_only_a_client_that_pings_loses_a_connection_in_a_long_call(protocol: Any, fires: bool):
+    slow = answered(BALANCED, ping=5, first_ms=50_000.0, protocol=protocol)
+    assert ("server-keepalive" in found(slow)) == fires
+
+
+def test_a_call_that_goes_there_and_back_twice_needs_two_pings():
+    far = Trip(encode=1, away=100, decode=1, server=10)
+    once = found(answered(far, ping=30, protocol="openpi"))["server-network"]
+    twice = found(answered(far, ping=30, protocol="LeRobot"))["server-network"]
+    assert "the way itself" not in once.why
+    assert "the way itself" in twice.why
+    assert "there and back 2 times" in twice.seen
+
+
+@pytest.mark.parametrize("kind", ["slow", "silent", "closed", "error", "empty", "undecodable", "no actions"])
+@pytest.mark.parametrize("protocol", ["openpi", "GR00T", "LeRobot"])
+def test_a_fault_is_explained_with_the_servers_own_client(protocol: Any, kind: Any):
+    fault = ServerFault(kind=kind, error="OddError: x", call=3, waited_ms=5)
+    finding = found(answered(BALANCED, protocol=protocol, faults=[fault]))[f"server-{kind.replace(' ', '-')}"]
+    others = {"openpi", "GR00T", "LeRobot"} - {protocol}
+    assert not [other for other in others if f"{other}'s" in finding.why + finding.do]
+
+
+def test_observations_that_a_filter_drops_are_named_alone():
+    dropped = DroppedObservations(sent=3, dropped=2, nearest=0.1, farthest_dropped=0.25)
+    finding = found(answered(BALANCED, protocol="LeRobot", dropped=dropped))["server-drops-observations"]
+    assert "2 of 3 observations" in finding.seen
+    assert "0.25" in finding.seen
+    none = DroppedObservations(sent=3, dropped=0, nearest=0.1)
+    assert found(answered(BALANCED, protocol="LeRobot", dropped=none)) == {}

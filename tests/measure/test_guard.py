@@ -83,7 +83,7 @@ def test_each_effect_has_its_guard_and_the_users_word_counts_for_the_others() ->
     alone = Guards.parse("success_drop<=0.1").of(["lossy"])
     assert alone.judge(seen(rms=5, worst=9)).outcome == "not judged"
     assert held(alone.of_actions, seen(rms=5, worst=9)), "the simulator is the judge"
-    features = Guards(of_features=True)
+    features = Guards(kind="features")
     assert str(features.of(["rounding"])) == OF_FEATURES
     assert str(features.of(["exact"])) == "exact"
 
@@ -151,9 +151,9 @@ def test_executed_actions_keep_to_the_limits_by_themselves() -> None:
 
 
 def test_a_backbone_is_judged_in_its_channels_spread() -> None:
-    guards = Guards(of_features=True)
+    guards = Guards(kind="features")
     for text in ("rms<=0.05", "worst<=0.5", "exact"):
-        said = Guards(Guard.parse(text), of_features=True).of(["rounding"])
+        said = Guards(Guard.parse(text), kind="features").of(["rounding"])
         wrong = FEATURES.model_copy(update={"rms": 1.4, "worst": 5.0, "token": 1.4, "largest_error": 3.0})
         assert said.judge(wrong, reordered(1e-6, 1e-5)).outcome == "broken"
     assert broken(

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.errors import UserError
-from strobe.policies.openpi_client import check_url
-from strobe.policies.openpi_protocol import decode, encode, require_packages
+from strobe.policies.servers.connect import check_url
+from strobe.policies.servers.openpi_messages import decode, encode, require_packages
 
 MESSAGE: dict[str, Any] = {
     "image": np.arange(6, dtype=np.uint8).reshape(1, 2, 3),
@@ -111,9 +111,10 @@ def test_no_bytes_raise_anything_else(data: bytes):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://robot:8000", "only openpi's websocket protocol"),
-        ("tcp://robot:5555", "only openpi's websocket protocol"),
-        ("robot:8000", "only openpi's websocket protocol"),
+        ("http://robot:8000", "no such protocol"),
+        ("robot:8000", "no such protocol"),
+        ("tcp://robot", "names no port"),
+        ("grpc://:8080", "names no host"),
         ("ws://", "names no host"),
         ("ws://robot:0", "names no port"),
         ("ws://robot:99999", "Port out of range"),
@@ -126,7 +127,9 @@ def test_an_address_that_cannot_be_is_refused(url: str, why: str):
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["ws://robot:8000", "wss://robot.example/policy", "ws://[::1]:8000"])
+@pytest.mark.parametrize(
+    "url", ["ws://robot:8000", "wss://robot.example/policy", "ws://[::1]:8000", "tcp://robot:5555", "grpc://robot:8080"]
+)
 def test_an_address_is_taken(url: str):
     check_url(url)
 

@@ -69,7 +69,7 @@ def test_each_variant_is_judged_in_pairs_and_said_with_its_success_first(tmp_pat
     assert "5 steps: it is not worse by more than 10 points, and it finishes 1.4 × sooner [1.4, 1.4]." in said
     assert "2 steps: it is not worse by more than 10 points, and it finishes 1.5 × later [1.5, 1.5]." in said
     assert any(line.startswith(f"{FIRST}: the task is done after 4.61 s (mean of") for line in said)
-    text = as_text(result)
+    text = " ".join(as_text(result).split())
     assert "a failure counted as its limit of 10 s" in text
     assert {"at_s", "not_done"} <= set(first.time.model_dump())
     store.save(result, tmp_path)

@@ -8,8 +8,8 @@ import pytest
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
 from strobe.kinds import advise, document, figures
+from strobe.lerobot.remote_stamps import KEPT, SIMILAR
 from strobe.loops.reader import read_course
-from strobe.loops.remote_stamps import KEPT, SIMILAR
 from strobe.measure.remote import clocks, offset
 from strobe.results.remote import Failure
 from strobe.results.rollout import RolloutResult

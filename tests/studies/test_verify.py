@@ -21,9 +21,9 @@ from strobe.results.recipe import Recipe
 from strobe.runs import store
 from strobe.runs.recipe_file import dump
 from strobe.sameness.check import YARDSTICKS
-from strobe.studies.verify import ALL, EXACT_ALONE, verify
+from strobe.studies.verify import verify
 from strobe.treatments import catalogue, known, table
-from strobe.treatments.recipe import guards_of
+from strobe.treatments.recipe import ALL, EXACT_ALONE, guards_of
 from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
 
 MIXED: list[dict[str, Any]] = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]

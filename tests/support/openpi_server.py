@@ -127,7 +127,8 @@ def _handle(connection: ServerConnection, policy: Policy) -> None:
 @contextmanager
 def delayed(address: str, delay_s: float) -> Iterator[str]:
     """Put a network before a server that delays what passes, each way by ``delay_s``. Yields its address."""
-    host, _, port = address.removeprefix("ws://").partition(":")
+    scheme, _, rest = address.partition("://")
+    host, _, port = rest.partition(":")
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -141,7 +142,7 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
     try:
-        yield f"ws://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
     finally:
         with suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)

@@ -63,6 +63,26 @@ def test_a_checkpoint_that_was_trained_on_is_another_cell(tmp_path: Path) -> Non
     assert grid.cells("breakdown", [f"--policy.path={tmp_path}"], {"a": ["1"]})[0].key != before[0].key
 
 
+def test_a_factory_whose_file_or_neighbour_changed_is_another_cell(tmp_path: Path) -> None:
+    flag = f"--policy.factory={tmp_path / 'mine.py'}:make"
+
+    def key() -> str:
+        return grid.cells("breakdown", [flag], {"a": ["1"]})[0].key
+
+    (tmp_path / "mine.py").write_text("")
+    keys = [key(), key()]
+    (tmp_path / "helper.py").write_text("WIDTH = 1")
+    keys.append(key())
+    (tmp_path / "helper.py").write_text("WIDTH = 2")
+    keys.append(key())
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+    assert grid.subject_of(grid.cells("breakdown", [flag], {"a": ["1"]})) == "mine"
+    of_module = grid.cells("breakdown", ["--policy.factory=mine.policies:make"], {"a": ["1"]})
+    assert grid.subject_of(of_module) == "mine.policies"
+    assert grid.subject_of(grid.cells("breakdown", [], {"policy.factory": ["a.py:make", "b.py:make"]})) == "policies"
+
+
 def test_an_axis_that_is_also_a_flag_and_an_empty_grid_are_refused() -> None:
     with pytest.raises(UserError, match="both a flag and an axis"):
         grid.cells("breakdown", ["--a=1"], {"a": ["1", "2"]})

@@ -13,7 +13,7 @@ from support.matrix import matrix
 
 from strobe.errors import UserError
 from strobe.measure.guard import ROUNDING, Guard
-from strobe.measure.machine import versions
+from strobe.measure.host import versions
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject

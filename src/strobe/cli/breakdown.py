@@ -15,7 +15,8 @@ Examples:
   strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
   strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
   strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
-  strobe breakdown --policy.server=ws://HOST:8000                      a policy server of openpi: see below
+  strobe breakdown --policy.factory=path/to/file.py:make               a policy of another project
+  strobe breakdown --policy.server=ws://HOST:8000                      a policy server: see below
 
 With --pace=HZ Strobe also calls inference as on a robot, in the same rounds: one call every so many control ticks, with
 the machine idle in between. The answer says what those gaps cost. A round takes at least as long as the time between

@@ -25,12 +25,17 @@ Examples:
   strobe compare --model.type=vjepa2 --precision=auto
   strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
   strobe compare --policy.path=FOLDER --recipe=recipe.yaml             as it is against the recipe
+  strobe compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --variant 'compiled: compile=default'
   strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
   strobe compare --policy.type=pi05 --variant 'trimmed: padding=trimmed' --variant 'int8: precision=bf16, int8=dynamic'
   strobe compare --policy.type=act --variant 'engine: engine=openvino, engine.part=model.backbone'
   strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
+  strobe compare --policy.server=ws://A:8000 --against.server=ws://B:8000   two policy servers: see below
+
+With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
+variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
 
 With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the policy as it is with
 the recipe.
@@ -45,8 +50,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from strobe.cli import compare_servers
 from strobe.cli.bounds import above
 from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.help import with_treatments
@@ -54,9 +60,9 @@ from strobe.cli.live import Live, importing
 from strobe.cli.parse import take_repeated
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject import Profilers, load_subject, options_of, recipe_notes, studied
-from strobe.cli.subject_flags import ModelFlags
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from strobe.studies.compare.settings import RequestedVariants
@@ -100,12 +106,16 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     check_phases(flags, [config.phase])
     check_pace(config, [config.phase])
     config.variant = texts
+    if isinstance(flags, FactoryOptions) and config.closed_form:
+        raise UserError("--closed_form needs a policy of LeRobot: it is for the guidance of Real-Time Chunking")
     if config.levers:
         others = config.precision or config.closed_form or config.recipe or config.rtc is not None
         check_levers(config.levers, config.phase, other_flags=bool(others))
     precisions(config.precision, "cpu")
     recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
-    if isinstance(flags, ModelFlags) and not (texts or config.precision.strip() or config.compile or config.recipe):
+    if not isinstance(flags, PolicyOptions) and not (
+        texts or config.precision.strip() or config.compile or config.recipe
+    ):
         raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
     if texts or config.levers or config.precision or config.rtc is not None:
         check_variants(config)
@@ -157,13 +167,23 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
     )
 
 
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return compare_servers.read(argv) if compare_servers.names_servers(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    of_servers = isinstance(options[0], compare_servers.CompareServersConfig)
+    return compare_servers.study(*options) if of_servers else study(*options)
+
+
 run = Command(
     "compare",
     lambda: with_treatments(__doc__),
     CompareConfig,
-    read,
-    study,
+    _read,
+    _study,
     subject="policy or model",
+    more_help=compare_servers.help_of_servers,
     heavy="timed",
     gives_way=True,
 )

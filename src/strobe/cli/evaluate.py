@@ -96,7 +96,7 @@ from strobe.cli.subject_flags import (
     split_subject,
 )
 from strobe.errors import UserError
-from strobe.policies.options import PolicyOptions
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 
 @dataclass
@@ -126,6 +126,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, rest = split_subject(argv)
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
+    assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model has no actions")
     if not config.policies:

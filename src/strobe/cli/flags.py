@@ -16,6 +16,7 @@ from strobe.cli.subject_flags import (
     POLICY_NAMES,
     ModelFlags,
     SubjectFlags,
+    check_device_name,
     check_model,
     check_overrides,
     require_subject,
@@ -24,6 +25,7 @@ from strobe.cli.subject_flags import (
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
 from strobe.findings.thresholds import Thresholds
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from lerobot.configs.default import DatasetConfig
@@ -211,7 +213,9 @@ def read_flags[C: InputFlags](
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
     config = parse(config_class, rest, extra=[*extra, *POLICY_NAMES, *MODEL_NAMES], refused=refused)
     require_subject(flags)
-    if isinstance(flags, ModelFlags):
+    if isinstance(flags, FactoryOptions):
+        _check_factory_inputs(config)
+    elif isinstance(flags, ModelFlags):
         _check_model_inputs(config)
         check_model(flags)
     elif config.input.video is not None:
@@ -224,7 +228,7 @@ def read_flags[C: InputFlags](
         size_of(config.image_size)
     if (config.image_size or config.cameras) and (config.dataset or config.env):
         raise UserError("--image_size and --cameras are for synthetic inputs; a dataset or an environment has its own")
-    if isinstance(config, SamplingFlags) and config.batch_size is None and isinstance(flags, ModelFlags):
+    if isinstance(config, SamplingFlags) and config.batch_size is None and not isinstance(flags, PolicyOptions):
         config.batch_size = 1
     if isinstance(config, ProfilerFlags):
         _check_profilers(config)
@@ -244,6 +248,29 @@ def _check_model_inputs(config: InputFlags) -> None:
         raise UserError("--image_size shapes synthetic frames; a video has its own")
 
 
+def _check_factory_inputs(config: InputFlags) -> None:
+    """Raises UserError for flags that need a policy of LeRobot."""
+    unfit = {
+        "dataset": config.dataset,
+        "env": config.env,
+        "input.video": config.input.video,
+        "rename_map": config.rename_map,
+        "image_size": config.image_size,
+        "cameras": config.cameras,
+        "rtc": config.rtc if isinstance(config, GuidanceFlags) else None,
+        "batch_size": config.batch_size if isinstance(config, SamplingFlags) else None,
+        "pace": config.pace if isinstance(config, SamplingFlags) else None,
+    }
+    for name, value in unfit.items():
+        if value:
+            raise UserError(
+                f"--{name} needs a policy of LeRobot: the function of --policy.factory returns the observations, and "
+                "one call answers one of them"
+            )
+    if config.device is not None:
+        check_device_name(config.device)
+
+
 def _check_profilers(config: ProfilerFlags) -> None:
     """Raises UserError for a profiler that is unknown or not installed, or functions that nothing times."""
     if config.python_profile is None and config.profile_functions is None:
@@ -260,10 +287,13 @@ def _check_profilers(config: ProfilerFlags) -> None:
 
 
 def check_phases(flags: SubjectFlags, phases: Sequence[str]) -> None:
-    """Raises UserError where a model is to be trained: it has no loss of its own."""
+    """Raises UserError where what has no loss that is known is to be trained."""
     for phase in phases:
-        if isinstance(flags, ModelFlags) and phase != "inference":
-            raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
+        if phase == "inference" or isinstance(flags, PolicyOptions):
+            continue
+        if isinstance(flags, FactoryOptions):
+            raise UserError(f"'{phase}' needs a policy of LeRobot: one of --policy.factory can run inference")
+        raise UserError(f"a model without a policy has no loss: it can run inference, not '{phase}'")
 
 
 def check_recipe(flags: SubjectFlags, path: Path | None, phases: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.cli.bounds import bound_of, positional_of
 from strobe.devices.untried import KEY, untried
-from strobe.policies.options import PolicyOptions
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
 
@@ -30,6 +30,13 @@ def policy_help() -> str:
     ]
     more = ["  --policy.FIELD", "      Any field of its config, as LeRobot spells it."]
     return "\n".join(["Flags of the policy:", *flags, *more])
+
+
+def factory_help() -> str:
+    """Return the help on ``--policy.factory``."""
+    flags = _fields(FactoryOptions, ["path", "type"])
+    lines = [line for item in flags for line in _about(FactoryOptions, item, "--policy.")]
+    return "\n".join(["A policy of another project, in its place:", *lines])
 
 
 def model_help() -> str:

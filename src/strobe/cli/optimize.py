@@ -55,6 +55,12 @@ Examples:
   strobe optimize --policy.type=act --only precision,channels_last --time_limit 60
   strobe optimize --policy.type=act --policy.n_action_steps=10 --pace 30 --time_limit 300
   strobe optimize --model.type=vjepa2 --target-hz 5                  a backbone: its features are guarded
+  strobe optimize --policy.factory=FILE.py:make --target-hz 20       a policy of another project
+
+With --policy.factory the limits are on the policy's outputs: 0.02 σ RMS and 0.2 σ at any single number. σ is the spread
+of each column of an output, over its rows and all calls. It takes 8 different rows. With fewer, give more observations,
+or limits in the output's own units: --guard "largest_error<=0.001". strobe.put_on puts the recipe on the policy in your
+program.
 """
 
 from __future__ import annotations
@@ -74,13 +80,13 @@ from strobe.cli.runner import Command, Studied
 from strobe.cli.subject import load_subject, options_of, studied
 from strobe.cli.subject_flags import ModelFlags
 from strobe.errors import UserError, nearest
+from strobe.policies.options import FactoryOptions
 
 if TYPE_CHECKING:
     from strobe.measure.guard import Guards
     from strobe.results.answer import OptimizeResult
 
 
-RECIPE = "recipe.yaml"
 REFUSED = {
     f"--{name}": f"--{name} is for a single measurement: give it to `strobe breakdown`"
     for name in ("operators", "skip_detailed", "python_profile", "profile_functions", "memory_snapshot")
@@ -197,13 +203,16 @@ def _check_episodes(flags: SubjectFlags, config: OptimizeConfig) -> None:
     guards, count = _guards(config), config.eval.n_episodes
     if guards.requested is not None:
         try:
-            guards.requested.require_figures("features" if isinstance(flags, ModelFlags) else "actions")
+            of = "outputs" if isinstance(flags, FactoryOptions) else "actions"
+            guards.requested.require_figures("features" if isinstance(flags, ModelFlags) else of)
         except UserError as error:
             raise UserError(f"--guard={error}") from None
     if not count:
         if guards.success_drop is not None:
             raise UserError(f"--guard={config.guard}: success_drop needs episodes: add --eval.n_episodes=50")
         return
+    if isinstance(flags, FactoryOptions):
+        raise UserError("--eval.n_episodes needs a policy of LeRobot: leave it out with --policy.factory")
     if isinstance(flags, ModelFlags):
         raise UserError("--eval.n_episodes is for policies: a model has no actions")
     if config.env is None:
@@ -279,7 +288,7 @@ def recipe_files(result: OptimizeResult, copy: Path | None) -> dict[str, bytes]:
             recipe_file.dump(made, copy)
         except UserError as error:
             result.notes.append(str(error))
-    return {RECIPE: recipe_file.text(made, RECIPE).encode()}
+    return {recipe_file.NAME: recipe_file.text(made, recipe_file.NAME).encode()}
 
 
 def _effects(config: OptimizeConfig) -> tuple[str, ...]:

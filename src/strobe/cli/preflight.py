@@ -49,8 +49,9 @@ from strobe.cli.flags import OutputFlags
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.cli.runner import Command, Studied
-from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, SubjectFlags, check_overrides, split_subject
+from strobe.cli.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 from strobe.errors import UserError
+from strobe.policies.options import FactoryOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from strobe.results.preflight import PreflightResult
@@ -89,10 +90,11 @@ class PreflightConfig(OutputFlags):
     held_out: list[int] | None = None
 
 
-def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] | None]:
+def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str] | None]:
     """Return the policy, the command's flags and lerobot-rollout's arguments, checked. Raises UserError."""
     ours, theirs = split_lerobot(argv)
     flags, rest = split_subject(ours)
+    assert not isinstance(flags, FactoryOptions)  # refused before
     config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
     if isinstance(flags, ModelFlags):
         raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
@@ -116,7 +118,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, PreflightConfig, list[str] 
     return flags, config, theirs
 
 
-def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
+def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
     from strobe.studies.preflight.run import Preflight, preflight
     from strobe.studies.preflight.run_of_policy import read_run
@@ -151,7 +153,7 @@ def study(flags: SubjectFlags, config: PreflightConfig, theirs: list[str] | None
 
 
 def _look_at_frames(
-    result: PreflightResult, flags: SubjectFlags, config: PreflightConfig, run: PolicyRun | None, live: Live
+    result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, run: PolicyRun | None, live: Live
 ) -> None:
     """Run the policy on recorded frames; with the names of the wiring, which the rollout's may be among."""
     from strobe.studies.preflight.run import look_at_frames

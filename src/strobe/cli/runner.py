@@ -19,15 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from strobe.cli.display import asks_for_help
-from strobe.cli.help import help_text, model_help, policy_help
+from strobe.cli.help import factory_help, help_text, model_help, policy_help
 from strobe.cli.live import Live, before_imports, shown_if_slow
 from strobe.cli.parse import parse
+from strobe.errors import UserError
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 
 if TYPE_CHECKING:
     from strobe.results.agreement import Outcome
     from strobe.timeline.timeline import Section
 
+FACTORY = "--policy.factory"
+FOR_FACTORIES = ("breakdown", "compare", "verify", "optimize", "sweep")  # commands that run policies of other projects
 EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
 
 
@@ -115,6 +118,11 @@ class Command:
         if asks_for_help(argv) or (self.bare and not argv):
             print(self.help())
             return 0
+        if self.name not in FOR_FACTORIES and any(argument.partition("=")[0] == FACTORY for argument in argv):
+            raise UserError(
+                f"{FACTORY} is for strobe {', '.join(FOR_FACTORIES[:-1])} and {FOR_FACTORIES[-1]}: strobe {self.name} "
+                "needs a policy of LeRobot"
+            )
         live = Live()
         beside: list[str] = []
         looked = False
@@ -164,7 +172,7 @@ class Command:
         if self.subject:
             parts.append(policy_help())
         if self.subject == "policy or model":
-            parts.append(model_help())
+            parts += [factory_help(), model_help()]
         return "\n\n".join(parts)
 
 

@@ -1,17 +1,24 @@
 """`strobe breakdown --policy.server=ws://HOST:PORT`: where does the time of a call to a policy server go?
 
-Strobe speaks openpi's protocol, a websocket with msgpack. It sends observations and waits for chunks, one at a time.
-Each round trip has four parts: encode, network, server and decode. The server tells its own time, and the network is
-the rest of the wait. The first call is not among the figures, since a server may compile at it.
+Strobe speaks three protocols: ws:// is openpi's websocket, tcp:// is GR00T's ZeroMQ, grpc:// is LeRobot's. It sends
+observations and waits for chunks, one at a time. Each round trip has four parts: encode, network, server and decode.
+The network is the rest of the wait, without the server's own time. openpi's server sends that time along, and so
+does LeRobot's under `strobe rollout -- policy_server`; of others, network and server are one part. The first call is
+not among the figures, since a server may compile at it.
 
-An observation has the names that the server's config expects. Without the flags below it is synthetic, with LIBERO's
-names. With a data set and no --rename_map its cameras and its state get LIBERO's names too. --rename_map gives others:
-'{"observation.images.top": "observation/image"}'. A dot in a new name begins a map: images.cam_high.
+An observation has the names that the server expects. Without the flags below it is synthetic: with LIBERO's names for
+openpi, with the server's own names for GR00T, of the shapes in the policy's config for LeRobot. With a data set and no
+--rename_map its cameras and its state get these names too. --rename_map gives others:
+'{"observation.images.top": "observation/image"}'. A dot in a new name begins a map: images.cam_high, video.top.
+
+LeRobot's server loads the policy that its client names: --policy.path is the folder or the Hub id on the server.
 
 Examples:
   strobe breakdown --policy.server=ws://192.168.1.20:8000 --control_hz=50
   strobe breakdown --policy.server=ws://localhost:8000 --dataset.root=DATASET --prompt='fold the towel'
   strobe breakdown --policy.server=ws://localhost:8000 --policy.observation=observation.json --timeout=2
+  strobe breakdown --policy.server=tcp://192.168.1.20:5555 --dataset.root=DATASET
+  strobe breakdown --policy.server=grpc://HOST:8080 --policy.type=act --policy.path=FOLDER --dataset.root=DATASET
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import OutputFlags, size_of
@@ -29,7 +36,14 @@ from strobe.cli.parse import pairs, parse
 from strobe.cli.runner import Studied
 from strobe.errors import UserError
 
+if TYPE_CHECKING:
+    from strobe.policies.servers.lerobot_observations import ServedPolicy
+    from strobe.policies.servers.observations import ObservationOptions
+
 FLAG = "--policy.server"
+LEAVE = "leave one out"
+_OWN = ("--policy.server", "--policy.observation")
+_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # for its server
 
 
 @dataclass
@@ -38,6 +52,10 @@ class ServerPolicyFlags:
 
     server: str = ""
     observation: Path | None = None
+    path: str = ""
+    type: str = ""
+    device: str = "cpu"
+    actions_per_chunk: int = field(default=50, metadata=at_least(1))
 
 
 @dataclass
@@ -48,11 +66,13 @@ class DatasetFolderFlags:
 
 
 @dataclass
-class ServerConfig(OutputFlags):
-    """Flags of `strobe breakdown --policy.server`."""
+class ServerCallFlags(OutputFlags):
+    """The server, its observations, and how often it is called."""
 
     # The server, and the observation to send: --policy.server=ws://HOST:PORT, --policy.observation=FILE. A .npz holds
-    # arrays by name. A .json holds values, or {"shape": [224, 224, 3], "dtype": "uint8"} for random numbers.
+    # arrays by name. A .json holds values, or {"shape": [224, 224, 3], "dtype": "uint8"} for random numbers. The policy
+    # that LeRobot's server is to load: --policy.path, as on the server's machine, with --policy.type=act,
+    # --policy.device=cuda and --policy.actions_per_chunk=50.
     policy: ServerPolicyFlags = field(default_factory=ServerPolicyFlags)
     # Frames of a LeRobotDataset as observations: --dataset.root=FOLDER. Images go out as (height, width, 3) uint8.
     dataset: DatasetFolderFlags = field(default_factory=DatasetFolderFlags)
@@ -62,8 +82,6 @@ class ServerConfig(OutputFlags):
     prompt: str | None = None
     # Height and width of synthetic images (default: 224x224).
     image_size: str | None = None
-    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
-    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
     # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
     iterations: int | None = field(default=None, metadata=at_least(1))
     # Time to spend on calls, in seconds.
@@ -72,6 +90,14 @@ class ServerConfig(OutputFlags):
     timeout: float = field(default=60.0, metadata=above(0, finite=True))
     # Seed of synthetic observations.
     seed: int = field(default=0, metadata=at_least(0))
+
+
+@dataclass
+class ServerConfig(ServerCallFlags):
+    """Flags of `strobe breakdown --policy.server`."""
+
+    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
+    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
 
 
 def names_server(argv: Sequence[str]) -> bool:
@@ -86,19 +112,24 @@ def help_of_server() -> str:
 
 def read(argv: Sequence[str]) -> tuple[ServerConfig]:
     """Return the flags, checked. Raises UserError."""
-    from strobe.policies.openpi_client import check_url
-    from strobe.policies.openpi_protocol import require_packages
+    return (parsed(ServerConfig, argv),)
 
-    own = {f"--policy.{name}" for name in ("server", "observation")}
-    for name, _ in pairs(argv):
-        if name.startswith(("--policy.", "--model.")) and name not in own:
-            raise UserError(
-                f"{name} is of a policy on this machine, and {FLAG} has its policy elsewhere: leave one out"
-            )
-    config = parse(ServerConfig, argv)
+
+def parsed[C: ServerCallFlags](kind: type[C], argv: Sequence[str]) -> C:
+    """Return the flags of ``kind``, checked. Raises UserError."""
+    from strobe.policies.servers.connect import check_url, require_packages
+
+    given = [name for name, _ in pairs(argv) if name.startswith(("--policy.", "--model."))]
+    if unknown := [name for name in given if name not in _OWN + _LEROBOT]:
+        raise UserError(f"{unknown[0]} is of a policy on this machine, and {FLAG} has its policy elsewhere: {LEAVE}")
+    config = parse(kind, argv)
     if not config.policy.server:
-        raise UserError(f"--policy.observation is for a policy server: name it with {FLAG}=ws://HOST:PORT")
-    check_url(config.policy.server)
+        raise UserError(f"name the policy server: {FLAG}=ws://HOST:PORT")
+    if check_url(config.policy.server) == "grpc":
+        if not config.policy.path:
+            raise UserError("LeRobot's server loads the policy that its client names: give --policy.path")
+    elif others := [name for name in given if name in _LEROBOT]:
+        raise UserError(f"{others[0]} is for LeRobot's server, and this one chose its policy when it began: {LEAVE}")
     if config.dataset.root is not None and config.policy.observation is not None:
         raise UserError("observations come from --dataset.root or from --policy.observation, not both")
     given = config.dataset.root or config.policy.observation
@@ -108,29 +139,48 @@ def read(argv: Sequence[str]) -> tuple[ServerConfig]:
             raise UserError("--image_size is for synthetic images; a data set or a file has its own")
     if config.rename_map and config.dataset.root is None:
         raise UserError("--rename_map renames the features of a data set: give --dataset.root")
-    require_packages()
-    return (config,)
+    require_packages(config.policy.server)
+    return config
+
+
+def observation_options(config: ServerCallFlags) -> ObservationOptions:
+    """Return where the flags have observations come from."""
+    from strobe.policies.servers.observations import ObservationOptions
+
+    return ObservationOptions(
+        dataset=config.dataset.root,
+        file=config.policy.observation,
+        rename=config.rename_map,
+        image_size=size_of(config.image_size) if config.image_size else None,
+        prompt=config.prompt,
+        seed=config.seed,
+    )
+
+
+def served(config: ServerCallFlags, path: str) -> ServedPolicy | None:
+    """Return the policy that LeRobot's server is to load at ``path``; None for another server."""
+    from strobe.policies.servers.lerobot_observations import ServedPolicy
+
+    policy = config.policy
+    return ServedPolicy(path, policy.type, policy.device, policy.actions_per_chunk) if path else None
 
 
 def study(config: ServerConfig, live: Live) -> Studied:
     """Call the server. Raises UserError; KeyboardInterrupt before the first answer."""
-    from strobe.policies.openpi_observations import ObservationOptions, load
+    from strobe.policies.servers.observations import read as read_observations
     from strobe.studies.server import ServerOptions, server
 
-    sizes: dict[str, Any] = {"image_size": size_of(config.image_size)} if config.image_size else {}
     live.stage("reading observations")
-    observations = load(
-        ObservationOptions(
-            dataset=config.dataset.root,
-            file=config.policy.observation,
-            rename=config.rename_map,
-            prompt=config.prompt,
-            seed=config.seed,
-            **sizes,
-        )
+    source = read_observations(observation_options(config))
+    options = ServerOptions(
+        config.policy.server,
+        config.iterations,
+        config.seconds,
+        config.timeout,
+        config.control_hz,
+        served(config, config.policy.path),
     )
-    options = ServerOptions(config.policy.server, config.iterations, config.seconds, config.timeout, config.control_hz)
-    answer = server(options, observations, live)
+    answer = server(options, source, live)
     if answer.status == "interrupted" and answer.first_ms is None:
         raise KeyboardInterrupt
     return Studied(answer, vars(config), config.output_dir, config.thresholds)

@@ -14,7 +14,7 @@ from strobe.cli.lazy_flags import one_line, realise
 from strobe.cli.live import Live, importing
 from strobe.cli.runner import Studied
 from strobe.cli.subject_flags import ModelFlags
-from strobe.policies.options import InputOptions, PolicyOptions, check_dataset
+from strobe.policies.options import FactoryOptions, InputOptions, PolicyOptions, check_dataset
 
 if TYPE_CHECKING:
     from strobe.policies.subject import Phase, Subject
@@ -42,6 +42,8 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     # At its end Python would look at all objects once more, which takes a second or two. Commands that run loops of
     # LeRobot's need that: servers and threads are taken down by it.
     atexit.register(gc.freeze)
+    if isinstance(flags, FactoryOptions):
+        return _made(flags, config, live)
     live.stage(f"importing what {flags.path or flags.type} needs")
     with importing(announced=True):
         import torch
@@ -63,6 +65,24 @@ def load_subject(flags: SubjectFlags, config: InputFlags, live: Live) -> Subject
     if isinstance(flags, ModelFlags):
         return loading.load_model(flags, source, device=config.device, seed=config.seed)
     return loading.load_subject(flags, source, seed=config.seed)
+
+
+def _made(flags: FactoryOptions, config: InputFlags, live: Live) -> Subject:
+    """Call the function that makes the policy, and the policy with an observation of each shape. Raises UserError."""
+    live.stage(f"importing what {flags.factory} needs")
+    with importing(announced=True):
+        import torch
+
+        from strobe.policies import factory
+        from strobe.policies.callable_subject import CallableSubject
+        from strobe.studies.shared import measuring  # noqa: F401
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    live.stage(f"calling {flags.factory}")
+    subject = factory.load(flags.factory, seed=config.seed, device=config.device or "")
+    if isinstance(subject, CallableSubject):
+        subject.first_calls(live.stage)
+    return subject
 
 
 def options_of(config: SamplingFlags, phases: int | None = None) -> Options:

@@ -19,9 +19,16 @@ from strobe.lerobot.refusals import first_line
 from strobe.lerobot.schema.registries import POLICY, check_backbone
 from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import UnreadableSourceError
-from strobe.policies.options import ModelOptions, PolicyOptions, check_checkpoint, type_of
+from strobe.policies.options import (
+    FactoryOptions,
+    ModelOptions,
+    PolicyOptions,
+    check_checkpoint,
+    split_factory,
+    type_of,
+)
 
-POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size")
+POLICY_NAMES = ("--policy.path", "--policy.type", "--policy.size", "--policy.factory")
 MODEL_NAMES = ("--model.path", "--model.type", "--model.size")
 DTYPES = ("float32", "bfloat16", "float16")  # a model's
 # torch's words for types of devices (c10/core/DeviceType.cpp).
@@ -41,7 +48,7 @@ class ModelFlags(ModelOptions):
     num_frames: int | None = field(default=None, metadata=at_least(1))
 
 
-SubjectFlags = PolicyOptions | ModelFlags
+SubjectFlags = PolicyOptions | ModelFlags | FactoryOptions
 
 
 def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:
@@ -71,6 +78,8 @@ def split_subject(argv: Sequence[str]) -> tuple[SubjectFlags, list[str]]:
         raise UserError("--policy.* and --model.* exclude each other: name a policy or a model")
     if model:
         return _model_flags(model), rest
+    if any(setting == "factory" for setting, _ in policy):
+        return _factory_flags(policy), rest
     return _policy_flags(policy), rest
 
 
@@ -87,6 +96,19 @@ def _policy_flags(given: Iterable[tuple[str, str]]) -> PolicyOptions:
         raise UserError("--policy.path and --policy.type exclude each other: a checkpoint has its type in its config")
     if flags.size not in ("full", "tiny"):
         raise UserError(f"--policy.size={flags.size}: 'full' or 'tiny'")
+    return flags
+
+
+def _factory_flags(given: Iterable[tuple[str, str]]) -> FactoryOptions:
+    flags = FactoryOptions()
+    for setting, value in given:
+        if setting != "factory":
+            raise UserError(
+                f"--policy.{setting} is of a policy that Strobe loads, and --policy.factory makes its own: leave one "
+                "out, or set it in the function"
+            )
+        flags.factory = value
+    split_factory(flags.factory)
     return flags
 
 
@@ -114,10 +136,12 @@ def _model_flags(given: Iterable[tuple[str, str]]) -> ModelFlags:
 
 def require_subject(flags: SubjectFlags) -> None:
     """Raises UserError where no policy or model is named, with the flag that a misspelt one resembles."""
-    if flags.path or flags.type:
+    if isinstance(flags, FactoryOptions) or flags.path or flags.type:
         return
     if any(override.startswith("--server=") for override in flags.overrides):
-        raise UserError("--policy.server is for `strobe breakdown`; other commands run the policy on this machine")
+        raise UserError(
+            "--policy.server is for `strobe breakdown` and `strobe compare`; other commands run the policy here"
+        )
     model = isinstance(flags, ModelFlags)
     prefix, offered = ("--model.", MODEL_NAMES) if model else ("--policy.", POLICY_NAMES)
     for override in flags.overrides:
@@ -165,7 +189,7 @@ def check_policy(kind: str, overrides: Sequence[str]) -> None:
         raise UserError(f"--policy.type={kind} cannot be read as a policy's config: {first_line(error)}") from None
 
 
-def _check_device(name: str) -> None:
+def check_device_name(name: str) -> None:
     """Raises UserError for what is no type of device to torch; whether one is there is asked once torch is loaded."""
     if "torch" not in sys.modules and name.partition(":")[0] not in DEVICES:
         raise UserError(f"no device '{name}': use cpu, cuda, cuda:N or mps")
@@ -174,7 +198,7 @@ def _check_device(name: str) -> None:
 def check_overrides(flags: PolicyOptions, device: str | None) -> None:
     """Add ``device`` to the overrides. Raises UserError for an unknown type, or a field that its config lacks."""
     if device is not None:
-        _check_device(device)
+        check_device_name(device)
     if flags.type is not None:
         check_policy(policy_type(flags.type), flags.overrides)
     elif flags.path is not None:
@@ -209,6 +233,8 @@ def _check_model_words(kind: str, overrides: Sequence[str]) -> None:
 
 def check_values(flags: SubjectFlags) -> None:
     """Build the subject's config, which checks the values of its overrides. Raises UserError."""
+    if isinstance(flags, FactoryOptions):
+        return
     from strobe.policies import backbones, lerobot_policies
 
     if isinstance(flags, ModelFlags):

@@ -14,6 +14,7 @@ Examples:
   strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
   strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10
   strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
+  strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
   strobe sweep --file=grid.yaml
   strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
 

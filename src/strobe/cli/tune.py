@@ -62,7 +62,7 @@ from strobe.cli.subject_flags import (
     split_subject,
 )
 from strobe.errors import UserError
-from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.options import FactoryOptions, InputOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from strobe.results.tune import TuneResult
@@ -116,6 +116,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
     flags, rest = split_subject(argv)
     config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
     require_subject(flags)
+    assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError("strobe tune is for policies: a model has no actions")
     if config.env is None:

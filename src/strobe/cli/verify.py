@@ -17,13 +17,15 @@ Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --env.type=pusht
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
   strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
+  strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import InputFlags, OutputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
@@ -32,6 +34,7 @@ from strobe.cli.runner import EXIT_CODES, Command, Studied
 from strobe.cli.subject import load_subject, recipe_notes, studied
 from strobe.cli.subject_flags import ModelFlags
 from strobe.errors import UserError
+from strobe.policies.options import FactoryOptions
 
 UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
@@ -72,7 +75,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     try:
         guard = Guards.parse(config.guard)
         if guard.requested is not None:
-            guard.requested.require_figures("actions")
+            guard.requested.require_figures("outputs" if isinstance(flags, FactoryOptions) else "actions")
     except UserError as error:
         raise UserError(f"--guard={error}") from None
     if guard.success_drop is not None:
@@ -84,26 +87,23 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     """Load the policy and verify the recipe on it. Raises UserError."""
     subject = load_subject(flags, config, live)
     from strobe.measure.guard import Guards
+    from strobe.policies.callable_subject import CallableSubject
     from strobe.results.recipe import require_kind
     from strobe.studies.verify import verify
+    from strobe.studies.verify_outputs import verify_recipe
     from strobe.treatments.recipe import guards_of, load
     from strobe.treatments.treatment import policy_of
 
     assert config.recipe is not None  # checked when it was read
-    policy = policy_of(subject)
-    recipe = load(config.recipe)
-    require_kind(policy.info.kind, recipe, config.recipe.name)
+    recipe, name = load(config.recipe), config.recipe.name
+    require_kind(subject.info.kind, recipe, name)
     guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
-    result = verify(
-        policy,
-        recipe,
-        config.recipe.name,
-        guards,
-        live,
-        count=config.observations,
-        passes=config.passes,
-        seconds=config.seconds or math.inf,
-    )
+    seconds = config.seconds or math.inf
+    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
+    if isinstance(subject, CallableSubject):
+        result = verify_recipe(subject, recipe, name, replace(guards, kind="outputs"), live, **how)
+    else:
+        result = verify(policy_of(subject), recipe, name, guards, live, **how)
     result.notes += recipe_notes(config.recipe)
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 

@@ -11,5 +11,6 @@ is for inference: weights may be in another precision, so train and save the unt
 
 from strobe.deploy.live_check import Watch
 from strobe.deploy.loading import Loaded, load_policy, watch, with_recipe
+from strobe.deploy.objects import put_on, take_off
 
-__all__ = ["Loaded", "Watch", "load_policy", "watch", "with_recipe"]
+__all__ = ["Loaded", "Watch", "load_policy", "put_on", "take_off", "watch", "with_recipe"]

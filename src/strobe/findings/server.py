@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.numerals import significant
-from strobe.results.server import EncodingKind, FaultKind, ServerAnswer, ServerFault
+from strobe.results.server import FaultKind, ServerAnswer, ServerFault
+from strobe.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 
 BIG_NETWORK = 0.4  # share of a round trip
 BIG_SERVER = 0.7
@@ -17,25 +18,27 @@ MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which 
 SMALLER = 0.7  # of the payload: a form that sends less than that is named
 SLOW_FIRST = 3.0  # times a later call
 NOTABLE_FIRST_MS = 1000.0
-KEEPALIVE_MS = 40_000.0  # an interval of 20 s, and 20 s for the answer: the defaults of `websockets`
 
 _TITLES: dict[FaultKind, str] = {
     "slow": "The server answers too late",
     "silent": "The server does not answer",
     "closed": "The connection breaks off",
     "error": "The server's policy raises",
+    "empty": "The server answers with nothing",
     "undecodable": "An answer cannot be decoded",
     "no actions": "An answer has no actions",
     "other shape": "The actions change their shape",
     "not finite": "Actions are no finite numbers",
 }
+# What follows and where to look, whatever the protocol; `PROTOCOLS` has what its own client does.
 _WHY: dict[FaultKind, str] = {
     "slow": "A robot that waits so long stands still, or goes on with actions of an old observation.",
-    "silent": "openpi's client has no time limit of its own: the robot's loop hangs until the connection is closed.",
-    "closed": "openpi's client does not connect again: the robot's program ends with this exception.",
-    "error": "openpi's server sends the traceback and closes the connection. The robot's program ends.",
+    "silent": "A robot whose client has no time limit hangs.",
+    "closed": "The robot gets no more actions.",
+    "error": "The robot gets no actions.",
+    "empty": "The robot gets no actions.",
     "undecodable": "The client cannot read it, and the robot's program ends.",
-    "no actions": "A client that reads 'actions' ends with this exception.",
+    "no actions": "A client that reads actions ends with an exception.",
     "other shape": "A client that expects the first length runs out of a shorter chunk, or drops the end of a longer "
     "chunk.",
     "not finite": "A robot that executes them moves anywhere, or its driver refuses them.",
@@ -46,9 +49,10 @@ _DO: dict[FaultKind, str] = {
     "silent": "Look at the server's log and at its machine. If it compiles at the first call, raise --timeout.",
     "closed": "Look at the server's log: its process may have ended. A proxy or a firewall between the two may also "
     "close connections.",
-    "error": "The server's traceback is in result.json, at faults.detail.",
-    "undecodable": "Look at what answers at this address: another version of openpi, or something between the two.",
-    "no actions": "Look at the output transforms of the server's config.",
+    "error": "Look at the server's log.",
+    "empty": "Look at the server's log.",
+    "undecodable": "Look at what answers at this address.",
+    "no actions": "Look at what the server's policy returns.",
     "other shape": "Look at the server's policy: its chunk should have one length for every observation.",
     "not finite": "Look at the normalisation statistics of the server's checkpoint, and at the observation's numbers.",
 }
@@ -57,21 +61,23 @@ _DO: dict[FaultKind, str] = {
 _INPUT = ("KeyError", "ValueError", "TypeError", "IndexError", "AssertionError")
 _OF_INPUT = (
     "Compare the names and shapes of the observation with what the server's config expects; --rename_map and "
-    "--policy.observation set them. The server's traceback is in result.json, at faults.detail."
+    "--policy.observation set them. "
 )
 _PLACE = re.compile(r'File "(?:[^"\n]*[/\\])?([^"/\\\n]+)", line (\d+), in (\S+)')
 
 
 def faults(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Calls that failed, each kind with the exception's name."""
+    protocol = PROTOCOLS[answer.protocol]
     for fault in answer.faults:
+        of_input = _OF_INPUT if fault.kind == "error" and fault.name in _INPUT else ""
         yield Finding(
             rule=f"server-{fault.kind.replace(' ', '-')}",
             level="warning",
             title=f"{_TITLES[fault.kind]}: {fault.name}",
             seen=_seen(answer, fault),
-            why=_WHY[fault.kind],
-            do=_OF_INPUT if fault.kind == "error" and fault.name in _INPUT else _DO[fault.kind],
+            why=protocol.then.get(fault.kind, _WHY[fault.kind]),
+            do=of_input + protocol.look.get(fault.kind, _DO[fault.kind]),
             evidence={"error": fault.error, "call": fault.call, "count": fault.count, "waited_ms": fault.waited_ms},
         )
 
@@ -123,8 +129,11 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         return
     assert answer.trip is not None
     took, empty = part.summary.median, None if answer.ping is None else answer.ping.summary.median
-    latency = empty is not None and empty >= MOSTLY_EMPTY * took
+    ways = PROTOCOLS[answer.protocol].ways
+    latency = empty is not None and ways * empty >= MOSTLY_EMPTY * took
     without = "" if empty is None else f" A ping without data takes {_ms(empty)}."
+    if empty is not None and ways > 1:
+        without = f" A ping without data takes {_ms(empty)}, and a call goes there and back {ways} times."
     if latency:
         why = "Most of it is the way itself, which a smaller payload does not shorten."
         do = "Bring the server nearer: a cable in place of radio, no VPN or tunnel, the same building."
@@ -158,22 +167,15 @@ def _smaller(answer: ServerAnswer) -> str:
     first = next(iter(answer.encodings), None)
     if first is None:
         return ""
-    words: dict[EncodingKind, str] = {
-        "JPEG": "as JPEG of quality 95",
-        "resized": "resized to 224×224 on the client",
-        "resized, then JPEG": "resized and then as JPEG",
-    }
-    better = [
-        f"{words[each.kind]} {_size(each.payload_bytes)} (computed), which take {_ms(each.ms)} to make"
-        for each in answer.encodings[1:]
-        if each.kind in words and each.payload_bytes < SMALLER * first.payload_bytes
-    ]
+    better = [each for each in answer.encodings[1:] if each.payload_bytes < SMALLER * first.payload_bytes]
     if not better:
         return ""
-    decoder = (
-        " openpi's server has no decoder for JPEG: an input transform must do it." if "JPEG" in str(better) else ""
-    )
-    return f"Send less. Instead of {_size(first.payload_bytes)} the observation would be {'; '.join(better)}.{decoder}"
+    named = [
+        f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {_ms(each.ms)} to make"
+        for each in better
+    ]
+    decoder = f" {PROTOCOLS[answer.protocol].decoder}" if any("JPEG" in each.kind for each in better) else ""
+    return f"Send less. Instead of {_size(first.payload_bytes)} the observation would be {'; '.join(named)}.{decoder}"
 
 
 def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
@@ -231,7 +233,7 @@ def float_images(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         seen=f"{', '.join(f'{image.name} ({image.dtype})' for image in wide[:4])}: {_size(bytes_now)} in each call. As "
         f"uint8 they are {_size(small)} (computed).",
         why="A camera gives bytes, so the further ones carry nothing.",
-        do="Send uint8, and scale on the server: openpi's own clients do so.",
+        do="Send uint8, and scale on the server.",
         evidence={"bytes": bytes_now, "uint8_bytes": small},
     )
 
@@ -244,9 +246,9 @@ def overstated(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         rule="server-time-impossible",
         level="warning",
         title="The server tells more time than the call took",
-        seen=f"In {answer.overstated:,} of {len(answer.values):,} calls its infer_ms is longer than the client waited.",
+        seen=f"In {answer.overstated:,} of {len(answer.values):,} calls its own time is longer than the client waited.",
         why="Network and server cannot be told apart with such a time, so they are one part here.",
-        do="Look at what the server measures: openpi's own server times policy.infer of this call, in milliseconds.",
+        do="Look at what the server measures: it should be the inference of this call, in milliseconds.",
         evidence={"calls": answer.overstated},
     )
 
@@ -271,8 +273,8 @@ def first_call(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
 
 def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """A call so long that openpi's own client would have lost the connection meanwhile."""
-    longest = max([answer.first_ms or 0.0, *answer.values])
-    if longest < KEEPALIVE_MS:
+    longest, limit = max([answer.first_ms or 0.0, *answer.values]), PROTOCOLS[answer.protocol].keepalive_ms
+    if limit is None or longest < limit:
         return
     yield Finding(
         rule="server-keepalive",
@@ -284,6 +286,25 @@ def keepalive(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         "answered for 20 s. openpi's server answers none while its policy runs. Strobe sends no such pings.",
         do="Have the server compile before it accepts connections: call its policy once where it is made.",
         evidence={"longest_ms": longest},
+    )
+
+
+def filtered(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """A server that drops observations as too similar to the one before."""
+    seen = answer.dropped
+    if seen is None or not seen.dropped or seen.farthest_dropped is None:
+        return
+    yield Finding(
+        rule="server-drops-observations",
+        level="warning",
+        title="The server drops observations as too similar",
+        seen=f"{seen.dropped} of {seen.sent} observations, each after another one, got no answer. Marked must_go, the "
+        f"same observations did. Their states are up to {significant(seen.farthest_dropped)} from the one before.",
+        why="LeRobot's server drops an observation whose state is less than 1 from the last one that it answered. "
+        "1 is little in degrees and much in radians or metres. The robot then waits until its queue is empty.",
+        do="Give the state in degrees or in LeRobot's own range of -100 to 100, or lower `atol` of "
+        "observations_similar on the server.",
+        evidence={"sent": seen.sent, "dropped": seen.dropped, "distance": seen.farthest_dropped},
     )
 
 
@@ -302,4 +323,4 @@ def _size(value: float) -> str:
     return f"{significant(value / 1e6)} MB" if value >= 1e5 else f"{significant(value / 1e3)} kB"
 
 
-RULES = (faults, too_slow, network, server_time, client_time, float_images, overstated, first_call, keepalive)
+RULES = (faults, too_slow, network, server_time, client_time, float_images, overstated, first_call, keepalive, filtered)

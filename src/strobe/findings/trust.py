@@ -10,6 +10,7 @@ from strobe.findings.view import examined, ms, percent, whole_ms
 from strobe.results.answer import Result
 from strobe.results.doctor import TITLES, DoctorResult, Outcome
 from strobe.results.finding import Finding
+from strobe.results.measurement import Measurement
 
 MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
@@ -33,12 +34,20 @@ def other(result: Result, _: Thresholds) -> Iterator[Finding]:
             seen=f"{ms(whole * share)} of {ms(whole)} in '{measurement.name}' is 'other'; "
             f"up to {percent(MAX_OTHER_SHARE)} is expected.",
             why="Advice on the named parts misses what happens between them.",
-            do="Strobe divided it along its modules. Give its family a record that names its parts (entry-point "
-            "group 'strobe.families')."
-            if general
-            else "--operators shows what runs there.",
+            do=_to_name_it(measurement, divided_along_modules=general),
             evidence={"share": share, "whole_ms": whole},
         )
+
+
+def _to_name_it(measurement: Measurement, *, divided_along_modules: bool) -> str:
+    if measurement.traits.call is not None:
+        return "Name the stretches between its modules in its own code: `with strobe.section('preprocessing'):`."
+    if divided_along_modules:
+        return (
+            "Strobe divided it along its modules. Give its family a record that names its parts (entry-point group "
+            "'strobe.families')."
+        )
+    return "--operators shows what runs there."
 
 
 def unseen(result: Result, _: Thresholds) -> Iterator[Finding]:

@@ -17,13 +17,14 @@ from typing import Any, Self
 import numpy as np
 
 from strobe.errors import UserError
+from strobe.lerobot import remote_stamps
 from strobe.lerobot.flags import parsed, patched_arguments
-from strobe.loops import remote_stamps
+from strobe.lerobot.remote_stamps import key_of
 from strobe.loops.device_probes import buses_of, cameras_of, type_of
 from strobe.loops.event_log import Log
 from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
-from strobe.loops.remote_stamps import key_of
+from strobe.measure.image_encodings import jpeg, repeated
 from strobe.timeline.clock import host_ns
 from strobe.timeline.probe import Hook
 
@@ -311,26 +312,18 @@ def encoded(images: Sequence[np.ndarray]) -> tuple[int, int, int, int]:
     """
     import cv2
 
-    def jpeg() -> int:
-        packed = [cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, 95])[1] for image in images]
+    def as_jpeg() -> int:
+        packed = [jpeg(image) for image in images]
         for image in packed:
-            cv2.imdecode(image, cv2.IMREAD_COLOR)
-        return sum(image.nbytes for image in packed)
+            cv2.imdecode(np.frombuffer(image, np.uint8), cv2.IMREAD_COLOR)
+        return sum(map(len, packed))
 
     def raw() -> int:
         packed = pickle.dumps(list(images))
         pickle.loads(packed)
         return len(packed)
 
-    figures: list[int] = []
-    for way in (raw, jpeg):
-        took, size = [], 0
-        for _ in range(TRIED):
-            start = host_ns()
-            size = way()
-            took.append(host_ns() - start)
-        figures += [size, sorted(took)[TRIED // 2]]
-    return figures[0], figures[1], figures[2], figures[3]
+    return *repeated(raw, TRIED), *repeated(as_jpeg, TRIED)
 
 
 def header_of(client: Any) -> Header:

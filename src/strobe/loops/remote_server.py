@@ -22,12 +22,12 @@ from typing import Any, Self
 
 from lerobot.processor.pipeline import DataProcessorPipeline
 
+from strobe.lerobot import remote_stamps
 from strobe.lerobot.flags import parsed, patched_arguments
-from strobe.loops import remote_stamps
+from strobe.lerobot.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.loops.event_log import Log, opener
 from strobe.loops.header import Header, subject_of
 from strobe.loops.instrument import SLEEP, Call, LoopWatch, standing_in
-from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR, key_of
 from strobe.loops.rollout import CHUNK, POSTPROCESSING, PREPARE, PREPROCESSING
 from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import family_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -229,3 +230,88 @@ def _spread(features: Tensor) -> Tensor:
     spread = torch.where(deviation > STILL_CHANNEL * magnitude, deviation, magnitude)
     moving = spread[spread > 0]
     return torch.where(spread > 0, spread, moving.min() if len(moving) else torch.ones((), dtype=spread.dtype))
+
+
+# Comparing the outputs of an object in Python: column by column, each in its own spread.
+
+COLUMN_SPREAD = "each column's own standard deviation over the untouched outputs"
+
+
+def agree_outputs(
+    baseline: Sequence[Tensor], candidate: Sequence[Tensor], shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> Agreement:
+    """Compare outputs of equal shape, pair by pair. Nothing is known of what their numbers mean.
+
+    A column is a place along the last dimension of an array; its rows are all that the array has there, in all outputs.
+    Errors of a column are in units of its spread σ: its standard deviation over its untouched rows. A column that does
+    not move among others that do is judged by its magnitude, as a channel of features is. An array with fewer than
+    `FEWEST_TOKENS` different rows has no spread. If it differs at all, then there are no figures in σ, and the note
+    says so.
+
+    Args:
+        baseline, candidate: the numbers of each output: one array in its own shape, or several in a row.
+        shapes: path → shape of the arrays of each output.
+
+    Raises:
+        ValueError: no pairs, or pairs of unequal shape.
+    """
+    agreement = agree(baseline, candidate)
+    agreement.of = "outputs"
+    if agreement.not_finite:
+        return agreement
+    whole = sum(math.prod(shape) for _, shape in shapes)
+    if any(output.numel() != whole for output in baseline):
+        return agreement  # only some rows of each output are held, or they change their shape
+    columns: list[DimensionAgreement] = []
+    at, largest = 0, -1.0
+    for path, shape in shapes:
+        width, numbers = shape[-1] if shape else 1, math.prod(shape)
+        before, after = (
+            torch.cat([each.double().flatten()[at : at + numbers].reshape(-1, width) for each in outputs])
+            for outputs in (baseline, candidate)
+        )
+        at += numbers
+        if torch.equal(before, after):
+            continue
+        if (different := len(before.unique(dim=0))) < FEWEST_TOKENS:
+            rows = f"{path or 'an output'} has {different} different row{'s' * (different != 1)}"
+            add_note(agreement, f"no spread (σ) is known: {rows}, and {FEWEST_TOKENS} show one; give more inputs")
+            return agreement
+        spread = _spread(before)
+        errors = (after - before) / spread
+        sizes = errors.abs()
+        shown = _columns(errors, spread, path)
+        columns += shown
+        if float(sizes.max()) > largest:
+            largest = float(sizes.max())
+            row, column = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+            each = numbers // width
+            agreement.worst_dimension = _named(path, column)
+            agreement.worst_at = f"call {row // each + 1}" + (f", row {row % each + 1} of {each}" if each > 1 else "")
+        agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes.numpy(), 0.99)))
+    agreement.spread = COLUMN_SPREAD
+    agreement.dimensions = sorted(columns, key=lambda column: -column.rms)[:SHOWN_CHANNELS]
+    agreement.rms = max((column.rms for column in columns), default=0.0)
+    agreement.p99 = agreement.p99 or 0.0
+    agreement.worst = max(largest, 0.0)
+    return agreement
+
+
+def _columns(errors: Tensor, spread: Tensor, path: str) -> list[DimensionAgreement]:
+    """Return the columns of an array with the largest RMS; ``errors`` are in σ, (rows, columns)."""
+    rms = errors.square().mean(0).sqrt()
+    return [
+        DimensionAgreement(
+            name=_named(path, at),
+            spread=float(spread[at]),
+            rms=float(rms[at]),
+            p99=float(np.quantile(errors[:, at].abs().numpy(), 0.99)),
+            worst=float(errors[:, at].abs().max()),
+            offset=float(errors[:, at].mean()),
+        )
+        for at in rms.topk(min(SHOWN_CHANNELS, len(rms))).indices.tolist()
+    ]
+
+
+def _named(path: str, column: int) -> str:
+    return f"{path} {column}" if path else f"column {column}"

@@ -24,9 +24,12 @@ from strobe.results.episodes import PairedEpisodes
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
 OF_FEATURES = "cosine>=0.999, rms<=0.1, token<=0.2"  # of a backbone: σ is each channel's own spread
+# Of an object in Python: those of actions, but for decisions, of which nothing is known. σ is each column's own spread.
+OF_OUTPUTS = "rms<=0.02, worst<=0.2"
 EXACT = "exact"
+Of = Literal["actions", "features", "outputs"]
+_USUAL: dict[Of, str] = {"actions": ROUNDING, "features": OF_FEATURES, "outputs": OF_OUTPUTS}
 BY_EFFECT = f"exact: as close as reordered sums are; else {ROUNDING}"
-BY_EFFECT_OF_FEATURES = f"exact: as close as reordered sums are; else {OF_FEATURES}"
 DROP = "success_drop"
 # Figure of an agreement, or of paired episodes, → which side of its limit is allowed.
 FIGURES = {
@@ -53,10 +56,12 @@ _OF_THE_OTHER = {
         "cosine",
     },
     "outputs": dict.fromkeys(
-        ("rms", "worst", "p99", "flips", "token", DROP),
-        "no spread (σ) of these outputs is known: guard them by cosine, largest_error or mean_error",
+        ("flips", "token", DROP),
+        "which of these outputs decide, or are an action, is not known: guard them by cosine, largest_error or "
+        "mean_error",
     ),
 }
+NO_SPREAD = "no spread (σ) of these outputs is known: guard them by cosine, largest_error or mean_error"
 # What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
 # other by more than one way from itself, and both figures are those of a few observations.
 MARGIN = 10.0
@@ -153,7 +158,7 @@ class Guard:
                 return first
         return HELD
 
-    def require_figures(self, of: Literal["actions", "features", "outputs"]) -> None:
+    def require_figures(self, of: Of) -> None:
         """Raises UserError for a limit on a figure that actions, features or outputs never have."""
         lacking = _OF_THE_OTHER[of]
         name = next((name for name, _ in self.limits if name in lacking), None)
@@ -203,11 +208,11 @@ class Guards:
 
     Args:
         requested: the user's own limits; None for those that are usual.
-        of_features: whether the subject is a backbone, whose outputs are features and not actions.
+        kind: of what the subject returns: actions of a policy, features of a backbone, outputs of an object in Python.
     """
 
     requested: Guard | None = None
-    of_features: bool = False
+    kind: Of = "actions"
 
     @classmethod
     def parse(cls, text: str) -> Guards:
@@ -222,7 +227,7 @@ class Guards:
             return Guard(general.limits if general else (), exact=True)
         if self.requested is not None and (self.requested.on_actions or self.requested.success_drop is not None):
             return self.requested
-        return Guard.parse(OF_FEATURES if self.of_features else ROUNDING)
+        return Guard.parse(_USUAL[self.kind])
 
     @property
     def success_drop(self) -> float | None:
@@ -236,7 +241,7 @@ class Guards:
     def __str__(self) -> str:
         if self.requested is not None:
             return str(self.requested)
-        return BY_EFFECT_OF_FEATURES if self.of_features else BY_EFFECT
+        return f"exact: as close as reordered sums are; else {_USUAL[self.kind]}"
 
 
 def strongest(effects: Sequence[Effect]) -> Effect:
@@ -244,7 +249,7 @@ def strongest(effects: Sequence[Effect]) -> Effect:
     return "lossy" if "lossy" in effects else "rounding" if "rounding" in effects else "exact"
 
 
-def allowed(reordered: Yardstick, of: str = "actions") -> tuple[float, float]:
+def allowed(reordered: Yardstick, of: Of = "actions") -> tuple[float, float]:
     """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
 
     That is `MARGIN` times what reordered sums do, and never more than rounding may do.
@@ -256,7 +261,7 @@ def allowed(reordered: Yardstick, of: str = "actions") -> tuple[float, float]:
     )
 
 
-def judges(reordered: Yardstick, of: str = "actions") -> bool:
+def judges(reordered: Yardstick, of: Of = "actions") -> bool:
     """Return whether actions can show what is exact: not where reordered sums alone move them beyond rounding's limits.
 
     A policy that takes the largest of many scores (FAST tokens, codebooks) jumps from one action to another by them.
@@ -265,9 +270,9 @@ def judges(reordered: Yardstick, of: str = "actions") -> bool:
     return reordered.rms <= rms and reordered.worst <= worst
 
 
-def _rounding(of: str) -> tuple[float, float]:
+def _rounding(of: Of) -> tuple[float, float]:
     """The limits of rounding on the RMS and on the largest error (σ), which has none for features."""
-    limits = dict(Guard.parse(ROUNDING if of == "actions" else OF_FEATURES).limits)
+    limits = dict(Guard.parse(_USUAL[of]).limits)
     return limits["rms"], limits.get("worst", math.inf)
 
 
@@ -276,7 +281,7 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None) -> Judgement:
         return HELD
     if agreement.rms is None or agreement.worst is None:
         return Judgement("not judged", agreement.unjudged or f"the spread of the {agreement.of} is not known")
-    usual = Guard.parse(ROUNDING if agreement.of == "actions" else OF_FEATURES)
+    usual = Guard.parse(_USUAL[agreement.of])
     beyond = usual.judge(agreement)
     if reordered is None:
         return Judgement("not judged", NO_YARDSTICK) if beyond.outcome == "held" else beyond
@@ -333,6 +338,8 @@ def _missing(name: str, agreement: Agreement) -> str:
         return agreement.unjudged
     if name in _OF_THE_OTHER[agreement.of]:
         return _OF_THE_OTHER[agreement.of][name]
+    if agreement.of == "outputs" and name in UNITS:
+        return NO_SPREAD
     if agreement.of == "features" and name in UNITS:
         return f"{name} was not measured: features of another size, or of few tokens, can be guarded by cosine alone"
     return f"{name} was not measured: the spread of the {agreement.of} is not known"

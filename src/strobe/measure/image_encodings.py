@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ type _Form = Callable[[np.ndarray], Any]
 
 
 def images(observation: Mapping[str, Any], prefix: str = "") -> list[ImageSent]:
-    """Return the images of ``observation``: arrays of three dimensions, one of which counts colours."""
+    """Return the images of ``observation``: arrays whose last three dimensions are those of an image."""
     found = []
     for name, value in observation.items():
         if isinstance(value, Mapping):
@@ -31,10 +32,11 @@ def images(observation: Mapping[str, Any], prefix: str = "") -> list[ImageSent]:
 
 
 def is_image(value: Any) -> bool:
-    """Return whether a value is an image: (height, width, colours) or (colours, height, width)."""
-    if not isinstance(value, np.ndarray) or value.ndim != 3 or value.dtype.kind not in "uf":
+    """Return whether a value is images: (…, height, width, colours) or (…, colours, height, width)."""
+    if not isinstance(value, np.ndarray) or value.ndim < 3 or value.dtype.kind not in "uf":
         return False
-    sides = value.shape[:2] if value.shape[2] in (1, 3) else value.shape[1:] if value.shape[0] in (1, 3) else (0, 0)
+    shape = value.shape[-3:]
+    sides = shape[:2] if shape[2] in (1, 3) else shape[1:] if shape[0] in (1, 3) else (0, 0)
     return min(sides) >= SMALLEST
 
 
@@ -52,19 +54,15 @@ def encodings(
     sent = images(observation)
     if not sent:
         return []
-    forms: dict[EncodingKind, _Form] = {"JPEG": _jpeg} if recorded else {}
-    if any(max(_pixels(value).shape) > SIDE for value in _each_image(observation)):
+    forms: dict[EncodingKind, _Form] = {"JPEG": jpeg} if recorded else {}
+    if any(max(pixels.shape) > SIDE for value in _each_image(observation) for pixels in _pixels(value)):
         forms["resized"] = _resized
         if recorded:
-            forms["resized, then JPEG"] = lambda pixels: _jpeg(_resized(pixels))
+            forms["resized, then JPEG"] = lambda pixels: jpeg(_resized(pixels))
     rows = [ImageEncoding(kind="as sent", payload_bytes=len(encode(observation)), ms=0.0)]
     for kind, form in forms.items():
-        took, changed = [], observation
-        for _ in range(TRIES):
-            begun = time.perf_counter_ns()
-            changed = _changed(observation, form)
-            took.append((time.perf_counter_ns() - begun) / 1e6)
-        rows.append(ImageEncoding(kind=kind, payload_bytes=len(encode(changed)), ms=float(np.median(took))))
+        changed, took_ns = repeated(partial(_changed, observation, form), TRIES)
+        rows.append(ImageEncoding(kind=kind, payload_bytes=len(encode(changed)), ms=took_ns / 1e6))
     return rows
 
 
@@ -77,31 +75,45 @@ def _each_image(observation: Mapping[str, Any]) -> list[np.ndarray]:
 
 def _changed(observation: Mapping[str, Any], form: _Form) -> Mapping[str, Any]:
     return {
-        name: _changed(value, form)
-        if isinstance(value, Mapping)
-        else form(_pixels(value))
-        if is_image(value)
-        else value
+        name: _changed(value, form) if isinstance(value, Mapping) else _each(form, value) if is_image(value) else value
         for name, value in observation.items()
     }
 
 
-def _pixels(image: np.ndarray) -> np.ndarray:
-    """Return (height, width, colours) in bytes; numbers with a fraction are taken to lie in 0 to 1."""
-    if image.shape[2] not in (1, 3):
-        image = np.moveaxis(image, 0, 2)
-    if image.dtype.kind == "f":
-        image = np.nan_to_num(image).clip(0, 1) * 255
-    return np.ascontiguousarray(image.clip(0, 255).astype(np.uint8))
+def _each(form: _Form, images: np.ndarray) -> Any:
+    """Return ``form`` of an image, or of each of several."""
+    made = [form(pixels) for pixels in _pixels(images)]
+    return made[0] if len(made) == 1 else made
 
 
-def _jpeg(pixels: np.ndarray) -> bytes:
+def _pixels(images: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield (height, width, colours) in bytes of each image; numbers with a fraction are taken to lie in 0 to 1."""
+    for image in images.reshape(-1, *images.shape[-3:]):
+        pixels = image if image.shape[2] in (1, 3) else np.moveaxis(image, 0, 2)
+        if pixels.dtype.kind == "f":
+            pixels = np.nan_to_num(pixels).clip(0, 1) * 255
+        yield np.ascontiguousarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def jpeg(pixels: np.ndarray) -> bytes:
+    """Return the JPEG of an image of (height, width, colours), red first, in uint8."""
     import cv2
 
     if pixels.shape[2] == 3:
         pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
     done, coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
     return coded.tobytes() if done else pixels.tobytes()
+
+
+def repeated[T](work: Callable[[], T], times: int) -> tuple[T, int]:
+    """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
+    took: list[int] = []
+    while True:
+        begun = time.perf_counter_ns()
+        made = work()
+        took.append(time.perf_counter_ns() - begun)
+        if len(took) >= times:
+            return made, sorted(took)[len(took) // 2]
 
 
 def _resized(pixels: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,11 @@ from torch import Tensor, nn
 from strobe.devices.accelerators import check_device, generators_restored
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import agree
-from strobe.policies.callables import Target
-from strobe.policies.families.family import Family
+from strobe.measure.time_limit import TimeUpError
+from strobe.policies.callables import MODULE, Target
+from strobe.policies.families.family import Family, no_probes
 from strobe.policies.families.modules import along_modules
+from strobe.policies.families.other_projects import module_of_other_project, policy_of_other_project
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
 from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
@@ -42,9 +45,10 @@ class CallableSubject:
         inputs: each a tuple of positional arguments, or the only argument.
         on: torch's name of the device; '' for that of the targets' weights, else of the inputs' tensors.
         label: name of the subject; '' for the first target's own.
+        source: where the targets are from, in words.
 
     Attributes:
-        forms: target → input's index → the numbers that came of it, without their values.
+        form: the numbers of the latest call's output, without their values; None before it.
         took_ms: milliseconds of the latest call, on the host, without the copying of its numbers.
     """
 
@@ -53,7 +57,8 @@ class CallableSubject:
     seed: int = 0
     on: str = ""
     label: str = ""
-    forms: dict[str, dict[int, Numbers]] = field(default_factory=dict, init=False)
+    source: str = "an object in Python"
+    form: Numbers | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if not self.inputs:
@@ -71,7 +76,7 @@ class CallableSubject:
         self.info = SubjectInfo(
             name=self.label or first.label,
             kind=first.kind,
-            source="an object in Python",
+            source=self.source,
             inputs=f"{many}, of shape {read.words}" if read.shapes else f"{many} without arrays",
             **count(first.module),
         )
@@ -93,8 +98,17 @@ class CallableSubject:
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:
-        """The method that `compile` compiles, as (path, method)."""
-        return (("", "forward"),)
+        """The methods that `compile` compiles, as (path, method): what the target calls of its torch modules.
+
+        That is a module's own forward pass. Of an object it is that of each module inside, with the public methods of
+        the module's own class: which of them it calls is not known, and one that is not called costs nothing.
+        """
+        if self.family.compiled:
+            return self.family.compiled
+        if self.target.kind == MODULE:
+            return (("", "forward"),)
+        probes = [probe for probe in _probes(self.target.modules) if probe.level == 1 and "*" not in probe.path]
+        return [(probe.path, probe.attribute) for probe in probes if _has(self.module, probe)]
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return a function of the iteration's index that calls the target that is on; the inputs wrap around.
@@ -110,7 +124,7 @@ class CallableSubject:
 
         def run(index: int) -> Tensor:
             numbers = numbers_of(self.output(index))
-            self.forms.setdefault(self.target.name, {})[index % len(self.inputs)] = _without_values(numbers)
+            self.form = _without_values(numbers)
             return numbers.values if numbers.values is not None else torch.empty(0)
 
         return run
@@ -119,7 +133,7 @@ class CallableSubject:
         """Return the hooks on the modules inside the target that is on, down to ``depth`` levels."""
         if self.target.opaque or not self.target.modules:
             return []
-        return self.family.hooks(self.module, training=False, depth=depth)
+        return self.family.hooks(self.target.owner, training=False, depth=depth)
 
     def traits(self, phase: Phase, batch_size: int) -> Traits:
         """Return how many inputs there are: what else a call works on is not known."""
@@ -189,6 +203,8 @@ class CallableSubject:
                     wait_for(output)
                 synchronise(self._accelerator)
                 self.took_ms = 1e3 * (time.perf_counter() - begun_s)
+        except TimeUpError:
+            raise
         except Exception as error:
             words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
@@ -246,29 +262,54 @@ def _without_values(numbers: Numbers) -> Numbers:
 
 
 def _family(target: Target) -> Family:
-    if "" not in target.modules:
-        return Family("modules", (), lambda _: _probes(target.modules)) if target.modules else Family("function", ())
-    module = target.modules[""]
+    if "" in target.modules:
+        module = target.modules[""]
+        return _record(module) or along_modules(module)
+    if not target.modules:
+        return Family("function", ())
+    around = policy_of_other_project(target.owner)
+    if around is None:
+        return Family("modules", (), lambda _: _probes(target.modules))
+    outer = around.probes or no_probes
+    return Family(around.name, (), lambda owner: [*outer(owner), *_probes(target.modules)])
+
+
+def _record(module: nn.Module) -> Family | None:
+    """Return the record of a policy of a known type, or of a known class of another project; else None."""
     kind = getattr(getattr(module, "config", None), "type", None)
     known = registered(kind) if isinstance(kind, str) else None
-    return known if known is not None and known.probes is not None else along_modules(module)
+    return known if known is not None and known.probes is not None else module_of_other_project(module)
+
+
+def _has(module: nn.Module, probe: Probe) -> bool:
+    try:
+        return callable(getattr(attrgetter(probe.path)(module) if probe.path else module, probe.attribute, None))
+    except AttributeError:
+        return False
 
 
 def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
-    """Return a probe on each module of an object, on the methods of its own class, and on its own parts."""
+    """Return the probes on the modules of an object, and on their own parts."""
     probes: list[Probe] = []
     for name, module in modules.items():
-        label = name.replace("{", "").replace("}", "")
-        probes.append(Probe.module(name, label, optional=True))
-        if not type(module).__module__.startswith(("torch.", "strobe.")):
-            for method, function in vars(type(module)).items():
-                works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
-                if works and not method.startswith("_") and method != "forward":
-                    probes.append(Probe.method(name, method, f"{label}.{method}", optional=True))
-        inside = along_modules(module).probes
-        for probe in inside(module) if inside is not None else ():
-            probes.append(_below(probe, name))
+        record = module_of_other_project(module)
+        if record is None:
+            probes += _on_methods(name, module)
+            record = along_modules(module)
+        inside = record.probes or no_probes
+        probes += [_below(probe, name) for probe in inside(module)]
     return probes
+
+
+def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
+    """Yield a probe on a module, and on the methods of its own class."""
+    label = name.replace("{", "").replace("}", "")
+    yield Probe.module(name, label, optional=True)
+    if not type(module).__module__.startswith(("torch.", "strobe.")):
+        for method, function in vars(type(module)).items():
+            works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
+            if works and not method.startswith("_") and method != "forward":
+                yield Probe.method(name, method, f"{label}.{method}", optional=True)
 
 
 def _below(probe: Probe, name: str) -> Probe:

@@ -14,7 +14,8 @@ from strobe.errors import UserError
 
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
-METHODS = ("infer", "get_action", "predict_action_chunk", "select_action")
+METHODS = ("infer", "get_action", "predict_action_chunk", "sample_actions", "select_action")
+MODULE = "torch module"  # the kind of a target that is a module, called as one
 _SHOWN = 80  # characters of a name
 
 
@@ -30,6 +31,7 @@ class Target:
         modules: path → torch module inside; '' for a target that is a module itself.
         before: called before each call and not timed; None for nothing.
         opaque: why its parts cannot be seen, in words; '' where they can.
+        owner: the object that has the modules, each at its path; None for a function without one.
     """
 
     name: str
@@ -39,13 +41,14 @@ class Target:
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
     before: Callable[[], object] | None = None
     opaque: str = ""
+    owner: object = None
 
     @functools.cached_property
     def module(self) -> nn.Module:
         """The module itself, or an empty one that holds those inside."""
         if "" in self.modules:
             return self.modules[""]
-        holder = nn.Module()
+        holder = type(self.label, (nn.Module,), {})()  # messages name its class
         for name, module in self.modules.items():
             holder.add_module(name, module)
         return holder
@@ -67,7 +70,7 @@ def target_of(name: str, thing: object) -> Target:
         call, kind = getattr(thing, method), f"object with {method}()"
         return _target(name, call, type(thing).__name__, kind, thing, reset if callable(reset) else None)
     if isinstance(thing, nn.Module):
-        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, "torch module", thing)
+        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
     if not callable(thing):
         raise UserError(
             f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
@@ -79,6 +82,11 @@ def target_of(name: str, thing: object) -> Target:
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
     label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
     return _target(name, thing, "function" if "<lambda>" in label else label, _kind(thing), owner)
+
+
+def one_part(target: Target) -> str:
+    """Return why nothing divides a target into parts, in words; '' where something does."""
+    return target.opaque or ("" if target.modules else "no torch module was found in it")
 
 
 def modules_inside(owner: object) -> dict[str, nn.Module]:
@@ -102,7 +110,7 @@ def _target(
     name: str, call: Any, label: str, kind: str, owner: object, before: Callable[[], object] | None = None
 ) -> Target:
     modules = modules_inside(owner)
-    return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules))
+    return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules, owner), owner)
 
 
 def _kind(thing: object) -> str:
@@ -111,13 +119,32 @@ def _kind(thing: object) -> str:
     return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
 
 
-def _opaque(call: Any, modules: Mapping[str, nn.Module]) -> str:
+def _opaque(call: Any, modules: Mapping[str, nn.Module], owner: object) -> str:
     """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
     for thing in (call, *modules.values()):
-        if hasattr(thing, "_torchdynamo_orig_callable") or hasattr(thing, "_orig_mod"):
-            return "it is compiled by torch.compile"
-        if getattr(thing, "_compiled_call_impl", None) is not None:
+        if _is_compiled(thing):
             return "it is compiled by torch.compile"
         if type(thing).__module__.startswith("torch.jit"):
             return "it is a program of TorchScript"
+    for name, module in modules.items():
+        for method in METHODS:
+            if _is_compiled(vars(module).get(method)):
+                return f"its {name}.{method} is compiled by torch.compile"
+    return "" if modules else _of_jax(owner)
+
+
+def _is_compiled(thing: object) -> bool:
+    return (
+        hasattr(thing, "_torchdynamo_orig_callable")
+        or hasattr(thing, "_orig_mod")
+        or getattr(thing, "_compiled_call_impl", None) is not None
+    )
+
+
+def _of_jax(owner: object) -> str:
+    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; '' for any other object."""
+    for name, value in (("", owner), *_attributes(owner)):
+        packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+        if packages & {"flax", "equinox", "haiku"}:
+            return f"{f'its {name}' if name else 'it'} is a model of JAX, whose parts are compiled into one program"
     return ""

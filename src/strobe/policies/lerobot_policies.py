@@ -173,17 +173,20 @@ def load(
     return Loaded(policy, preprocessor, postprocessor, info, notes + [n for n in warned if n not in notes], read)
 
 
-def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
-    """Return a policy that LeRobot has built from the checkpoint at ``path``, with the processors from there.
+def adopt(policy: PreTrainedPolicy, path: str | Path | None, inputs: Inputs | None = None) -> Loaded:
+    """Return a policy that was built already, with the processors of the checkpoint at ``path``.
 
+    None for ``path``: of the checkpoint that its config names, else with those that LeRobot makes for ``inputs``.
     Raises UserError without processors.
     """
     config: Any = policy.config
-    with quiet() as warned, stand_ins(config.type, random_weights=False), in_a_line(config.type):
-        preprocessor, postprocessor = _saved_processors(config, path)
-    source = checkpoints.source(Path(path))
+    path = path or config.pretrained_path
+    with quiet() as warned, stand_ins(config.type, random_weights=path is None), in_a_line(config.type):
+        assert path is not None or inputs is not None
+        made = _saved_processors(config, path) if path is not None else _processors(config, inputs)  # type: ignore[arg-type]
+    source = checkpoints.source(Path(path)) if path is not None else "an object in Python"
     info = SubjectInfo(
-        name=source.split("/")[-1],
+        name=source.split("/")[-1] if path is not None else config.type,
         kind=config.type,
         source=source,
         inputs="none",
@@ -191,7 +194,7 @@ def adopt(policy: PreTrainedPolicy, path: str | Path) -> Loaded:
         **facts_of_type(config),
         **count(policy, *unregistered_modules(policy)),
     )
-    return Loaded(policy, preprocessor, postprocessor, info, list(warned))
+    return Loaded(policy, *made, info, list(warned))
 
 
 def _construct(

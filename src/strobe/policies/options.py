@@ -50,6 +50,20 @@ class ModelOptions:
 
 
 @dataclass
+class FactoryOptions:
+    """A policy of any project, which a function in Python makes.
+
+    ``path`` and ``type`` are those of a LeRobot policy, and None.
+    """
+
+    # A function that makes the policy: package.module:make, or path/to/file.py:make. It takes no arguments. It returns
+    # the policy and what to call it with: (policy, observation) or (policy, [observation, …]).
+    factory: str = ""
+    path: None = None
+    type: None = None
+
+
+@dataclass
 class InputOptions:
     """Where observations or clips come from; synthetic ones without a dataset, an environment or a video.
 
@@ -68,6 +82,28 @@ class InputOptions:
     image_size: tuple[int, int] | None = None
     cameras: int | None = None
     rename: dict[str, str] = field(default_factory=dict)
+
+
+def split_factory(text: str) -> tuple[str, str]:
+    """Return the module, or the file that ends in .py, and the function that ``--policy.factory`` names.
+
+    Raises:
+        UserError: it names no function, or a file that is not there.
+    """
+    where, colon, name = text.rpartition(":")
+    if not (colon and where and name and all(step.isidentifier() for step in name.split("."))):
+        raise UserError(
+            f"--policy.factory={text}: write package.module:function, or path/to/file.py:function, of a function that "
+            "makes the policy"
+        )
+    if where.endswith(".py"):
+        if not Path(where).is_file():
+            raise UserError(f"--policy.factory={text}: there is no file {where}")
+    elif not all(step.isidentifier() for step in where.split(".")):
+        raise UserError(
+            f"--policy.factory={text}: '{where}' is neither the name of a module nor a file that ends in .py"
+        )
+    return where, name
 
 
 # Checks of the folders of checkpoints and data sets, by the files in them.

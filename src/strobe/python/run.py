@@ -6,49 +6,31 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 
 from strobe.cli.live import Live
 from strobe.cli.runner import say_other_work
+from strobe.errors import UserError
 from strobe.kinds import advise
 from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
-from strobe.policies.callables import Target, target_of
-from strobe.policies.subject import Subject
+from strobe.policies.callables import one_part, target_of
 from strobe.python.request import Request
-from strobe.python.shown import ShownAnswer
+from strobe.python.shown import FoundRecipe, ShownAnswer
 from strobe.results.agreement import Effect
-from strobe.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
+from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, Result, VerifyResult
 from strobe.studies.breakdown import breakdown
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Measured, Options
+from strobe.studies.shared.targets import variants_of
 from strobe.studies.verify_outputs import verify_outputs
-from strobe.treatments.treatment import Treatment, Undo, Variant
+from strobe.timeline import Section
 
+CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
-
-
-@dataclass(frozen=True, eq=False)
-class OfTarget(Treatment):
-    """Has ``target`` on. Nothing is known of what it does to the outputs, which are compared and not guarded."""
-
-    target: Target
-    effect: Effect = "lossy"
-
-    def apply(self, subject: Subject) -> Undo:
-        """Switch to the target. Raises TypeError for another subject."""
-        if not isinstance(subject, CallableSubject):
-            raise TypeError(f"{type(subject).__name__} has no targets")
-        before, subject.target = subject.target, self.target
-
-        def undo() -> None:
-            subject.target = before
-
-        return undo
 
 
 def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResult]:
@@ -56,10 +38,9 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
         subject.first_calls(live.stage)
-        variants = [Variant(target.name, (OfTarget(target),)) for target in subject.targets]
         # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
         options = _options(request, counted=False, probed=False)
-        return compare(subject, variants, "inference", options, live, guards)
+        return compare(subject, variants_of(subject.targets), "inference", options, live, guards)
 
     return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 
@@ -70,8 +51,7 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
         target = subject.target
         subject.first_calls(live.stage)
-        if target.opaque or not target.modules:
-            why = target.opaque or "no torch module was found in it"
+        if why := one_part(target):
             subject.notes.append(f"{subject.info.name} is one part: {why}")
         counted = count and bool(target.modules) and not target.opaque
         options = _options(request, counted=counted, depth=depth)
@@ -81,13 +61,38 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
     return _answer(request, work, {"depth": depth, "count": count})
 
 
+def optimized(request: Request, guards: Guards, target_ms: float, seconds: float | None, lossy: bool) -> FoundRecipe:
+    """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
+    from strobe.studies.optimize.candidates import Choice  # which the other verbs need not wait for
+    from strobe.studies.optimize.run import optimize
+    from strobe.studies.optimize.settings import Aim
+
+    effects: tuple[Effect, ...] = ("exact", "rounding", "lossy") if lossy else ("exact", "rounding")
+    aim = Aim(1e3 / target_ms, guards=guards, choice=Choice(effects=effects), time_limit=seconds)
+    sections: list[Section] = []
+
+    def work(subject: CallableSubject, live: Live) -> tuple[OptimizeResult, None]:
+        if not subject.target.modules:
+            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to optimize")
+        subject.first_calls(live.stage)
+        budget = SamplingBudget(seconds=CLOSING_S, precision=request.interval)
+        result, recorded = optimize(subject, aim, Options(budget, batch_size=1), (), live, "used")
+        sections.extend(recorded)
+        return result, None
+
+    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
+    answer = _answer(request, work, config)
+    return FoundRecipe(answer.result, sections)
+
+
 def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
     """Hold the second thing of ``request`` against the first. Raises UserError."""
     return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 
 def _options(request: Request, **how: Any) -> Options:
-    return Options(SamplingBudget(seconds=request.seconds, precision=request.interval), **how)
+    budget = SamplingBudget(seconds=request.seconds, precision=request.interval)
+    return Options(budget, in_spread=False, **how)
 
 
 def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
@@ -111,6 +116,7 @@ def as_arguments(text: str) -> str:
     >>> as_arguments("Measure longer: --seconds=120.")
     'Measure longer: seconds=120.'
     """
+    text = text.replace("--time_limit", "seconds").replace("--allow=lossy", "lossy=True")
     return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
 
 

@@ -10,6 +10,7 @@ from strobe.errors import UserError
 
 if TYPE_CHECKING:
     from strobe.results.answer import Result
+    from strobe.results.recipe import Recipe
     from strobe.timeline import Section
 
 
@@ -50,7 +51,11 @@ class ShownAnswer[R: "Result"]:
         from strobe.cli.keep import latest, trace_of, write_run
 
         trace = trace_of(self.result, latest(self._sections)) if self._sections else None
-        return write_run(self.result, Path(folder), trace)
+        return write_run(self.result, Path(folder), trace, self._files())
+
+    def _files(self) -> dict[str, bytes]:
+        """Return further files of the run, by name."""
+        return {}
 
     def to_pandas(self, *, samples: bool = False) -> Any:
         """Return a DataFrame with a row for each measurement and for each of its parts.
@@ -104,3 +109,19 @@ class ShownAnswer[R: "Result"]:
         from strobe.report import notebook
 
         return notebook.render(document(self.result), notebook.plot_of(self.result))
+
+
+class FoundRecipe(ShownAnswer[Any]):
+    """The answer of `optimize`, with the recipe of its ladder. `save` writes that into the run's folder as well."""
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
+        from strobe.studies.optimize.answer import recipe_of
+
+        return recipe_of(self.result)
+
+    def _files(self) -> dict[str, bytes]:
+        from strobe.cli.optimize import recipe_files
+
+        return recipe_files(self.result, None)

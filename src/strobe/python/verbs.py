@@ -1,7 +1,8 @@
-"""`strobe.compare`, `strobe.breakdown` and `strobe.verify`: their arguments, checked before a heavy import."""
+"""`strobe.compare`, `breakdown`, `verify` and `optimize`: their arguments, checked before a heavy import."""
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards
 from strobe.python.request import Request
-from strobe.python.shown import ShownAnswer
+from strobe.python.shown import FoundRecipe, ShownAnswer
 
 if TYPE_CHECKING:
     from strobe.results.answer import BreakdownResult, CompareResult, VerifyResult
@@ -35,9 +36,9 @@ def compare(
     them. A call is made as it is: wrap a torch module in `torch.no_grad()` where that is how it runs.
 
     Args:
-        variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk` or
-            `select_action`, of which the first that it has is called. An object with `select_action` alone is `reset`
-            before each call, where it can be. JAX's arrays are waited for.
+        variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk`,
+            `sample_actions` or `select_action`, of which the first that it has is called. An object with
+            `select_action` alone is `reset` before each call, where it can be. JAX's arrays are waited for.
         inputs: one input, or a list of inputs that the rounds take in turn. A tuple is the arguments of one call, and
             () a call without any; anything else is the only argument, a dict too. For keywords, or for a list as the
             only argument, pass a function that takes something else.
@@ -82,9 +83,10 @@ def breakdown(
 
         answer = strobe.breakdown(policy, observation)
 
-    A torch module is cut along its modules, a policy of a known LeRobot type into the parts of its family, any other
-    object along the torch modules among its attributes and their own methods. A function is one part. Code that is
-    compiled already is one part, too.
+    A torch module is cut along its modules. A policy of a known LeRobot type is cut into the parts of its family. So
+    are openpi's `PI0Pytorch` and Isaac-GR00T's `Gr00tN1d7`, and the policies that hold them. Any other object is cut
+    along the torch modules among its attributes and their own methods. A function is one part. Code that is compiled
+    already is one part, too, and so is a model of JAX.
 
     Args:
         target: what is called, as a variant of `compare`.
@@ -136,6 +138,59 @@ def verify(
     from strobe.python.run import verified
 
     return verified(request, limits)
+
+
+def optimize(
+    target: Any,
+    inputs: Any,
+    *,
+    target_ms: float = 50.0,
+    guard: str = "",
+    seconds: float | None = None,
+    lossy: bool = False,
+    device: str = "",
+    seed: int = 0,
+) -> FoundRecipe:
+    """Look for treatments that make a call fast enough, and return the same within a guard.
+
+        answer = strobe.optimize(policy, observations, target_ms=50)
+        strobe.put_on(answer.recipe, policy)
+
+    The same ladder as that of `strobe optimize`: one treatment at a time, of those that need only torch modules, such
+    as compiling, other floating-point formats or channels last. Each is judged in alternation with what was accepted
+    before. All of them together must keep to the guard. In the end nothing is on the target.
+
+    Args:
+        target: a torch module, or an object with modules inside, called as a variant of `compare`.
+        inputs, device, seed: as in `compare`.
+        target_ms: milliseconds within which 95 % of the calls must end.
+        guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. By default exact
+            treatments must agree as well as reordered sums do, and the others hold 'rms<=0.02, worst<=0.2'. These are
+            in σ, the standard deviation of each column (a place along the last dimension) over the rows of all
+            untouched outputs. Without 8 different rows there is no σ: then such limits are not judged, and nothing is
+            accepted that moves an output.
+        seconds: for the ladder; by default 80 on a CPU and 300 elsewhere, or more where a call takes long.
+        lossy: whether treatments are tried that move the outputs by more than rounding does, such as int8.
+
+    Returns:
+        The answer of `strobe optimize`. ``recipe`` is what `put_on` takes; None where nothing is shown to be faster.
+        An interrupt keeps the rungs so far.
+
+    Raises:
+        UserError: nothing to call, no inputs, a bad number, a guard that cannot be read, or a target that fails.
+        KeyboardInterrupt: before the target as it is was measured.
+    """
+    limit = seconds if seconds is not None else 1.0
+    request = Request({"target": target}, inputs, limit, 0.1, device, "", seed)
+    if not isinstance(target_ms, int | float) or not (math.isfinite(target_ms) and target_ms > 0):
+        raise UserError(f"target_ms={target_ms}: must be a number above zero")
+    guards = Guards.parse(guard)
+    if guards.requested is not None:
+        guards.requested.require_figures("outputs")
+    _announce()
+    from strobe.python.run import optimized
+
+    return optimized(request, guards, float(target_ms), seconds, lossy)
 
 
 def _announce() -> None:

@@ -49,7 +49,7 @@ def answers(result: Result) -> list[str]:
 def _outputs(pair: Comparison) -> str:
     """Return how far the outputs of a target in Python are from the first one's; '' for anything else."""
     same = pair.agreement
-    if same is None or same.of != "outputs":
+    if same is None or same.of != "outputs" or same.rms is not None:  # in its own spread it has a sentence elsewhere
         return ""
     if not same.observations:
         return f"The outputs of {pair.candidate} were not compared: {same.unjudged}."
@@ -106,7 +106,8 @@ def agreement(result: Result) -> list[Section]:
     """Return how far the candidates' actions moved: in σ with yardsticks where that is known, else by the cosine."""
     candidates = sameness.of_comparisons(result.judged())
     if sameness.has_errors(candidates):
-        return sameness.sections(candidates, yardsticks(result))
+        of_outputs = sameness.what_moves(candidates) == "outputs"
+        return sameness.sections(candidates, yardsticks(result), sameness.OF_OUTPUTS if of_outputs else sameness.TITLE)
     if (same := tables.agreement(result)) is None:
         return []
     known = [c.agreement for c in result.judged() if c.agreement is not None]

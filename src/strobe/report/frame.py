@@ -78,7 +78,8 @@ def machine(m: Machine) -> str:
         words += [m.cpu]
     if m.device_memory_bytes is not None:
         words += [f"{units.size(m.device_memory_bytes)} on it"]
-    words += [units.count(m.cores, "core"), units.count(m.threads, "thread"), f"{units.size(m.memory_bytes)}"]
+    threads = [units.count(m.threads, "thread")] if m.threads else []
+    words += [units.count(m.cores, "core"), *threads, units.size(m.memory_bytes)]
     return ", ".join([*words, m.system])
 
 

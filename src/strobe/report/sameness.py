@@ -28,6 +28,8 @@ MEANING = {
     "the worst dimension. A flip is a decision, such as open or shut, that becomes the opposite.",
     "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are those of the worst channel, "
     "over all tokens. 'Worst token' is the RMS over all channels of one token.",
+    "outputs": "Errors are in σ, the spread of each column: {spread}. A column is a place along the last dimension of "
+    "an array. RMS and p99 are those of the worst column. An array with the same numbers everywhere has none.",
 }
 EXACT = "'exact' allows a small multiple of the distance that reordered sums cause, measured in the same run."
 
@@ -103,7 +105,7 @@ def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) ->
         f"{_describe_move(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
     ]
     sentences += [f"The table has {len(shown) - len(chosen):,} more."] if len(shown) > len(chosen) else []
-    return [*sentences, describe_yardsticks(yardsticks, _what_moves(candidates))] if yardsticks else sentences
+    return [*sentences, describe_yardsticks(yardsticks, what_moves(candidates))] if yardsticks else sentences
 
 
 def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
@@ -125,10 +127,10 @@ def describe_agreement(same: Agreement) -> str:
             else f"Its features' cosine is {same.cosine:.6f}."
         )
     if same.rms is None or same.worst is None:
-        return f"The cosine of its actions to the untouched policy's is {same.cosine:.6f}."
+        return f"The cosine of its {same.of} to the untouched policy's is {same.cosine:.6f}."
     flips = f", {share_of_flips(same.flips)} of decisions flip" if same.flips else ""
     return (
-        f"Its actions are {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most"
+        f"Its {same.of} are {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most"
         f"{flips} (cosine {same.cosine:.6f})."
     )
 
@@ -163,7 +165,8 @@ def sections(
 
 def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Return candidates, then yardsticks, with the figures of each."""
-    columns = [Column("Actions of", numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
+    of = "Outputs of" if what_moves(candidates) == "outputs" else "Actions of"
+    columns = [Column(of, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
     columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
     columns += [
         Column("Executed: worst (σ)"),
@@ -227,7 +230,7 @@ def _describe_move(candidate: Candidate) -> str:
     if not same.worst:
         return f"{candidate.name} does not move the {same.of}: they are the same to the bit in {_calls(same)}"
     flips = f"; {share_of_flips(same.flips)} of its decisions flip" if same.flips else ""
-    worst = "channel" if same.of == "features" else "dimension"
+    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
     return (
         f"{candidate.name} moves the {same.of} by {units.sigma(same.rms)} σ (RMS of the worst {worst}), "
         f"{units.sigma(same.worst)} σ at most{flips}"
@@ -242,8 +245,8 @@ def _describe_guard(candidate: Candidate) -> str:
     return f": its guard holds ({candidate.guard})" if candidate.guard else ""
 
 
-def _what_moves(candidates: Sequence[Candidate]) -> str:
-    """Return what the candidates' figures are of: 'actions' or 'features'."""
+def what_moves(candidates: Sequence[Candidate]) -> str:
+    """Return what the candidates' figures are of: 'actions', 'features' or 'outputs'."""
     return next(
         (candidate.agreement.of for candidate in candidates if candidate.measured and candidate.agreement is not None),
         "actions",
@@ -267,7 +270,7 @@ def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> 
         if candidate.agreement is not None and candidate.agreement.rms is not None
     ]
     spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
-    about = [MEANING[_what_moves(candidates)].format(spread=spread or "an unnamed source")]
+    about = [MEANING[what_moves(candidates)].format(spread=spread or "an unnamed source")]
     how = dict.fromkeys(same.how for same in known if same.how)
     about += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
     executed = dict.fromkeys(same.executed for same in known if _is_partly_executed(same))

@@ -6,21 +6,8 @@ from strobe.report import charts, frame, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.server import ActionAge, EncodingKind, ServerAnswer, Timed
-
-_ABOUT = {
-    "encode": "msgpack of the observation",
-    "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
-    "server": "inference, as the server tells it",
-    "network and server": "from sending to the last byte of the answer",
-    "decode": "msgpack of the answer",
-}
-_FORMS: dict[EncodingKind, str] = {
-    "as sent": "as sent",
-    "JPEG": "as JPEG of quality 95",
-    "resized": "resized to 224×224",
-    "resized, then JPEG": "resized to 224×224, then JPEG",
-}
+from strobe.results.server import ActionAge, ServerAnswer, Timed
+from strobe.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 
 
 def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
@@ -40,7 +27,7 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
             "network would take is not measured."
         ]
         if any("JPEG" in each.kind for each in answer.encodings):
-            text.append("openpi's server has no decoder for JPEG: an input transform must do it.")
+            text.append(PROTOCOLS[answer.protocol].decoder)
         sections.append(Section("encodings", "The images in other forms", _encodings(answer), text))
     if answer.age is not None:
         sections.append(Section("age", "Age of actions", _ages(answer.age)))
@@ -54,6 +41,8 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     facts += [("Time limit of a call", f"{units.rate(answer.timeout_s)} s")]
     if answer.first_ms is not None:
         facts.append(("First call", f"{units.short_ms(answer.first_ms)} ms, in no other figure"))
+    if (seen := answer.dropped) is not None:
+        facts.append(("Filter", f"{seen.dropped} of {seen.sent} observations dropped as similar to the one before"))
     notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
     if answer.warmup:
         notes.append(f"{units.count(answer.warmup, 'more call')} after the first left out as warm-up")
@@ -138,9 +127,16 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     ]
     columns += [Column("p95"), Column("p99"), Column("Share")]
     decimals = units.digits(trip.summary.median)
-    rows = []
+    protocol, rows = PROTOCOLS[answer.protocol], []
+    about_parts = {
+        "encode": f"{protocol.packs} of the observation",
+        "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
+        "server": protocol.own_time,
+        "network and server": "from sending to the last byte of the answer",
+        "decode": f"{protocol.packs} of the answer",
+    }
     for part in answer.parts:
-        rows.append(_timed([part.name, _ABOUT.get(part.name)], part, decimals, part.share))
+        rows.append(_timed([part.name, about_parts.get(part.name)], part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
             about = "within it, as its policy tells"
             rows.append(_timed(["policy", about], answer.policy, decimals, None, depth=1))
@@ -169,7 +165,7 @@ def _encodings(answer: ServerAnswer) -> Table:
     rows = [
         Row(
             [
-                _FORMS[each.kind],
+                IMAGE_FORMS[each.kind],
                 units.size(each.payload_bytes),
                 units.percent(each.payload_bytes / first) if first > 0 else None,
                 units.ms(each.ms) if each.kind != "as sent" else None,

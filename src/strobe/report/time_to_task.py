@@ -97,7 +97,7 @@ def _about(result: EvaluateResult) -> str:
     if paired is None:
         return text
     return (
-        f"{text} Times as soon: the first variant's time divided by this one's in the same pair, the middle pair of "
+        f"{text} Times as soon: the first variant's time divided by this variant's in the same pair, the middle pair of "
         "those in which one of the two did the task; failing is later than any success. The verdict rests on its "
         f"{100 * paired.level:.3g} % interval, which holds at every number of pairs at once. Means: the ratio of the "
         "means over all starts, a failure counted as the limit, with such an interval too; it needs more pairs, since "

@@ -16,7 +16,9 @@ LEVEL = 0.95
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     """Return the document of a verification, which times nothing."""
     shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
-    shown += sameness.sections(sameness.of_checks(result.checks), result.yardsticks) + _outputs(result)
+    checked = sameness.of_checks(result.checks)
+    title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
+    shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
     page = measured.document(result, answers(result), [])
     return replace(page, sections=shown, banner=_banner(result))
 
@@ -79,13 +81,13 @@ def _headline_of_outputs(result: VerifyResult) -> str:
 
 
 def _outputs(result: VerifyResult) -> list[Section]:
-    """Return how far outputs in Python are from each other, which no spread is known of."""
+    """Return how far outputs in Python are from each other, if no spread of them is known."""
     columns = [Column("Outputs of", numeric=False)]
     columns += [Column(title) for title in ("Cosine", "Largest error", "Mean error", "Inputs")]
     rows = []
     for check in result.checks:
         same = check.agreement
-        if same is not None and same.of == "outputs":
+        if same is not None and same.of == "outputs" and same.rms is None:
             errors = [units.number(same.largest_error), units.number(same.mean_error)]
             rows.append(Row([check.name, f"{same.cosine:.6f}", *errors, f"{same.observations:,}"]))
     return [Section(sameness.KEY, sameness.OF_OUTPUTS, Table(columns, rows))] if rows else []
@@ -129,7 +131,7 @@ def _checks(result: VerifyResult) -> Table:
 def _check(check: Check) -> Row:
     words = check.broken or check.unjudged
     outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    effect = None if check.agreement is not None and check.agreement.of == "outputs" else check.effect
+    effect = check.effect if check.treatments else None
     cells: list[str | None] = [check.name, outcome, effect, check.guard or None]
     treatments = ", ".join(treatment for treatment in check.treatments)
     return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")

@@ -48,6 +48,9 @@ class Recipe(Data):
     version: int = VERSION
     policy: str = Field(description="the policy's type, e.g. 'pi05'")
     size: str = Field(default="full", description="of the policy that it was found on")
+    object: str = Field(
+        default="", description="class of the object in Python that it was found on; '' for a policy of LeRobot's"
+    )
     treatments: list[dict[str, str | int | Finite | bool]] = Field(
         min_length=1, description="as in --variant: a key with its value, then its options"
     )

@@ -9,7 +9,10 @@ from pydantic import Field
 from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Quantiles, Summary
 
-FaultKind = Literal["slow", "silent", "closed", "error", "undecodable", "no actions", "other shape", "not finite"]
+ProtocolName = Literal["openpi", "GR00T", "LeRobot"]
+FaultKind = Literal[
+    "slow", "silent", "closed", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
+]
 EncodingKind = Literal["as sent", "JPEG", "resized", "resized, then JPEG"]
 
 
@@ -72,6 +75,15 @@ class ServerFault(Data):
         return self.error.partition(":")[0]
 
 
+class DroppedObservations(Data):
+    """Observations that a server's filter was sent after one that it answered."""
+
+    sent: int
+    dropped: int = Field(description="of them, without an answer, as too similar to the one before")
+    nearest: Finite = Field(description="distance between two states of those sent, in the robot's own units")
+    farthest_dropped: Finite | None = Field(default=None, description="of those dropped; None where none was")
+
+
 class ServerAnswer(Answer):
     """Where the time of a call to a policy server goes."""
 
@@ -79,7 +91,7 @@ class ServerAnswer(Answer):
 
     study: Literal["server"] = "server"
     url: str
-    protocol: Literal["openpi"] = "openpi"
+    protocol: ProtocolName = "openpi"
     metadata: dict[str, str] = Field(default_factory=dict, description="that the server sent on connecting, as text")
     inputs: str = Field(description="where the observations come from, in words")
     images: list[ImageSent] = Field(default_factory=list)
@@ -98,6 +110,9 @@ class ServerAnswer(Answer):
     encodings: list[ImageEncoding] = Field(default_factory=list, description="none without images")
     age: ActionAge | None = Field(default=None, description="None without a control rate")
     faults: list[ServerFault] = Field(default_factory=list, description="in the order in which they appeared")
+    dropped: DroppedObservations | None = Field(
+        default=None, description="None for a server without a filter of observations, or where it was not looked at"
+    )
     overstated: int = Field(default=0, description="calls of which the server tells more time than the client waited")
     not_judged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
 

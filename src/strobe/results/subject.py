@@ -52,7 +52,7 @@ class Machine(Data):
     system: str
     cpu: str
     cores: int
-    threads: int = Field(description="torch's intra-op threads")
+    threads: int = Field(description="torch's intra-op threads; 0 where torch was not loaded")
     nodes: int = Field(default=1, ge=1, description="memory nodes (NUMA) with processors that the process may run on")
     memory_bytes: int
     device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")

@@ -14,6 +14,7 @@ from strobe.results.agreement import Agreement
 from strobe.results.recipe import VERSION, Recipe, RecipeEpisodes, RecipeRung
 from strobe.runs.store import replace
 
+NAME = "recipe.yaml"  # in the folder of a run
 HEADER = """\
 # A recipe of Strobe: treatments that make a policy of the type {policy} faster, in the order they were found in.
 #
@@ -24,6 +25,16 @@ HEADER = """\
 # the untouched one than `guard` allows is not loaded.
 """
 
+
+HEADER_OF_OBJECT = """\
+# A recipe of Strobe: treatments that make an object of the class {object} faster, in the order they were found in.
+#
+#   strobe breakdown --policy.factory=FILE.py:make --recipe={name}
+#   policy = strobe.put_on("{name}", policy)
+#
+# Change the treatments by hand if you like: `strobe compare --help` lists them. `strobe verify` says whether the
+# outputs keep to `guard`.
+"""
 
 _ALWAYS = ("version", "policy", "size", "treatments")  # written even if empty
 
@@ -65,7 +76,8 @@ def text(recipe: Recipe, name: str) -> str:
         allow_unicode=True,
         width=float("inf"),
     )
-    about = HEADER.format(policy=_plain(recipe.policy), name=_plain(name))
+    header = HEADER_OF_OBJECT if recipe.object else HEADER
+    about = header.format(policy=_plain(recipe.policy), object=_plain(recipe.object), name=_plain(name))
     return f"{about}\n{body}"
 
 

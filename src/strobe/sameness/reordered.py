@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.agreement import agree_features
+from strobe.measure.agreement import agree_features, agree_outputs
 from strobe.measure.flop import SUMS, Operators, name_of, products
 from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Yardstick
 from strobe.treatments.treatment import Variant
@@ -255,6 +256,7 @@ _WAYS: dict[str, Callable[[_Call], Any]] = {
 
 
 FEATURES_SEED = 0
+Shapes = Sequence[tuple[str, tuple[int, ...]]]  # path → shape of the arrays of an output
 
 
 def features_reordered(
@@ -266,7 +268,7 @@ def features_reordered(
 ) -> Yardstick | None:
     """Measure how far the features of ``untouched`` move on ``count`` clips when its sums are taken in another order.
 
-    Fewer clips are taken once ``limit`` is over, one at least.
+    Of an object in Python these are its outputs on its inputs. Fewer are taken once ``limit`` is over, one at least.
 
     Returns:
         None where the features have too few tokens to have a spread, and where ``limit`` was spent before the first
@@ -295,21 +297,34 @@ def features_reordered(
     except TimeUpError:
         pass
     except KeyboardInterrupt:
-        if (moved := _moved(before, after)) is None:
+        if (moved := _moved(before, after, _shapes(subject))) is None:
             raise
         raise LookInterrupted(moved) from None
     except Exception as error:
-        raise UserError(f"the untouched backbone fails with its sums reordered: {in_a_line(error, 200)}") from error
+        raise UserError(f"it fails untouched with its sums reordered: {in_a_line(error, 200)}") from error
     finally:
         undo()
-    return _moved(before, after)
+    return _moved(before, after, _shapes(subject))
 
 
-def _moved(before: Sequence[Tensor], after: Sequence[Tensor]) -> Yardstick | None:
-    """The yardstick of features before and after their sums were reordered; None where there is none."""
+def _shapes(subject: Subject) -> Shapes | None:
+    if isinstance(subject, CallableSubject) and subject.form is not None:
+        return subject.form.shapes
+    return None
+
+
+def _moved(before: Sequence[Tensor], after: Sequence[Tensor], shapes: Shapes | None) -> Yardstick | None:
+    """The yardstick of outputs before and after their sums were reordered; None where there is none.
+
+    Args:
+        shapes: of what an object in Python returns; None for features.
+    """
     if not before:
         return None
-    agreement = agree_features(before, after[: len(before)])
+    if any(plain.shape != moved.shape for plain, moved in zip(before, after, strict=False)):
+        return None  # it answers in other shapes each time
+    pairs = before, after[: len(before)]
+    agreement = agree_outputs(*pairs, shapes) if shapes is not None else agree_features(*pairs)
     if agreement.rms is None or agreement.worst is None:
         return None
     return Yardstick(

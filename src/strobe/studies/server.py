@@ -1,7 +1,7 @@
 """Server: where does the time of a call to a policy server go, and what goes wrong? It needs neither torch nor LeRobot.
 
 The calls go out one after another. The first is not among the figures: a server may compile at it. A call that fails so
-that the connection is of no use ends the measurement, and the calls before it stay.
+that the connection is of no use ends the measurement, and the calls before it stay. So do failures in a row.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ from typing import Any
 
 import numpy as np
 
-from strobe.measure import image_encodings
+from strobe.measure import host, image_encodings
 from strobe.measure.rollout import quantiles
 from strobe.measure.sampling import Progress
 from strobe.measure.server import Trip, action_age, parts, timed
 from strobe.measure.statistics import describe, find_warmup
-from strobe.policies.openpi_client import CallFailedError, Exchange, OpenpiClient
-from strobe.policies.openpi_observations import Observations
-from strobe.policies.openpi_protocol import encode
+from strobe.policies.servers.connect import connect
+from strobe.policies.servers.lerobot_observations import ServedPolicy
+from strobe.policies.servers.observations import Observations, Source
+from strobe.policies.servers.wire import CallFailedError, Exchange, Wire
 from strobe.results.numerals import significant
 from strobe.results.server import FaultKind, ServerAnswer, ServerFault
+from strobe.results.server_protocols import PROTOCOLS
 from strobe.studies.shared.progress import Reporter
 from strobe.version import __version__
 
+PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # of the client
 PINGS = 10
+FAILURES = 6  # in a row that end the calls, where the connection would take more
 FEWEST = 6  # calls, however long they take: an interval needs as many
 MOST = 20_000  # calls: more say nothing more
 MOST_METADATA, SHOWN, END = 20, 200, 4000  # entries, characters of each, characters of a traceback's end
@@ -43,6 +47,7 @@ class ServerOptions:
         iterations: calls after the first; None for as many as fit into ``seconds``.
         timeout_s: that one call may take.
         control_hz: the robot's control rate; None where it is not known.
+        policy: what LeRobot's server is to load.
     """
 
     url: str
@@ -50,27 +55,33 @@ class ServerOptions:
     seconds: float = 20.0
     timeout_s: float = 60.0
     control_hz: float | None = None
+    policy: ServedPolicy | None = None
 
 
-def server(options: ServerOptions, observations: Observations, live: Reporter) -> ServerAnswer:
+def server(options: ServerOptions, source: Source, live: Reporter) -> ServerAnswer:
     """Return where the time of calls to a policy server goes.
 
     Ctrl-C ends it early, with the calls that were made.
 
     Raises:
-        UserError: nothing at the address speaks the protocol.
+        UserError: nothing at the address speaks the protocol, or observations that the server cannot take.
     """
     live.stage(f"connecting to {options.url}")
-    with OpenpiClient(options.url, options.timeout_s) as client:
-        measured = _Measured(options, observations, client)
+    with connect(options.url, options.timeout_s, options.policy) as wire:
+        observations = wire.observations(source)
+        measured = _Measured(options, observations, wire)
         answer = measured.answer
         try:
             live.stage(f"calling {options.url}")
             if measured.call_first():
                 measured.ping()
                 measured.call(live)
+            if answer.first_ms is not None and not measured.over and PROTOCOLS[wire.protocol].filters:
+                live.stage("sending observations that the server may drop")
+                answer.dropped = wire.dropped(observations.each)
             live.stage("encoding the images in other forms")
-            answer.encodings = image_encodings.encodings(observations.each[0], encode, recorded=observations.recorded)
+            first, recorded = observations.each[0], observations.recorded
+            answer.encodings = image_encodings.encodings(first, wire.encode, recorded=recorded)
         except KeyboardInterrupt:
             answer.status = "interrupted"
         measured.finish()
@@ -80,34 +91,45 @@ def server(options: ServerOptions, observations: Observations, live: Reporter) -
 class _Measured:
     """Calls to one server, and the answer that is made of them."""
 
-    def __init__(self, options: ServerOptions, observations: Observations, client: OpenpiClient) -> None:
-        self._options, self._client = options, client
+    def __init__(self, options: ServerOptions, observations: Observations, wire: Wire) -> None:
+        self._options, self._wire = options, wire
+        self.over = False  # the connection is of no more use
+        self._in_a_row = 0  # failures
+        self._sound = 0  # answers
         self._observations, self._recorded = observations.each, observations.recorded
         self._exchanges: list[Exchange] = []
         self.answer = ServerAnswer(
             strobe_version=__version__,
             title=f"policy server at {options.url.partition('://')[2]}",
             url=options.url,
+            protocol=wire.protocol,
             inputs=observations.description,
             images=image_encodings.images(observations.each[0]),
             timeout_s=options.timeout_s,
-            metadata=dict(_shown(client.metadata)),
+            machine=host.describe(PACKAGES),
+            metadata=dict(_shown(wire.metadata)),
         )
 
     def call_first(self) -> bool:
-        """Call once, apart from the figures. Return whether the connection is still of use."""
-        begun = time.perf_counter_ns()
-        exchange = self._exchange()
-        if exchange is not None:
-            self.answer.first_ms = (time.perf_counter_ns() - begun) / 1e6
-            self._check(exchange)
-        return exchange is not None
+        """Call until one call is answered, apart from the figures. Return whether the connection is still of use."""
+        while not self._done:
+            begun = time.perf_counter_ns()
+            exchange = self._exchange()
+            if exchange is not None:
+                self.answer.first_ms = (time.perf_counter_ns() - begun) / 1e6
+                self._check(exchange)
+                return True
+        return False
+
+    @property
+    def _done(self) -> bool:
+        return self.over or self._in_a_row >= FAILURES
 
     def ping(self) -> None:
         """Measure ways there and back without data."""
         answered = []
         for _ in range(PINGS):
-            took = self._client.ping_ms()
+            took = self._wire.ping_ms()
             if took is None:
                 break
             answered.append(took)
@@ -119,9 +141,9 @@ class _Measured:
         wanted, begun = self._options.iterations, time.monotonic()
         for done in count(1):
             exchange = self._exchange()
-            if exchange is None:
+            if self._done:
                 return
-            if self._check(exchange):
+            if exchange is not None and self._check(exchange):
                 self._exchanges.append(exchange)
             spent = time.monotonic() - begun
             left = self._options.seconds - spent if wanted is None else spent / done * (wanted - done)
@@ -134,18 +156,21 @@ class _Measured:
         observation = self._observations[self.answer.calls % len(self._observations)]
         self.answer.calls += 1
         try:
-            return self._client.call(observation)
+            exchange = self._wire.call(observation)
         except CallFailedError as error:
             self._failed(error.kind, error.error, error.waited_ms, error.detail)
+            self.over |= error.over
+            self._in_a_row += 1
             return None
+        self._in_a_row = 0
+        return exchange
 
     def _check(self, exchange: Exchange) -> bool:
         """Return whether an answer has actions like the first one's; one that has none becomes a fault."""
-        actions = exchange.answer.get("actions")
-        if not isinstance(actions, np.ndarray) or not actions.ndim or not actions.size:
-            held = ", ".join(sorted(map(str, exchange.answer))[:8]) or "nothing"
-            what = f"an array of shape {actions.shape}" if isinstance(actions, np.ndarray) else f"the keys {held}"
-            self._failed("no actions", f"KeyError: 'actions'; the answer has {what}", exchange.ms)
+        actions = exchange.actions
+        if actions is None or not actions.ndim or not actions.size:
+            empty = "" if actions is None else f"ValueError: the actions are an array of shape {actions.shape}"
+            self._failed("no actions", empty or exchange.held, exchange.ms)
             return False
         if not self.answer.chunk:
             self.answer.chunk = list(actions.shape)
@@ -158,6 +183,7 @@ class _Measured:
             error = f"ValueError: {bad:,} of {actions.size:,} actions are no finite numbers"
             self._failed("not finite", error, exchange.ms)
             return False
+        self._sound += 1
         return True
 
     def _failed(self, kind: FaultKind, error: str, waited_ms: float, detail: str = "") -> None:
@@ -174,9 +200,7 @@ class _Measured:
         answer, hz = self.answer, self._options.control_hz
         warmup = find_warmup([exchange.ms for exchange in self._exchanges]) if self._exchanges else 0
         kept = self._exchanges[warmup:]
-        trips = [
-            Trip(each.encode_ns / 1e6, each.away_ns / 1e6, each.decode_ns / 1e6, each.server_ms()) for each in kept
-        ]
+        trips = [Trip(each.encode_ns / 1e6, each.away_ns / 1e6, each.decode_ns / 1e6, each.server_ms) for each in kept]
         answer.warmup = warmup
         answer.overstated = sum(trip.overstated for trip in trips)
         if trips:
@@ -184,13 +208,15 @@ class _Measured:
             answer.trip, answer.parts = timed(answer.values), parts(trips)
             answer.sent_bytes = quantiles([each.sent_bytes for each in kept])
             answer.received_bytes = quantiles([each.received_bytes for each in kept])
-            own = [value for each in kept if (value := each.server_ms("policy_timing")) is not None]
+            own = [value for each in kept if (value := each.policy_ms) is not None]
             if own and len(own) == len(kept):
                 answer.policy = timed(own)
             answer.notes += describe(answer.values)
             if hz is not None:
                 answer.age = action_age(answer.values, answer.chunk[-2] if len(answer.chunk) > 1 else 1, hz)
         answer.not_judged += self._not_judged(trips)
+        if answer.faults and not self._sound and answer.status == "complete":
+            answer.status = "failed"
 
     def _not_judged(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer
@@ -199,9 +225,11 @@ class _Measured:
             return
         untold = sum(trip.server is None for trip in trips)
         if untold:
-            yield f"network and server apart: {untold:,} of {len(trips):,} answers have no server_timing"
+            yield f"network and server apart: {untold:,} of {len(trips):,} answers have no time of the server"
         elif answer.overstated:
             yield f"network and server apart: in {answer.overstated:,} calls the server tells more than the whole took"
+        if PROTOCOLS[answer.protocol].filters and answer.dropped is None:
+            yield "observations that the server's filter drops: that takes two or more, of --dataset.root, and answers"
         if answer.ping is None:
             yield "the network without data: the server answers no pings"
         if self._options.control_hz is None:

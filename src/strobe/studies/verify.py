@@ -20,12 +20,11 @@ from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsti
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Silent
-from strobe.treatments.recipe import RecipeTreatment, treatments_of
+from strobe.treatments.recipe import RecipeTreatment, groups_of, treatments_of
 from strobe.treatments.treatment import Variant
 
 YARDSTICKS_SHARE = 0.5  # of the time, for the untouched policy's own chunks and the yardsticks
 PASSES = 2  # over the observations, each in another order
-ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 
 
 def verify(
@@ -59,7 +58,7 @@ def verify(
     title = f"{subject.info.name}: does it act the same with {name}?"
     result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
     treatments = treatments_of(recipe, name)
-    groups = _groups(treatments)
+    groups = groups_of(treatments)
     same = Sameness(subject, count=count)
     try:
         reporter.stage("the untouched policy's actions")
@@ -148,9 +147,3 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
     except PolicyCallError:
         return None  # reported once all observations have been tried
     return ended[1] - ended[0]
-
-
-def _groups(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
-    exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
-    exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
-    return [*exact_only, (ALL, tuple(treatments))]

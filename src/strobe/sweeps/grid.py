@@ -130,10 +130,14 @@ def subject_of(made: Sequence[Cell]) -> str:
     """Return the policy or model that the cells run, for names and titles; 'policies' or 'models' where it varies."""
     named = dict(flag.removeprefix("--").split("=", 1) for flag in made[0].argv if "=" in flag)
     for family, several in (("policy", "policies"), ("model", "models")):
-        if {f"{family}.path", f"{family}.type"} & set(made[0].settings):
+        flags = [f"{family}.{name}" for name in ("path", "type", "factory")]
+        if {*flags} & set(made[0].settings):
             return several
-        if name := named.get(f"{family}.path") or named.get(f"{family}.type"):
+        *known, factory = map(named.get, flags)
+        if name := next(filter(None, known), None):
             return Path(name).name
+        if factory:
+            return Path(factory.rpartition(":")[0]).name.removesuffix(".py")
     return "sweep"
 
 
@@ -184,6 +188,10 @@ def _key(study: str, argv: Sequence[str]) -> str:
         flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
     }
     stamps |= {path: _content(Path(path.strip())) for flag in argv for path in RECIPE.findall(flag)}
+    # Of a factory's file with the modules next to it, which it may import.
+    made = [flag.partition("=")[2].rpartition(":")[0] for flag in argv if flag.startswith("--policy.factory=")]
+    folders = [Path(file).parent for file in made if file.endswith(".py")]
+    stamps |= {str(path): _content(path) for folder in folders for path in folder.glob("*.py")}
     whole = json.dumps([study, sorted(argv), _versions(), stamps], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
 

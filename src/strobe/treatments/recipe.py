@@ -11,7 +11,7 @@ from typing import Any
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards, strongest
-from strobe.measure.machine import versions
+from strobe.measure.host import versions
 from strobe.policies.subject import Subject
 from strobe.results.recipe import Recipe, require_kind
 from strobe.results.traits import TreatmentTraits
@@ -21,6 +21,7 @@ from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.treated import Treated
 from strobe.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
 
+ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
 
 
@@ -127,6 +128,13 @@ def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment
             treatment = _made(spec)
         rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, catalogue.written(spec), name))
     return tuple(sorted(rungs, key=lambda rung: rung.rank))
+
+
+def groups_of(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
+    """Return what a recipe is checked by, each with a name: its exact treatments if there are others, then all."""
+    exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
+    exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
+    return [*exact_only, (ALL, tuple(treatments))]
 
 
 def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:

@@ -68,7 +68,7 @@ class Settings(Treatment):
             if queued:
                 _new_queues(policy)
 
-        if queued and (held := _shortest(policy)) < executed:
+        if queued and executed is not None and (held := _shortest(policy)) < executed:
             undo()
             raise UserError(
                 f"the queue of the policy type '{policy.config.type}' holds {held:g} actions, fewer than "

@@ -15,7 +15,7 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase, Subject
 from strobe.results.answer import CompareResult
 from strobe.results.measurement import Measurement
-from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, limit_of
+from strobe.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, kind_of, limit_of
 from strobe.studies.shared.gradients import gradients
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Measured, Options, Session
@@ -38,7 +38,8 @@ def compare(
     """Judge every variant against the first one, on the same observations with the same noise.
 
     Args:
-        guards: how far the actions of a variant may be from the first one's; None for the usual.
+        guards: how far the actions of a variant may be from the first one's; None for the usual. The outputs of a call
+            in Python are judged by the usual guard of each effect only where `Options.in_spread` says so.
 
     Raises:
         UserError: fewer than two variants, two of one name, or a treatment that does not apply or is not for ``phase``.
@@ -59,10 +60,11 @@ def compare(
     if dtypes and options.counted:
         result.notes.append(SEVERAL_COPIES)
     check = ActionCheck()
+    by_effect = not isinstance(subject, CallableSubject) or options.in_spread
 
     def check_outputs(collected: Collected) -> None:
         nonlocal check
-        if phase == "inference" and options.checked and not isinstance(subject, CallableSubject):
+        if phase == "inference" and options.checked and by_effect:
             check = _looks(subject, variants, options, collected, reporter)
 
     ceiling = result.machine.ceiling
@@ -74,10 +76,10 @@ def compare(
     pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
     level = each_of(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
-    if isinstance(subject, CallableSubject):
+    if not by_effect:
         _hold_outputs(result, guards.requested if guards is not None else None)
     elif phase == "inference":
-        _hold(result, measured, check, guards or Guards(of_features=not isinstance(subject, PolicySubject)))
+        _hold(result, measured, check, guards or Guards(kind=kind_of(subject)))
     if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
         _compare_gradients(subject, variants, result, options, reporter)
     result.notes += options.limit.left_out

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
 from strobe.runs import episode_log
@@ -95,7 +95,7 @@ def candidates(
     from strobe.treatments.settings import Settings
     from strobe.treatments.treatment import Variant
 
-    config = subject.policy.config
+    config: Any = subject.policy.config
     own, name = steps_of(config), steps_field(config)
     if steps and not name:
         raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")

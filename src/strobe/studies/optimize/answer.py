@@ -186,6 +186,7 @@ def recipe_of(result: OptimizeResult) -> Recipe | None:
     return Recipe(
         policy=result.subject.kind,
         size=result.subject.size,
+        object=result.subject.name if result.measurements[0].traits.call is not None else "",
         treatments=[{key: v for key, v in spec.items() if v is not None} for spec in rungs[-1].treatments],
         guard=whole.guard or ladder.guard,
         # What its dimensions showed is in the run; the recipe has the figures that people compare.

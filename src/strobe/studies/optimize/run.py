@@ -21,7 +21,6 @@ from dataclasses import replace
 from strobe.errors import UserError
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.planning import foresight
-from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.answer import OptimizeResult
 from strobe.results.ladder import Try
@@ -46,6 +45,7 @@ from strobe.studies.optimize.runner import ActionGuard, Runs, build_seconds, pre
 from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
 from strobe.studies.optimize.strategies import climb_by_effect, climb_one_by_one
 from strobe.studies.optimize.trial import begins_with_glance, milliseconds, moved, speedup
+from strobe.studies.shared.action_check import kind_of
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Measured, Options
 from strobe.studies.shared.paired_comparison import SEVERAL_COPIES
@@ -97,7 +97,7 @@ def optimize(
         halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
         result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
         runs = Runs(subject, options, tuple(base), reporter, result.machine.ceiling)
-        guards = replace(aim.guards, of_features=not isinstance(subject, PolicySubject))
+        guards = replace(aim.guards, kind=kind_of(subject))
         under = circumstances(subject, options, base, guards) if earlier != "none" else {}
         ladders = Earlier(result.subject, result.machine, under, earlier)
         climb, interrupted = _start(aim, runs, guards, ladders, began)

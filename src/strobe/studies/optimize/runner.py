@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from strobe.measure.agreement import agree, agree_features, in_common
+from strobe.measure.agreement import agree, agree_features, agree_outputs, in_common
 from strobe.measure.guard import Guard, Guards, Judgement, strongest
 from strobe.measure.in_time import InTimeLooks, fewest_chunks
 from strobe.measure.sampling import Progress, SamplingBudget
 from strobe.measure.sequential import Glance, Looks
 from strobe.measure.time_limit import TimeLimit
 from strobe.measure.verdicts import paired_verdict
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Effect, Yardstick, yardstick
@@ -29,7 +30,7 @@ from strobe.sameness.reordered import features_reordered
 from strobe.sameness.visits import plan
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.settings import Aim, Climbing
-from strobe.studies.shared.action_check import CheckProgress, limit_of, yardstick_observations, yardsticks
+from strobe.studies.shared.action_check import CheckProgress, kind_of, limit_of, yardstick_observations, yardsticks
 from strobe.studies.shared.cadence import ticks_between_calls
 from strobe.studies.shared.counting import Counted
 from strobe.studies.shared.measuring import Measured, Options, Session
@@ -219,7 +220,7 @@ def prepare_checks(runs: Runs, chunk_s: float) -> tuple[Sameness | None, list[Ya
         return None, []
     limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
     if not isinstance(subject, PolicySubject):
-        reporter.stage("how far reordered sums move the untouched features")
+        reporter.stage(f"how far reordered sums move the untouched {kind_of(subject)}")
         untouched = Variant("untouched", runs.base)
         count, progress = yardstick_observations(chunk_s), CheckProgress(reporter)
         moved = features_reordered(subject, untouched, count, progress, limit)
@@ -303,6 +304,8 @@ class ActionGuard:
         subject = self.runs.subject
         count = min(len(outputs), len(self.reference), settings.GUARDED_OBSERVATIONS)
         before, after = self.reference[:count], outputs[:count]
+        if isinstance(subject, CallableSubject):
+            return agree_outputs(before, after, subject.form.shapes if subject.form is not None else ())
         if not isinstance(subject, PolicySubject):
             return agree_features(before, after)
         scale = subject.scale(self.reference) if self.reference[0].dim() > 1 else None

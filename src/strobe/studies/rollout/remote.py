@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
+from strobe.lerobot.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.loops.course import RECEIVING, Course
 from strobe.loops.events import ChunkReceived, ObservationUploaded
 from strobe.loops.header import Header
-from strobe.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
 from strobe.measure import remote as measure
 from strobe.measure.remote import Leg, Trip
 from strobe.measure.rollout import quantiles

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.errors import UserError
-from strobe.measure.guard import strongest
+from strobe.measure.guard import Of, strongest
 from strobe.measure.sampling import Progress
 from strobe.measure.time_limit import LookInterrupted, TimeLimit, WorkLimit
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
@@ -55,6 +56,13 @@ def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> T
     if work is not None:
         work.extend(2 * (fewest_s - seconds))
     return TimeLimit(max(seconds, fewest_s), within=work)
+
+
+def kind_of(subject: Subject) -> Of:
+    """Return what ``subject`` returns: actions of a policy, features of a backbone, outputs of a call in Python."""
+    if isinstance(subject, PolicySubject):
+        return "actions"
+    return "outputs" if isinstance(subject, CallableSubject) else "features"
 
 
 def check_actions(
@@ -131,18 +139,18 @@ def check_features(
         limit: for all of it; None for none.
     """
     first, *others = variants
-    check = ActionCheck()
+    check, head = ActionCheck(), f"the {kind_of(subject)} were not looked at closely"
     if all(strongest([treatment.effect for treatment in variant.treatments]) != "exact" for variant in others):
         return check
-    reporter.stage("how far the features of the first variant move by reordered sums")
+    reporter.stage(f"how far the {kind_of(subject)} of the first variant move by reordered sums")
     try:
         count, progress = yardstick_observations(call_s), CheckProgress(reporter)
         moved = features_reordered(subject, first, count, progress, limit)
         check.yardsticks = [moved] if moved is not None else []
         if moved is None and limit is not None and limit.spent:
-            check.notes.append("the features were not looked at closely: the time was over before the first call")
+            check.notes.append(f"{head}: the time was over before the first call")
     except UserError as error:
-        check.notes.append(f"the features were not looked at closely: {error}")
+        check.notes.append(f"{head}: {error}")
     except LookInterrupted as stopped:
         check.yardsticks = [stopped.found] if isinstance(stopped.found, Yardstick) else []
         check.interrupted = True

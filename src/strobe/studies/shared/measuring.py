@@ -80,6 +80,7 @@ class Options:
     counted: bool = True
     probed: bool = True
     checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
+    in_spread: bool = True  # whether the outputs of a call in Python are compared in their own spread (σ)
     within: float = WITHIN  # of the time: a variant is called as fast as another where its interval lies in there
     pace_hz: float | None = None  # control rate at which inference is called, in ticks per second; None: back to back
     back_to_back: frozenset[str] = frozenset()  # names of variants that are called without gaps in spite of a pace
@@ -98,6 +99,7 @@ class Measured:
         executed: actions of a chunk that the robot executes.
         features: whether the outputs are a backbone's features and not actions.
         forms: of outputs of targets in Python: variant → input's index → shapes. None for other subjects.
+        in_spread: whether such outputs are compared in their own spread.
     """
 
     measurements: list[Measurement]
@@ -112,6 +114,7 @@ class Measured:
     executed: int | None = None
     features: bool = False
     forms: Mapping[str, Mapping[int, Numbers]] | None = None
+    in_spread: bool = True
 
     @property
     def actions(self) -> dict[str, list[Tensor]]:
@@ -173,6 +176,7 @@ class Session:
         self._interrupted = False
         self._uncounted: dict[str, str] = {}  # variants whose counted call failed, with the reason
         self._late: set[str] = set()  # variants that there was no time to count
+        self._forms: dict[str, dict[int, Numbers]] = {}  # of what a call in Python returns: variant → input → shapes
 
     def measure(self) -> Measured:
         """Sample until the budget is spent, then count, hold against the machine's limits, and note.
@@ -217,7 +221,8 @@ class Session:
             scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
             executed=acting.executed if acting is not None else None,
             features=policy is None,
-            forms=self.subject.forms if isinstance(self.subject, CallableSubject) else None,
+            forms=self._forms if isinstance(self.subject, CallableSubject) else None,
+            in_spread=self.options.in_spread,
         )
 
     def _sample(self) -> Collected:
@@ -267,6 +272,8 @@ class Session:
                     seen.first_s = time.perf_counter() - begun
                 seen.rounds.append(round)
                 self._outputs.add(seen.variant.name, output, getattr(subject, "pooled", None))
+                if isinstance(subject, CallableSubject) and subject.form is not None:
+                    self._forms.setdefault(seen.variant.name, {})[index % len(subject.inputs)] = subject.form
                 if not index:
                     seen.traits = _traits(subject, self.phase, self.options)
                     seen.tensor_float = convolutions_in_tf32(subject.device)

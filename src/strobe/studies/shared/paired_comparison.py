@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strobe.measure.agreement import add_note, agree, agree_features, in_common
+from strobe.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
 from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
 from strobe.policies.outputs import Numbers
 from strobe.results.agreement import Agreement
@@ -79,7 +79,10 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
 def _of_outputs(
     before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
 ) -> Agreement | None:
-    """Compare outputs whose meaning is not known. None where one of the two returns no numbers."""
+    """Compare outputs whose meaning is not known. None where one of the two returns no numbers.
+
+    With an input that gives outputs of other shapes than the others, they are compared without a spread.
+    """
     alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
     if not all(first.shapes and second.shapes for first, second in alike):
         return None
@@ -90,7 +93,9 @@ def _of_outputs(
         words = f"outputs {shapes} cannot be compared number by number"
         agreement = Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=words, unjudged=words)
     else:
-        agreement = agree(first, second)
+        shapes = {output.shapes for output, _ in alike}
+        spread_known = measured.in_spread and len(shapes) == 1
+        agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
         agreement.distinct = min(len(alike), agreement.observations)
         add_note(agreement, measured.outputs.note)
     agreement.of = "outputs"

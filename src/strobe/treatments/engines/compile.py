@@ -69,8 +69,10 @@ class Compile(Treatment, key="compile"):
         config = getattr(subject.module, "config", None)
         if not self.part and hasattr(config, "compile_model"):  # not every policy's config has it
             self._flag = f"--policy.compile_model=true --policy.compile_mode={self.mode}"
-        patches = Patches()
-        for owner, method in self._targets(subject):
+        patches, targets = Patches(), list(self._targets(subject))
+        if not targets:
+            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to compile")
+        for owner, method in targets:
             patches.wrap(owner, method, self._around)
         return patches.undo
 

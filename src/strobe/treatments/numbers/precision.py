@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from strobe.devices.accelerators import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.measure.ceiling import faster_in_bfloat16
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
 from strobe.timeline.layers import layered
@@ -49,7 +50,8 @@ _UNFIT = re.compile(r"not implemented for '|dtype|scalar type|same type|BFloat16
 class Precision(Treatment, key="precision"):
     """Weights in ``dtype``, of the whole subject or of the module at the path ``part``; inputs are cast to it.
 
-    Outputs of a part are cast back to the dtype that most of its weights had, outputs of the whole to float32.
+    Outputs of a part are cast back to the dtype that most of its weights had, outputs of the whole to float32. Of an
+    object in Python so are those of each module that it calls.
     """
 
     dtype: str
@@ -127,7 +129,8 @@ class Precision(Treatment, key="precision"):
             elif module in inside and module is not subject.module:
                 yield _Wrap(module, "forward", partial(casts.into_container, dtype=dtype))
                 yield _Wrap(module, "forward", partial(self._noise.within, module=module))
-            if module in inside and self.part:
+            # Somebody else's object may call any of its modules, and goes on with what that returns.
+            if module in inside and (self.part or isinstance(subject, CallableSubject)):
                 yield _Wrap(module, "forward", self._border.around)
         for name in _ENTRIES:
             if not hasattr(subject.module, name):

@@ -8,82 +8,66 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Self
-from urllib.parse import urlsplit
+from collections.abc import Mapping, Sequence
+from typing import Any, override
 
-from strobe.errors import UserError, in_a_line, in_words
-from strobe.policies.openpi_protocol import decode, encode, require_packages
+import numpy as np
+
+from strobe.errors import UserError, in_a_line
+from strobe.policies.servers.observations import STATE as OF_DATASET
+from strobe.policies.servers.observations import STATE_DIM, TASK, Observations, Source
+from strobe.policies.servers.openpi_messages import decode, encode
+from strobe.policies.servers.wire import CONNECT_S, CallFailedError, Exchange, Wire, why
 from strobe.results.server import FaultKind
 
-CONNECT_S = 10.0  # for the connection and the metadata
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
-SHOWN = 300  # characters of a foreign text
+SIZE = (224, 224)  # of images
+# The names of LIBERO's config in openpi.
+IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """One call that was answered: its times in nanoseconds, its sizes in bytes, and the answer."""
-
-    encode_ns: int
-    away_ns: int  # from the first byte sent to the last byte received
-    decode_ns: int
-    sent_bytes: int
-    received_bytes: int
-    answer: Mapping[Any, Any]
-
-    @property
-    def ms(self) -> float:
-        """Milliseconds of the whole."""
-        return (self.encode_ns + self.away_ns + self.decode_ns) / 1e6
-
-    def server_ms(self, group: str = "server_timing") -> float | None:
-        """Return the server's own ``infer_ms``; None where it tells none."""
-        timing = self.answer.get(group)
-        value = timing.get("infer_ms") if isinstance(timing, Mapping) else None
-        told = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-        return float(value) if told else None  # type: ignore[arg-type]
-
-
-class CallFailedError(Exception):
-    """A call that failed, after which the connection is of no use.
-
-    Args:
-        kind: what happened.
-        error: the exception's name and its message, in a line.
-        detail: the server's traceback, or what else was received.
-        waited_ms: milliseconds from the beginning of the call.
-    """
-
-    def __init__(self, kind: FaultKind, error: str, detail: str, waited_ms: float) -> None:
-        super().__init__(error)
-        self.kind: FaultKind = kind
-        self.error, self.detail, self.waited_ms = error, detail, waited_ms
-
-
-class OpenpiClient:
-    """A connection to a policy server.
+class OpenpiWire(Wire):
+    """A connection to openpi's policy server.
 
     Attributes:
         metadata: what the server sent on connecting.
 
     Raises:
-        UserError: a wrong address, a package that is missing, or nothing at the address that speaks the protocol.
+        UserError: nothing at the address speaks the protocol.
     """
 
+    protocol = "openpi"
+
     def __init__(self, url: str, timeout_s: float) -> None:
-        check_url(url)
-        require_packages()
         self._url, self._timeout_s = url, timeout_s
         self._socket = self._connected()
         self.metadata = self._first_message()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    @override
+    def close(self) -> None:
         self._socket.close()
+
+    @override
+    def observations(self, source: Source) -> Observations:
+        if source.frames:
+            named = source.renamed(_default_names)
+            for observation, frame in zip(named, source.frames, strict=True):
+                if source.options.prompt is not None or PROMPT not in observation:
+                    observation[PROMPT] = source.task(frame)
+            return Observations(named, source.description, recorded=True)
+        if source.given is not None:
+            prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
+            return Observations([{**source.given, **prompt}], source.description, source.recorded)
+        generator, (height, width) = source.generator, source.options.image_size or SIZE
+        made: dict[str, Any] = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
+        made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
+        made[PROMPT] = source.options.prompt or TASK
+        words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
+        return Observations([made], words, recorded=False)
+
+    @override
+    def encode(self, observation: Mapping[str, Any]) -> bytes:
+        return encode(observation)
 
     def _connected(self) -> Any:
         from websockets import exceptions
@@ -110,7 +94,7 @@ class OpenpiClient:
         except (exceptions.WebSocketException, EOFError, ValueError) as error:
             raise UserError(f"{self._url} opens no websocket: {in_a_line(error, 120)}") from None
         except OSError as error:
-            raise UserError(f"cannot connect to {self._url}: {_why(error)}") from None
+            raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
 
     def _first_message(self) -> dict[str, Any]:
         from websockets.exceptions import ConnectionClosed
@@ -120,18 +104,19 @@ class OpenpiClient:
             message = self._socket.recv(timeout=wait_s)
             metadata = decode(message) if isinstance(message, bytes) else None
         except TimeoutError:
-            why = f"no metadata within {wait_s:g} s"
+            reason = f"no metadata within {wait_s:g} s"
         except ConnectionClosed as error:
-            why = f"the connection closed ({in_a_line(error, 120)})"
+            reason = f"the connection closed ({in_a_line(error, 120)})"
         except ValueError as error:
-            why = f"what it sent is no msgpack ({in_a_line(error, 120)})"
+            reason = f"what it sent is no msgpack ({in_a_line(error, 120)})"
         else:
             if isinstance(metadata, dict):
                 return metadata
-            why = "what it sent first is no map"
+            reason = "what it sent first is no map"
         self._socket.close()
-        raise UserError(f"{self._url} does not speak openpi's protocol: {why}")
+        raise UserError(f"{self._url} does not speak openpi's protocol: {reason}")
 
+    @override
     def ping_ms(self) -> float | None:
         """Return milliseconds of a ping that carries no data; None without an answer in a second."""
         from websockets.exceptions import ConnectionClosed
@@ -143,6 +128,7 @@ class OpenpiClient:
             return None
         return (time.perf_counter_ns() - begun) / 1e6 if answered else None
 
+    @override
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         """Send ``observation`` and wait for the answer. Raises CallFailedError."""
         from websockets.exceptions import ConnectionClosed
@@ -150,9 +136,9 @@ class OpenpiClient:
         begun = time.perf_counter_ns()
 
         def failed(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
-            return CallFailedError(kind, error[:SHOWN], detail, (time.perf_counter_ns() - begun) / 1e6)
+            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6)
 
-        data = encode(observation)
+        data = self.encode(observation)
         encoded = time.perf_counter_ns()
         try:
             self._socket.send(data)
@@ -162,7 +148,7 @@ class OpenpiClient:
         except ConnectionClosed as error:
             raise failed("closed", f"{type(error).__name__}: {in_a_line(error)}") from None
         except OSError as error:
-            raise failed("closed", f"{type(error).__name__}: {_why(error)}") from None
+            raise failed("closed", f"{type(error).__name__}: {why(error)}") from None
         received = time.perf_counter_ns()
         if isinstance(message, str):
             raise failed("error", _last_line(message), message)
@@ -173,7 +159,12 @@ class OpenpiClient:
         decoded = time.perf_counter_ns()
         if not isinstance(answer, Mapping):
             raise failed("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
-        return Exchange(encoded - begun, received - encoded, decoded - received, len(data), len(message), answer)
+        took = (encoded - begun, received - encoded, decoded - received)
+        actions = answer.get("actions")
+        if not isinstance(actions, np.ndarray):
+            actions = None
+        own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
+        return Exchange(*took, len(data), len(message), actions, _held(answer), *own)
 
     def _late(self, failed: Any) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
@@ -191,27 +182,26 @@ class OpenpiClient:
         return failed("slow", limit)
 
 
-def check_url(url: str) -> None:
-    """Raise UserError for an address that is no ws://HOST:PORT or wss://HOST:PORT."""
-    example = "write ws://HOST:PORT, such as ws://192.168.1.20:8000"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise UserError(f"--policy.server={url}: {in_a_line(error, 120)}; {example}") from None
-    if parts.scheme not in ("ws", "wss"):
-        raise UserError(f"--policy.server={url}: only openpi's websocket protocol is known; {example}")
-    if not parts.hostname or port == 0:
-        raise UserError(f"--policy.server={url}: it names no {'host' if not parts.hostname else 'port'}; {example}")
-    if parts.username or parts.password:
-        raise UserError("--policy.server takes no user or password: they would be saved with the run")
+def _default_names(cameras: Sequence[str]) -> dict[str, str]:
+    if len(cameras) > len(IMAGES):
+        raise UserError(
+            f"the dataset has {len(cameras)} cameras ({', '.join(cameras)}), and LIBERO's names are for "
+            f"{len(IMAGES)}: give openpi's names with --rename_map"
+        )
+    return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
 
 
-def _why(error: OSError) -> str:
-    """Return the system's reason; that of a name that is not known has no errno of the system's own."""
-    import socket
+def _held(answer: Mapping[Any, Any]) -> str:
+    """Return what an answer holds in place of an array of actions."""
+    return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
-    return in_a_line(error.strerror or error, 120) if isinstance(error, socket.gaierror) else in_words(error)
+
+def _infer_ms(answer: Mapping[Any, Any], group: str) -> float | None:
+    """Return ``infer_ms`` of a group of times; None where it is no time."""
+    timing = answer.get(group)
+    value = timing.get("infer_ms") if isinstance(timing, Mapping) else None
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return float(value) if sound else None  # type: ignore[arg-type]
 
 
 def _last_line(text: str) -> str:

@@ -1,13 +1,12 @@
-"""Observations for openpi's policy server: frames of a data set, arrays of a file, a template, or synthetic ones.
+"""Where observations for a policy server come from: frames of a data set, arrays of a file, a template, or none.
 
-openpi's names are those of the server's own config. The default ones are LIBERO's: ``observation/image``,
-``observation/wrist_image``, ``observation/state`` and ``prompt``.
+They are read before a server is called. Each protocol then gives them the names and shapes that its server takes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ import numpy as np
 from strobe.errors import UserError, in_a_line
 from strobe.policies.options import check_dataset
 
-IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
+STATE = "observation.state"  # of a data set
 STATE_DIM = 8  # of LIBERO
+TASK = "pick up the cube"
 FRAMES = 16  # of a data set, sent in turn
 MOST_BYTES = 1 << 30  # of a template's array
 _KINDS = "biuf"
@@ -29,22 +29,22 @@ class ObservationOptions:
     """Where observations come from: ``dataset``, ``file``, or else synthetic ones.
 
     Args:
-        rename: a data set's names → openpi's; a dot in openpi's name begins a map within the map.
-        image_size: height and width of synthetic images.
+        rename: a data set's names → the server's; a dot in the server's name begins a map within the map.
+        image_size: height and width of synthetic images; None for those that the server expects.
         prompt: in place of the data set's task.
     """
 
     dataset: Path | None = None
     file: Path | None = None
     rename: Mapping[str, str] = field(default_factory=dict)
-    image_size: tuple[int, int] = (224, 224)
+    image_size: tuple[int, int] | None = None
     prompt: str | None = None
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class Observations:
-    """Observations as openpi's protocol takes them.
+    """Observations as a server's protocol takes them.
 
     Args:
         description: their origin in words.
@@ -56,52 +56,84 @@ class Observations:
     recorded: bool
 
 
-def load(options: ObservationOptions) -> Observations:
-    """Return the observations. Raises UserError for a file or a data set that cannot be used."""
+@dataclass(frozen=True)
+class Source:
+    """What was read of a data set or a file.
+
+    Args:
+        frames: of a data set, with its names and a ``task`` each; empty without a data set.
+        features: of the data set, as its own file describes them.
+        given: the observation of a file; None without a file.
+    """
+
+    options: ObservationOptions
+    frames: Sequence[Mapping[str, Any]] = ()
+    features: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    given: Mapping[str, Any] | None = None
+
+    @property
+    def description(self) -> str:
+        """The origin in words; '' for synthetic observations."""
+        if self.options.dataset is not None:
+            return f"{len(self.frames)} frames of the dataset {self.options.dataset.name}"
+        return f"the observation of {self.options.file.name}" if self.options.file is not None else ""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the images are those of cameras."""
+        return bool(self.frames) or (self.options.file is not None and self.options.file.suffix == ".npz")
+
+    @property
+    def cameras(self) -> list[str]:
+        """The names of the data set's images."""
+        first = self.frames[0] if self.frames else {}
+        return [name for name, value in first.items() if isinstance(value, np.ndarray) and value.ndim == 3]
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """A generator of the options' seed, for synthetic observations."""
+        return np.random.default_rng(self.options.seed)
+
+    @property
+    def rename(self) -> Mapping[str, str]:
+        """The options' map of names. Raises UserError for a name that no feature of the data set has."""
+        if unknown := [name for name in self.options.rename if name not in self.frames[0]]:
+            known = ", ".join(sorted(self.frames[0]))
+            raise UserError(f"--rename_map: the dataset has no '{unknown[0]}', only {known}")
+        return self.options.rename
+
+    def task(self, frame: Mapping[str, Any]) -> str:
+        """Return the task of a frame in words."""
+        return self.options.prompt if self.options.prompt is not None else str(frame["task"])
+
+    def renamed(self, defaults: Callable[[Sequence[str]], Mapping[str, str]]) -> list[dict[str, Any]]:
+        """Return the frames with the server's names; ``defaults`` makes them of the cameras without a rename map.
+
+        Raises:
+            UserError: a name that no feature has, or two features of one name.
+        """
+        names = self.rename or defaults(self.cameras)
+        made: list[dict[str, Any]] = []
+        for frame in self.frames:
+            observation: dict[str, Any] = {}
+            for name, value in frame.items():
+                if name in names:
+                    _add_feature(observation, names[name].split("."), value)
+            made.append(observation)
+        return made
+
+
+def read(options: ObservationOptions) -> Source:
+    """Return what the options name. Raises UserError for a file or a data set that cannot be used."""
     if options.dataset is not None:
-        return _of_dataset(options.dataset, options)
+        from strobe.datasets import recording
+        from strobe.datasets.frames import frames
+
+        check_dataset(options.dataset)
+        return Source(options, frames(options.dataset, FRAMES), recording.read(options.dataset).features)
     if options.file is not None:
-        made = _of_file(options.file, options.seed)
-        if options.prompt is not None:
-            made[PROMPT] = options.prompt
-        return Observations([made], f"the observation of {options.file.name}", options.file.suffix == ".npz")
-    generator = np.random.default_rng(options.seed)
-    height, width = options.image_size
-    made: dict[str, Any] = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
-    made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
-    made[PROMPT] = options.prompt or "pick up the cube"
-    words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
-    return Observations([made], words, recorded=False)
-
-
-def _of_dataset(root: Path, options: ObservationOptions) -> Observations:
-    from strobe.datasets.frames import frames
-
-    check_dataset(root)
-    read = frames(root, FRAMES)
-    cameras = [name for name, value in read[0].items() if isinstance(value, np.ndarray) and value.ndim == 3]
-    names = dict(options.rename) or _default_names(cameras)
-    if unknown := [name for name in names if name not in read[0]]:
-        known = ", ".join(sorted(read[0]))
-        raise UserError(f"--rename_map: the dataset has no '{unknown[0]}', only {known}")
-    made = []
-    for seen in read:
-        observation: dict[str, Any] = {}
-        for name, value in seen.items():
-            if name in names:
-                _add_feature(observation, names[name].split("."), value)
-        observation[PROMPT] = options.prompt if options.prompt is not None else observation.get(PROMPT, seen["task"])
-        made.append(observation)
-    return Observations(made, f"{len(made)} frames of the dataset {root.name}", recorded=True)
-
-
-def _default_names(cameras: Sequence[str]) -> dict[str, str]:
-    if len(cameras) > len(IMAGES):
-        raise UserError(
-            f"the dataset has {len(cameras)} cameras ({', '.join(cameras)}), and LIBERO's names are for "
-            f"{len(IMAGES)}: give openpi's names with --rename_map"
-        )
-    return {**dict(zip(cameras, IMAGES, strict=False)), "observation.state": STATE}
+        return Source(options, given=_of_file(options.file, options.seed))
+    return Source(options)
 
 
 def _add_feature(observation: dict[str, Any], path: Sequence[str], value: Any) -> None:
@@ -137,7 +169,7 @@ def _array(name: str, value: np.ndarray) -> Any:
     if value.ndim == 0 and value.dtype.kind == "U":
         return str(value)
     if value.dtype.kind not in _KINDS:
-        raise ValueError(f"'{name}' is of dtype {value.dtype}, which openpi's protocol does not send")
+        raise ValueError(f"'{name}' is of dtype {value.dtype}, which no server takes")
     return value
 
 

@@ -22,7 +22,7 @@ def require_packages() -> None:
         import msgpack  # noqa: F401
         import websockets  # noqa: F401
     except ImportError as error:
-        raise UserError(f"--policy.server needs the package {error.name}: {install('remote')}") from None
+        raise UserError(f"openpi's server needs the package {error.name}: {install('remote')}") from None
 
 
 def encode(message: Any) -> bytes:

@@ -1,0 +1,205 @@
+"""A process in openpi's own environment that runs its PyTorch pi0.5 for `openpi.py`, over a pipe of multiprocessing.
+
+openpi needs transformers 4.53.2 with files of its own in it, LeRobot 0.6.1 needs transformers 5: they cannot live in
+one process. Strobe imports LeRobot here without the policies that need transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from multiprocessing.connection import Connection
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+
+IMAGES = ("base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb")
+
+
+def fit_lerobot() -> None:
+    """Let LeRobot be imported beside the older transformers and huggingface_hub that openpi needs."""
+    import huggingface_hub
+    from lerobot.utils import import_utils
+
+    import_utils._transformers_available = False
+    if not hasattr(huggingface_hub, "sync_bucket"):
+        huggingface_hub.sync_bucket = None
+
+
+class Worker:
+    """openpi's model and its observations; the other process calls the public methods by name."""
+
+    def __init__(self) -> None:
+        self.model: Any = None
+        self.observations: list[tuple[Any, torch.Tensor]] = []
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of what runs here."""
+        import transformers
+
+        return {"torch": torch.__version__, "transformers": transformers.__version__}
+
+    def build(
+        self, sizes: dict[str, Any], dtype: str, side: int, weights: str, pi05: bool = True
+    ) -> tuple[list[str], list[str]]:
+        """Build a pi0.5, or a pi0, and fill it with LeRobot's weights.
+
+        Args:
+            sizes: those of LeRobot's model: 'vocabulary', 'vision', and of each transformer. {} for the full ones.
+            side: of images, in pixels.
+            weights: a safetensors file; '' leaves them random.
+
+        Returns:
+            Names of the model without weights in the file, and names in the file without a place in the model.
+        """
+        from openpi.models_pytorch import pi0_pytorch
+
+        config = SimpleNamespace(
+            pi05=pi05,
+            paligemma_variant="gemma_2b",
+            action_expert_variant="gemma_300m",
+            dtype=dtype,
+            action_dim=32,
+            action_horizon=50,
+            pytorch_compile_mode=None,
+        )
+        torch.manual_seed(0)
+        with _sized(sizes) if sizes else contextlib.nullcontext():
+            self.model = pi0_pytorch.PI0Pytorch(config)
+        vars(self.model).pop("sample_actions", None)  # some versions compile it whatever the config says
+        self.model.eval().requires_grad_(False)
+        prepare = pi0_pytorch._preprocessing.preprocess_observation_pytorch
+        if not isinstance(prepare, partial):
+            pi0_pytorch._preprocessing.preprocess_observation_pytorch = partial(prepare, image_resolution=(side, side))
+        if not weights:
+            return [], []
+        from safetensors.torch import load_file
+
+        # The key map: LeRobot's policy holds the model as `model`, all below has the same names.
+        state = {name.removeprefix("model."): tensor for name, tensor in load_file(weights).items()}
+        missing, unexpected = self.model.load_state_dict(state, strict=False)
+        return list(missing), list(unexpected)
+
+    def observe(self, images: list[np.ndarray], tokens: np.ndarray, mask: np.ndarray, noise: np.ndarray) -> int:
+        """Keep an observation with its noise: images (1, 3, H, W) in [-1, 1], tokens and mask (1, tokens)."""
+        seen = SimpleNamespace(
+            images={name: torch.from_numpy(image) for name, image in zip(IMAGES, images, strict=True)},
+            image_masks={name: torch.ones(1, dtype=torch.bool) for name in IMAGES},
+            state=torch.zeros(1, 32),
+            tokenized_prompt=torch.from_numpy(tokens),
+            tokenized_prompt_mask=torch.from_numpy(mask),
+            token_ar_mask=None,
+            token_loss_mask=None,
+        )
+        self.observations.append((seen, torch.from_numpy(noise)))
+        return len(self.observations)
+
+    def sample(self, index: int) -> np.ndarray:
+        """Return the chunk of observation ``index``, (1, 50, 32)."""
+        seen, noise = self.observations[index]
+        return self.model.sample_actions("cpu", seen, noise=noise).numpy()
+
+    def stages(self, index: int) -> dict[str, np.ndarray]:
+        """Return what is computed on the way to the chunk of observation ``index``."""
+        from _openpi_stages import stages
+
+        return stages(self.model, lambda: torch.from_numpy(self.sample(index)))
+
+    def parts(self, seconds: float) -> dict[str, float]:
+        """Return the median milliseconds of each part as `strobe.breakdown` gives them, and of the whole as ''."""
+        import strobe
+
+        given = [("cpu", seen) for seen, _ in self.observations]
+        answer = strobe.breakdown(self.model, given, seconds=seconds, count=False)
+        (measurement,) = answer.measurements
+        parts = {" > ".join(part.path): part.summary.median for part in measurement.components}
+        return {"": measurement.samples.summary.median, **parts}
+
+    def profiled(self, count: int) -> list[dict[str, tuple[float, float, float]]]:
+        """Return, for each of ``count`` chunks, part → (ms in our section, in torch.profiler's range, share of all)."""
+        from _attribution import seen_by_both
+
+        from strobe.policies.callable_subject import CallableSubject
+        from strobe.policies.callables import target_of
+
+        subject = CallableSubject([target_of("openpi", self.model)], [("cpu", self.observations[0][0])])
+        call, hooks, rows = subject.call("inference"), subject.hooks("inference", 1), []
+        for _ in range(count + 1):  # the profiler's first start is slow
+            parts, seen = seen_by_both(call, hooks)
+            shares = {tuple(part.path): (part.values[0], part.share) for part in parts if not part.other}
+            rows.append({" > ".join(path): (ms, seen.ranges[path], share) for path, (ms, share) in shares.items()})
+        return rows[1:]
+
+    def resized(self, image: np.ndarray, side: int) -> np.ndarray:
+        """Return an image (H, W, 3) of bytes as openpi's transform makes it smaller, in [-1, 1]."""
+        from openpi_client import image_tools
+
+        return image_tools.resize_with_pad(image, side, side).astype(np.float32) / 255 * 2 - 1
+
+    def prompt(self, task: str, state: np.ndarray) -> str:
+        """Return the text that openpi's tokenizer is given for pi0.5."""
+        from openpi.models import tokenizer
+
+        texts: list[str] = []
+        made = object.__new__(tokenizer.PaligemmaTokenizer)
+        made._max_len = 200
+        made._tokenizer = SimpleNamespace(encode=lambda text, **_: texts.append(text) or [1])
+        made.tokenize(task, state)
+        return texts[0]
+
+
+@contextlib.contextmanager
+def _sized(sizes: dict[str, Any]) -> Iterator[None]:
+    """Have openpi build a model of LeRobot's sizes: it has only full ones."""
+    from openpi.models_pytorch import gemma_pytorch, pi0_pytorch
+
+    mapping, paligemma = gemma_pytorch.CONFIG_MAPPING, gemma_pytorch.PaliGemmaForConditionalGeneration
+
+    class Mapping:
+        def __getitem__(self, name: str) -> Any:
+            def make(**given: Any) -> Any:
+                return mapping[name](**{**given, **({"vocab_size": sizes["vocabulary"]} if given else {})})
+
+            return make
+
+    def smaller(config: Any) -> Any:
+        config._vocab_size = config.image_token_index = config.text_config.vocab_size = sizes["vocabulary"]
+        for name, value in sizes["vision"].items():
+            setattr(config.vision_config, name, value)
+        return paligemma(config=config)
+
+    gemma = SimpleNamespace(get_config=lambda variant: SimpleNamespace(**sizes[variant]))
+    with (
+        mock.patch.object(gemma_pytorch, "CONFIG_MAPPING", Mapping()),
+        mock.patch.object(gemma_pytorch, "PaliGemmaForConditionalGeneration", smaller),
+        mock.patch.object(pi0_pytorch, "_gemma", gemma),
+    ):
+        yield
+
+
+def main() -> None:
+    sys.path.append(sys.path.pop(0))  # this folder has a file called openpi.py
+    pipe = Connection(int(sys.argv[1]))
+    os.dup2(2, 1)  # nothing printed here may get among the benchmark's figures
+    fit_lerobot()
+    worker = Worker()
+    with contextlib.suppress(EOFError):
+        while True:
+            name, given = pipe.recv()
+            began = time.perf_counter()
+            try:
+                answer = (True, getattr(worker, name)(*given), time.perf_counter() - began)
+            except Exception as error:
+                answer = (False, f"{type(error).__name__}: {error}", 0.0)
+            pipe.send(answer)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""A recipe on a policy of another project, in the program that runs it: on a torch module, or an object with some."""
+
+from __future__ import annotations
+
+import warnings
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import UserError
+from strobe.policies.callable_subject import CallableSubject
+from strobe.policies.callables import target_of
+from strobe.policies.subject import Phase
+from strobe.results.recipe import Recipe
+from strobe.runs.recipe_file import NAME
+from strobe.treatments import recipe as recipes
+from strobe.treatments.treated import Treated, treated
+from strobe.treatments.treatment import Variant
+
+
+def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
+    """Put a recipe on ``policy``, until `take_off`, and return it.
+
+        policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
+
+    The recipe is one that `strobe optimize --policy.factory` or `strobe.optimize` found. It warns where the class or
+    the versions of packages are others than those that it was found with. How far the outputs move is not checked here:
+    `strobe.verify` does that.
+
+    The untouched weights stay in memory, so that `take_off` can bring them back. With a recipe on it the policy is for
+    inference: call it under `torch.no_grad()`.
+
+    Args:
+        recipe: the file, the folder of the run, or what `strobe.optimize` returned as ``answer.recipe``.
+        policy: a torch module, or an object with modules among its attributes.
+        inputs: one input, or a list of inputs, as `strobe.compare` takes them. Only treatments that calibrate use them.
+
+    Raises:
+        UserError: no such file; a recipe for a type of LeRobot's policies; a module that it names is not there, or
+            another of its treatments does not apply; a recipe is on the policy already. Nothing is left on it then.
+    """
+    made, name = _read(recipe)
+    if not made.object:
+        raise UserError(f"{name} is a recipe for the type '{made.policy}': strobe.load_policy loads a policy with it")
+    target = target_of("policy", policy)
+    if not target.modules:
+        raise UserError(f"{name}: no torch module was found in {target.label}: there is nothing to put it on")
+    if (other := _on(policy)) is not None:
+        raise UserError(f"{other.variant.name} is on this policy already: strobe.take_off(policy) takes it off")
+    given = list(inputs) if type(inputs) is list else [inputs]
+    subject = CallableSubject([target], given) if inputs is not None else _WithoutInputs([target], [()])
+    treatments = recipes.treatments_of(made, name)
+    notes = recipes.differences(made, name)
+    if made.object != target.label:
+        notes.append(f"{name} was found on a {made.object}, and this is a {target.label}: its figures may not hold")
+    Treated(subject, Variant(name, treatments))
+    for line in notes:
+        warnings.warn(line, stacklevel=2)
+    return policy
+
+
+def take_off[P](policy: P) -> P:
+    """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
+    found = _on(policy)
+    if found is None:
+        raise UserError("no recipe is on this policy: there is nothing to take off")
+    found.off()
+    return policy
+
+
+class _WithoutInputs(CallableSubject):
+    """A target that a treatment cannot call."""
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Any:
+        raise UserError("it is calibrated on observations: give them, strobe.put_on(recipe, policy, inputs)")
+
+
+def _on(policy: object) -> Treated | None:
+    modules = target_of("policy", policy).modules.values()
+    return next((found for module in modules if (found := treated(module)) is not None), None)
+
+
+def _read(recipe: Recipe | str | PathLike[str]) -> tuple[Recipe, str]:
+    """Return the recipe, and its name for messages. Raises UserError."""
+    if isinstance(recipe, Recipe):
+        return recipe, "recipe"
+    path = Path(recipe)
+    if path.is_dir():
+        path /= NAME
+        if not path.is_file():
+            raise UserError(f"there is no {NAME} in {path.parent}: its ladder found nothing that is faster")
+    return recipes.load(path), path.name
