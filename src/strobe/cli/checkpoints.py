@@ -54,6 +54,7 @@ def check(flags: PolicyOptions, config: EvaluateConfig) -> None:
     if flags.path or flags.type:
         raise UserError(f"{FLAG} names the checkpoints: leave out --policy.path and --policy.type")
     refused = {"--realtime": config.realtime, "--steps": config.steps, "--recipe": config.recipe}
+    refused["--n_action_steps"] = config.n_action_steps
     if given := next((name for name, value in refused.items() if value), None):
         raise UserError(f"{given} is for variants of one policy, and {FLAG} plays several as they are: leave one out")
     if config.launcher == "ray":
