@@ -60,6 +60,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "verify": verified,
     "evaluate": lambda: stored("evaluate-button"),
     "evaluate results": lambda: stored("judged"),
+    "trials": lambda: stored("trials"),
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,

@@ -37,6 +37,7 @@ from strobe.findings import server as server_rules
 from strobe.findings import sweep as sweep_rules
 from strobe.findings import trace as trace_rules
 from strobe.findings import training as training_rules
+from strobe.findings import trials as trial_rules
 from strobe.findings import tune as tune_rules
 from strobe.findings.rules import Rule
 from strobe.findings.thresholds import DEFAULTS, Thresholds
@@ -59,6 +60,7 @@ from strobe.report import (
     sweep,
     trace,
     training,
+    trials,
     tune,
     verify,
 )
@@ -78,6 +80,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.trials import TrialsResult
 from strobe.results.tune import TuneResult
 
 
@@ -154,6 +157,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
     TuneResult: Kind[TuneResult](tune, (*tune_rules.RULES, *wiring.SERIOUS, trust.stand_ins)),
     EvaluateResult: Kind[EvaluateResult](evaluate, (*episodes.OF_EVALUATIONS, *wiring.SERIOUS, trust.stand_ins)),
     Judged: Kind[Judged](judged),
+    TrialsResult: Kind[TrialsResult](trials, trial_rules.RULES),
     Sweep: Kind[Sweep](sweep, sweep_rules.RULES),
     Dataloader: Kind[Dataloader](dataloader, dataloader_rules.RULES),
     Budget: Kind[Budget](budget),

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
-from strobe.cli import display, server
+from strobe.cli import compare_servers, display, server
 from strobe.cli.lazy_flags import groups, option_names, options
 from strobe.cli.main import COMMANDS
 from strobe.cli.parse import check_names, pairs
@@ -135,6 +135,9 @@ def strobe(words: list[str]) -> None:
     if name == "sweep" and not study:
         known |= flags_of("compare") | flags_of("breakdown")
     own = list(flags(ours))
+    if name == "compare" and compare_servers.names_servers(ours):
+        check_names([*option_names(compare_servers.CompareServersConfig), *display.FLAGS], [flag for flag, _ in own])
+        return
     if name == "breakdown" and server.names_server(ours):
         check_names([*option_names(server.ServerConfig), *display.FLAGS], [flag for flag, _ in own])
         return
@@ -239,7 +242,7 @@ def every_field() -> frozenset[str]:
         for kind in known_types()
         for item in dataclasses.fields(PreTrainedConfig.get_choice_class(kind))  # type: ignore[arg-type]
     }
-    return frozenset(known | {"path", "type", "size", "pretrained_path"})
+    return frozenset(known | {"path", "type", "size", "factory", "pretrained_path"})
 
 
 def lerobots(script: str, words: list[str]) -> None:

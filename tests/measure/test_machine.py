@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from strobe.measure import ceiling, machine, memory
+from strobe.measure import ceiling, host, machine, memory
 
 CPU = torch.device("cpu")
 
@@ -31,7 +31,7 @@ def test_the_machine_is_described_without_names_or_paths():
 
 
 def test_a_machine_that_tells_nothing_is_still_described(monkeypatch):
-    monkeypatch.setattr(machine, "Path", broken)
+    monkeypatch.setattr(host, "Path", broken)
     monkeypatch.setattr(psutil, "cpu_freq", broken)
     monkeypatch.setattr(psutil, "sensors_battery", broken, raising=False)
     monkeypatch.setattr("os.getloadavg", broken)
@@ -40,7 +40,7 @@ def test_a_machine_that_tells_nothing_is_still_described(monkeypatch):
 
 
 def test_memory_nodes_count_where_the_process_may_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(machine, "_NODES", tmp_path)
+    monkeypatch.setattr(host, "_NODES", tmp_path)
     assert machine.describe(CPU).nodes == 1, "a system that does not say"
     for number, cpumap in enumerate(("0000,000000ff", "0000,0000ff00", "ffff,00000000", "0000,00000000")):
         (tmp_path / f"node{number}").mkdir()

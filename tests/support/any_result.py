@@ -27,6 +27,7 @@ from strobe.results.server import ServerAnswer
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.results.sweep import Axis, Cell, Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.trials import TrialsResult
 from strobe.results.tune import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
@@ -168,6 +169,7 @@ sweeps = _any_of(Sweep)
 loaders = _any_of(Dataloader)
 traces = _any_of(TraceAnswer)
 servers = _any_of(ServerAnswer)
+trials = _any_of(TrialsResult)
 
 
 def small() -> BreakdownResult:

@@ -50,6 +50,7 @@ GROUPS = {
         "verify": "a policy with and without a recipe: the whole check without timing; a CI gate",
         "evaluate": "success against latency in a simulator, over denoising steps and recipes, in paired episodes",
         "tune": "the settings that make the task succeed, and soonest: inference type, executed actions, horizons",
+        "trials": "two settings on the robot, in blinded pairs of trials: the plan, and the judgement of its table",
         "diff": "what changed between two runs; with --fail-on-regression a CI gate",
         "history": "trends over runs or commits, with change points; a CI gate",
     },

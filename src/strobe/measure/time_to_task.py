@@ -50,7 +50,7 @@ def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> s
     both = [*episodes, *others]
     if not all(episode.limit_s > 0 for episode in both):
         return "these episodes are of a version of Strobe that did not save their limit"
-    if not np.isfinite(_done(episodes)).any():
+    if not np.isfinite(_seconds_to_done(episodes)).any():
         return "no episode succeeded within its limit"
     if all(episode.seconds >= episode.limit_s for episode in both if episode.success):
         return "every success lasted until the limit: this simulator may not end an episode when the task is done"
@@ -59,7 +59,7 @@ def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> s
 
 def time_to_task(episodes: Sequence[Ended], paired: PairedTimes | None = None) -> TimeToTask:
     """Return the figures of one variant's ``episodes``, of which one or more succeeded. Raises ValueError if none."""
-    done, limit = _done(episodes), np.array([episode.limit_s for episode in episodes])
+    done, limit = _seconds_to_done(episodes), np.array([episode.limit_s for episode in episodes])
     known = done[np.isfinite(done)]
     if not len(known):
         raise ValueError("no episode succeeded: there is no time to task")
@@ -117,7 +117,7 @@ def judge_times(first: Sequence[Ended], second: Sequence[Ended], level: float = 
     if not first or len(first) != len(second):
         raise ValueError(f"pairs are needed: {len(first)} episodes against {len(second)}")
     counted = in_whole_rounds(len(first), every)
-    before, after = _done(first[:counted]), _done(second[:counted])
+    before, after = _seconds_to_done(first[:counted]), _seconds_to_done(second[:counted])
     limit = np.array([max(a.limit_s, b.limit_s) for a, b in zip(first[:counted], second[:counted], strict=True)])
     low, high, mean_low, mean_high = 0.0, np.inf, 0.0, np.inf
     if counted % every == 0:
@@ -198,7 +198,7 @@ def _kind(low: float, high: float, mean_low: float, mean_high: float) -> TimeKin
     return "not sooner" if high < 1 + MATTERS else "not shown"
 
 
-def _done(episodes: Sequence[Ended]) -> Times:
+def _seconds_to_done(episodes: Sequence[Ended]) -> Times:
     """Return seconds until each episode succeeded, inf where it failed or took longer than its limit."""
     return np.array([e.seconds if e.success and e.seconds <= e.limit_s else np.inf for e in episodes], float)
 

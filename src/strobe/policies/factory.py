@@ -47,7 +47,7 @@ def load(factory: str, *, seed: int = 0, device: str = "") -> CallableSubject | 
     """
     named = f"--policy.factory={factory}"
     where, name = split_factory(factory)
-    with _beside(where):
+    with _neighbours_importable(where):
         make = _function(_module(where, named), name, named)
         with generators_restored(torch.device("cpu")):
             torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def load(factory: str, *, seed: int = 0, device: str = "") -> CallableSubject | 
 
 
 @contextlib.contextmanager
-def _beside(where: str) -> Iterator[None]:
+def _neighbours_importable(where: str) -> Iterator[None]:
     """Inside, modules next to the file are found first, as Python finds those of a script.
 
     Of a module's name it is those of the current folder. Later they are found last, where they hide nothing that Strobe

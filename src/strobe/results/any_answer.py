@@ -19,6 +19,7 @@ from strobe.results.rollout import RolloutResult
 from strobe.results.server import ServerAnswer
 from strobe.results.sweep import Sweep
 from strobe.results.trace import TraceAnswer
+from strobe.results.trials import TrialsResult
 from strobe.results.tune import TuneResult
 
 AnyAnswer = Annotated[
@@ -33,6 +34,7 @@ AnyAnswer = Annotated[
     | EvaluateResult
     | TuneResult
     | Judged
+    | TrialsResult
     | Sweep
     | Dataloader
     | Budget

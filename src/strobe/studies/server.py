@@ -112,7 +112,7 @@ class _Measured:
 
     def call_first(self) -> bool:
         """Call until one call is answered, apart from the figures. Return whether the connection is still of use."""
-        while not self._done:
+        while not self._ended:
             begun = time.perf_counter_ns()
             exchange = self._exchange()
             if exchange is not None:
@@ -122,7 +122,7 @@ class _Measured:
         return False
 
     @property
-    def _done(self) -> bool:
+    def _ended(self) -> bool:
         return self.over or self._in_a_row >= FAILURES
 
     def ping(self) -> None:
@@ -141,7 +141,7 @@ class _Measured:
         wanted, begun = self._options.iterations, time.monotonic()
         for done in count(1):
             exchange = self._exchange()
-            if self._done:
+            if self._ended:
                 return
             if exchange is not None and self._check(exchange):
                 self._exchanges.append(exchange)

@@ -66,7 +66,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
             steps(index + 1, len(subject.inputs))
     except KeyboardInterrupt:
         result.status = "interrupted"
-    if alike := _alike(check, pairs, first.name):
+    if alike := _of_equal_shape(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
         check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
@@ -169,7 +169,7 @@ def _check_group(
         stopped = True
     except _CallError as error:
         check.broken = str(error)
-    if alike := _alike(check, pairs, subject.target.name):
+    if alike := _of_equal_shape(check, pairs, subject.target.name):
         agreement = check.agreement = _in_spread(alike, pairs)
         seen = ordered[: len(pairs)]
         agreement.distinct = len({subject.digest_of(visit.observation) for visit in seen})
@@ -226,7 +226,7 @@ def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
         return numbers_of(subject.output(index))
 
 
-def _alike(
+def _of_equal_shape(
     check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
 ) -> tuple[list[Tensor], list[Tensor]] | None:
     """Return the numbers before and after; None where they cannot be compared, which ``check`` then says.

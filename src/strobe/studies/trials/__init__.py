@@ -1,0 +1,1 @@
+"""Trials: which of two settings is better on the robot?"""

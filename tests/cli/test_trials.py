@@ -1,0 +1,360 @@
+"""strobe trials, from a plan to its judgement: an operator is simulated, and knows no key."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.cli.main import main
+from strobe.runs import store
+
+DEFAULT = "default: --policy.n_action_steps=50"
+TUNED = "tuned: --policy.n_action_steps=10"
+ROBOT = ["--", "--robot.type=so101_follower", "--robot.port=/dev/null", "--policy.path=folder"]
+Row = list[str]
+
+
+def plan(folder: Path, *flags: str, seed: int = 1, robot: Sequence[str] = ROBOT) -> Path:
+    settings = ["--setting", DEFAULT, "--setting", TUNED]
+    assert main(["trials", *settings, f"--output={folder}", f"--seed={seed}", *flags, *robot]) == 0
+    return folder
+
+
+def key_of(folder: Path) -> Any:
+    return json.loads((folder / "key.json").read_text())
+
+
+def rows_of(folder: Path) -> list[Row]:
+    return list(csv.reader((folder / "trials.csv").read_text().splitlines()))
+
+
+def fill(folder: Path, outcome: Callable[[str, int], tuple[str, str]], pairs: int) -> None:
+    """Fill in the first pairs: ``outcome`` gives success and seconds of a setting's name in a pair."""
+    names = {code: setting["name"] for code, setting in key_of(folder)["settings"].items()}
+    header, *rows = rows_of(folder)
+    for row in rows[: 2 * pairs]:
+        row[3] = f"cube at {row[0]}"
+        row[4], row[5] = outcome(names[row[2]], int(row[0]))
+    save(folder, [header, *rows])
+
+
+def save(folder: Path, rows: Sequence[Row]) -> None:
+    with (folder / "trials.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+
+
+def judged(folder: Path, *flags: str) -> Any:
+    """Return the answer that the command saves."""
+    runs = folder.parent / "runs"
+    before = set(runs.iterdir()) if runs.is_dir() else set()
+    assert main(["trials", f"--judge={folder}", f"--output_dir={runs}", *flags]) == 0
+    (saved,) = set(runs.iterdir()) - before
+    return store.load_answer(saved)
+
+
+def simulated(seed: int, rates: dict[str, float], seconds: dict[str, float]) -> Callable[[str, int], tuple[str, str]]:
+    chance = random.Random(seed)
+
+    def outcome(name: str, _: int) -> tuple[str, str]:
+        if chance.random() < rates[name]:
+            return "yes", f"{seconds[name] * chance.uniform(0.8, 1.25):.1f}"
+        return "no", ""
+
+    return outcome
+
+
+def test_a_plan_says_nothing_of_its_settings_outside_the_key_and_the_scripts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=40", "--limit_s=60")
+    said = capsys.readouterr().out
+    assert sorted(file.name for file in folder.iterdir() if file.name != "study.yaml") == [
+        "README.txt", "a.sh", "b.sh", "key.json", "plan.json", "trials.csv",
+    ]  # fmt: skip
+    for text in (said, *((folder / name).read_text() for name in ("README.txt", "plan.json", "trials.csv"))):
+        assert "tuned" not in text
+        assert "n_action_steps" not in text
+    key = key_of(folder)
+    for code in "AB":
+        script = (folder / f"{code.lower()}.sh").read_text()
+        (flag,) = key["settings"][code]["flags"]
+        assert f"lerobot-rollout {' '.join(ROBOT[1:])} --duration=60 {flag}" in script
+    header, *rows = rows_of(folder)
+    assert header == ["pair", "trial", "code", "condition", "success", "seconds", "note"]
+    orders = ["".join(row[2] for row in rows if row[0] == str(pair)) for pair in range(1, 41)]
+    assert set(orders) == {"AB", "BA"}
+    assert 10 <= orders.count("AB") <= 30
+
+
+def test_codes_and_orders_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    first, again = plan(tmp_path / "1", seed=5), plan(tmp_path / "2", seed=5)
+    assert (first / "trials.csv").read_text() == (again / "trials.csv").read_text()
+    assert key_of(first) == key_of(again)
+    defaults = {key_of(plan(tmp_path / f"seed-{seed}", seed=seed))["default"] for seed in range(8)}
+    assert defaults == {"A", "B"}
+
+
+def test_a_script_starts_the_rollout_with_its_setting_and_hides_what_it_prints(tmp_path: Path) -> None:
+    folder, recipe = tmp_path / "plan", tmp_path / "fast.yaml"
+    recipe.write_text("")
+    settings = ["--setting", DEFAULT, "--setting", f"{TUNED} --recipe={recipe}"]
+    assert main(["trials", *settings, f"--output={folder}", *ROBOT]) == 0
+    program = tmp_path / "bin" / "lerobot-rollout"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\necho "$STROBE_RECIPE" "$@"\nexit 3\n')
+    program.chmod(0o755)
+    tuned = "B" if key_of(folder)["default"] == "A" else "A"
+    for code in "AB":
+        ran = subprocess.run(
+            ["sh", folder / f"{code.lower()}.sh", "--task=a b"],
+            env={"PATH": f"{program.parent}:/usr/bin:/bin"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 3
+        assert "exit code 3" in ran.stdout
+        assert "n_action_steps" not in ran.stdout + ran.stderr
+        log = (folder / f"{code.lower()}.log").read_text()
+        steps, used = ("10", str(recipe)) if code == tuned else ("50", "off")
+        assert log == f"{used} {' '.join(ROBOT[1:])} --policy.n_action_steps={steps} --task=a b\n"
+
+
+def test_the_planted_better_setting_is_called_in_success_and_in_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=60", "--limit_s=60")
+    fill(folder, simulated(3, {"default": 0.35, "tuned": 0.9}, {"default": 30, "tuned": 15}), 40)
+    result = judged(folder)
+    assert (result.counted, result.planned) == (40, 60)
+    assert [setting.name for setting in result.settings] == ["default", "tuned"]
+    assert result.rates.decision.kind == "better"
+    assert result.times.kind == "sooner"
+    assert result.decided == ["success", "time"]
+    assert result.findings == []
+    shown = capsys.readouterr().out
+    assert "tuned against default: success better" in shown
+    assert "Flags of tuned: --policy.n_action_steps=10" in shown
+
+
+def test_the_planted_worse_setting_is_called_worse_whichever_code_it_has(tmp_path: Path) -> None:
+    for seed in range(4):
+        folder = plan(tmp_path / f"plan-{seed}", "--pairs=40", seed=seed)
+        fill(folder, simulated(seed, {"default": 0.95, "tuned": 0.2}, {"default": 30, "tuned": 15}), 40)
+        assert judged(folder).rates.decision.kind == "worse"
+
+
+def test_the_same_setting_twice_is_not_called(tmp_path: Path) -> None:
+    same = {"default": 0.6, "tuned": 0.6}
+    kinds = []
+    for seed in range(12):
+        folder = plan(tmp_path / f"plan-{seed}", "--pairs=40", "--limit_s=60", seed=seed)
+        fill(folder, simulated(seed, same, {"default": 20, "tuned": 20}), 40)
+        kinds += judged(folder).decided
+    assert len(kinds) <= 2, "one in twenty of 24 verdicts may be wrong"
+
+
+def test_a_look_with_a_closed_key_says_whether_it_is_decided_and_not_for_whom(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=40", "--limit_s=60")
+    fill(folder, simulated(3, {"default": 0.2, "tuned": 0.9}, {"default": 30, "tuned": 15}), 30)
+    key = (folder / "key.json").read_text()
+    (folder / "key.json").unlink()
+    capsys.readouterr()
+    for flags in ([], ["--blind"]):
+        result = judged(folder, *flags)
+        assert (result.settings, result.rates, result.times, result.orders) == ([], None, None, [])
+        assert result.decided == ["success", "time"]
+        shown = capsys.readouterr().out
+        assert "30 of 40 pairs are complete." in shown
+        assert "It is decided in success and time to task" in shown
+        assert "tuned" not in shown
+    (folder / "key.json").write_text(key)
+    assert judged(folder, "--blind").settings == []
+    fill(folder, lambda *_: ("yes", "20"), 30)
+    assert judged(folder, "--blind").decided == []
+    assert "It is not decided: no difference is shown yet. Go on." in capsys.readouterr().out
+
+
+def test_few_pairs_and_missing_seconds_are_not_judged_and_the_reason_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=20", "--limit_s=60")
+    assert judged(folder).rates_not_judged == "0 pairs are complete, and fewer than 8 decide nothing"
+    assert "0 of 20 pairs are complete." in capsys.readouterr().out
+    fill(folder, lambda name, pair: ("yes", "" if pair == 3 else "20"), 9)
+    result = judged(folder)
+    assert result.rates.decision.kind == "undecided"
+    assert result.times_not_judged == "2 of 18 successes have no seconds (trial 5 is the first)"
+    assert "2 of 18 successes have no seconds (trial 5 is the first)" in capsys.readouterr().out
+    folder = plan(tmp_path / "no-limit", "--pairs=20")
+    fill(folder, lambda *_: ("yes", "20"), 9)
+    assert judged(folder).times_not_judged == "the plan states no limit of a trial (--limit_s)"
+
+
+def test_a_spreadsheets_habits_are_read(tmp_path: Path) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=10", "--limit_s=60")
+    fill(folder, lambda name, pair: ("Ja" if name == "tuned" else "FALSCH", "12,5 s" if name == "tuned" else ""), 9)
+    header, *rows = rows_of(folder)
+    rows[0][6] = "two\nlines"
+    save(folder, [header, *rows])
+    wanted = judged(folder)
+    with (folder / "trials.csv").open("w", newline="", encoding="utf-8-sig") as file:
+        file.write("sep=;\r\n")
+        csv.writer(file, delimiter=";").writerows([[h.upper() for h in header], [""] * 7, *reversed(rows)])
+    result = judged(folder)
+    same = [trial.model_copy(update={"line": 0}) for trial in result.trials]
+    assert same == [trial.model_copy(update={"line": 0}) for trial in wanted.trials]
+    assert (result.rates.won, wanted.rates.won) == (9, 9)
+    assert {trial.seconds for trial in result.trials if trial.success} == {12.5}
+    tabs = "\n".join("\t".join(row) for row in [header, *rows[1:]])
+    (folder / "trials.csv").write_bytes(tabs.encode("utf-16"))
+    assert judged(folder).counted == 8
+
+
+def test_what_was_not_run_as_planned_is_found(tmp_path: Path) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=20")
+    fill(folder, lambda name, pair: ("yes", ""), 14)
+    header, *rows = rows_of(folder)
+    assert judged(folder).findings == []
+    rows[4][4] = ""  # pair 3: one trial
+    rows[8][4] = rows[9][4] = ""  # pair 5: none
+    rows[12][2], rows[13][2] = rows[13][2], rows[12][2]  # pair 7: the other order
+    rows[16][3] = "cube elsewhere"  # pair 9
+    save(folder, [header, *rows])
+    result = judged(folder)
+    assert (result.half_run, result.passed_over, result.other_order, result.other_start) == ([3], [5], [7], [9])
+    assert result.counted == 12
+    assert {finding.rule for finding in result.findings} == {
+        "trials-half-pairs", "trials-passed-over", "trials-order", "trials-start",
+    }  # fmt: skip
+
+
+def test_a_pair_that_is_being_run_is_no_fault_and_is_not_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=20")
+    fill(folder, lambda name, pair: ("yes", ""), 10)
+    header, *rows = rows_of(folder)
+    rows[19][4] = ""
+    save(folder, [header, *rows])
+    result = judged(folder)
+    assert (result.counted, result.half_run, result.findings) == (9, [10], [])
+    assert "9 of 20 pairs are complete; 1 pair with one trial is not counted" in capsys.readouterr().out
+
+
+def test_second_trials_that_succeed_more_often_are_found_and_speak_for_no_setting(tmp_path: Path) -> None:
+    folder = plan(tmp_path / "plan", "--pairs=30")
+    header, *rows = rows_of(folder)
+    for row in rows:
+        row[4] = "no" if int(row[1]) % 2 else "yes"
+    save(folder, [header, *rows])
+    result = judged(folder)
+    assert [finding.rule for finding in result.findings] == ["trials-place"]
+    assert result.decided == []
+    assert sum(order.pairs for order in result.orders) == 30
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "said"),
+    [
+        ({4: "maybe"}, 4, "success is 'maybe': write yes or no"),
+        ({4: "yes", 5: "ten"}, 4, "seconds is 'ten': write a number, such as 12.5"),
+        ({4: "yes", 5: "-1"}, 4, "seconds is '-1'"),
+        ({4: "yes", 5: "0"}, 4, "a success after 0 seconds"),
+        ({4: "yes", 5: "61"}, 4, "a success after 61 s, and the limit of a trial is 60 s: write no"),
+        ({4: "", 5: "20"}, 4, "seconds without a success"),
+        ({4: "yes", 2: "C"}, 4, "code is 'C': write A or B"),
+        ({4: "yes", 2: ""}, 4, "code is missing"),
+        ({4: "yes", 0: "99"}, 4, "pair 99 is not in the plan, which has 20"),
+        ({4: "yes", 0: ""}, 4, "pair is missing"),
+        ({4: "yes", 1: "9"}, 4, "trial 9 is not of pair 2, whose trials are 3 and 4"),
+    ],
+)
+def test_a_row_that_is_wrong_is_named_by_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[int, str], line: int, said: str
+) -> None:
+    folder = plan(tmp_path / "plan", "--limit_s=60")
+    header, *rows = rows_of(folder)
+    for column, value in change.items():
+        rows[2][column] = value
+    save(folder, [header, *rows])
+    assert refused(capsys, f"--judge={folder}").startswith(f"strobe: {folder}/trials.csv, line {line}: {said}")
+
+
+def test_a_code_twice_in_a_pair_and_cells_too_many_are_named_by_their_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan")
+    header, *rows = rows_of(folder)
+    for row in rows[:4]:
+        row[4] = "yes"
+    rows[1][2] = rows[0][2]
+    save(folder, [header, *rows])
+    assert f"line 3: code {rows[0][2]} of pair 1 stands in line 2 too" in refused(capsys, f"--judge={folder}")
+    head = "pair,trial,code,condition,success,seconds,note"
+    (folder / "trials.csv").write_text(f"{head}\n1,1,A,,yes,12,5,\n1,1,A,,yes,12,5,x\n")
+    assert "line 3: 8 cells under 7 columns" in refused(capsys, f"--judge={folder}")
+    (folder / "trials.csv").write_text("pair,code\n")
+    assert "has no column 'trial': it needs pair, trial, code, success" in refused(capsys, f"--judge={folder}")
+
+
+def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    capsys.readouterr()
+    assert main(["trials", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--pairs=3"], "name the folder of the plan: --output=FOLDER"),
+        (["--output=x"], "name the two settings: --of=RUN of strobe tune, or --setting twice"),
+        (["--output=x", "--setting", DEFAULT], "a plan has two settings, and --setting is given 1 times"),
+        (["--output=x", "--setting", DEFAULT, "--setting", DEFAULT], "both settings are called 'default'"),
+        (["--output=x", "--setting", "a: --x=1", "--setting", "b: --x=1"], "'a' and 'b' have the same flags"),
+        (["--output=x", "--setting", "--policy.x=1", "--setting", TUNED], "--setting needs a value"),
+        (["--output=x", "--setting", "a: policy", "--setting", TUNED], "'policy' is no flag with its value"),
+        (["--output=x", "--setting", "a: --fsp=1", "--setting", TUNED], "lerobot-rollout has no flag --fsp"),
+        (["--output=x", "--setting", "a: --recipe=none.yaml", "--setting", TUNED], "no recipe at none.yaml"),
+        (["--output=x", "--of=nowhere"], "nowhere"),
+        (["--output=x", "--latency=100", "--setting", DEFAULT, "--setting", TUNED], "--latency chooses one of"),
+        (["--judge=nowhere"], "--judge=nowhere: there is no such folder or file"),
+        (["--judge=nowhere", "--pairs=3"], "--judge reads a plan that was written before: leave out --pairs"),
+        (["--judge=nowhere", "--", "--x"], "--judge runs nothing"),
+        (["--blind", "--output=x"], "--blind is for a look at trials that were run"),
+        (
+            ["--output=x", "--limit_s=60", "--setting", DEFAULT, "--setting", TUNED, "--", "--duration=30"],
+            "--limit_s=60 and --duration=30 disagree",
+        ),
+        (
+            ["--output=x", "--setting", DEFAULT, "--setting", TUNED, "--", "--policy.n_action_steps=3"],
+            "--policy.n_action_steps stands in a setting and after the --",
+        ),
+    ],
+)
+def test_wrong_flags_are_answered_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert said in refused(capsys, *flags)
+    assert not (tmp_path / "x").exists()
+
+
+def test_files_of_a_plan_that_are_damaged_or_there_already_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = plan(tmp_path / "plan")
+    settings = ["--setting", DEFAULT, "--setting", TUNED]
+    assert "holds a plan already" in refused(capsys, *settings, f"--output={folder}")
+    (folder / "key.json").write_text("{}")
+    assert f"{folder}/key.json is not as Strobe wrote it" in refused(capsys, f"--judge={folder}")
+    (folder / "plan.json").unlink()
+    assert f"{folder} has no plan of trials" in refused(capsys, f"--judge={folder}")

@@ -1,0 +1,72 @@
+"""The settings of a plan come from a tuning: its default and its winner, with their recipes and the policy's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.errors import UserError
+from strobe.measure.success_rates import success_rate
+from strobe.results.subject import Machine, SubjectInfo
+from strobe.results.tune import SettingRow, TuneResult, Tuning
+from strobe.studies.trials.settings import policy_of, settings_of
+
+
+def row(name: str, flag: str, recipe: str = "") -> SettingRow:
+    return SettingRow(name=name, flags=[flag], recipe=recipe, success=success_rate([True, False]), mean_s=3.0)
+
+
+def tuning(latency: str, winner: str, **other: Any) -> Tuning:
+    best = row("rtc", "--inference.type=rtc", other.pop("recipe", ""))
+    rows = [row("sync, 8 actions", "--policy.n_action_steps=8"), best]
+    given: dict[str, Any] = {
+        "ticks": 3, "left_out": {}, "starts": 8, "exhaustive": 16, "played": 16, "hopeless": False, "closing": None,
+    }  # fmt: skip
+    return Tuning(latency=latency, settings=rows, winner=winner, **(given | other))
+
+
+def tuned(*tunings: Tuning, recipe: str = "") -> TuneResult:
+    return TuneResult(
+        strobe_version="0", title="a tuning", environment="pusht", tasks=["pusht"], fps=10, margin=0.1,
+        tunings=list(tunings), config={"policy": {"path": "checkpoint"}, "recipe": recipe},
+        subject=SubjectInfo(name="act", kind="act", source="checkpoint", parameters=1, weight_bytes=4, inputs="pusht"),
+        machine=Machine(system="Linux", cpu="c", cores=1, threads=1, memory_bytes=1, device="cpu", device_name="cpu"),
+    )  # fmt: skip
+
+
+def test_the_default_and_the_winner_are_taken_with_their_flags_and_the_policy() -> None:
+    result = tuned(tuning("100 ms", "rtc"))
+    default, winner = settings_of(result)
+    assert (default.name, default.flags) == ("default (sync, 8 actions)", ["--policy.n_action_steps=8"])
+    assert (winner.name, winner.flags) == ("tuned (rtc)", ["--inference.type=rtc"])
+    assert policy_of(result) == ["--policy.path=checkpoint"]
+
+
+def test_one_of_several_latencies_is_chosen_by_its_number_or_its_name() -> None:
+    result = tuned(tuning("100 ms", "rtc"), tuning("300 ms", "sync, 8 actions"))
+    assert settings_of(result, "100")[1].name == settings_of(result, "100 ms")[1].name == "tuned (rtc)"
+    with pytest.raises(UserError, match="several latencies: name one with --latency: 100 ms, 300 ms"):
+        settings_of(result)
+    with pytest.raises(UserError, match="at 300 ms the default was the best"):
+        settings_of(result, "300")
+    with pytest.raises(UserError, match="--latency=200: known: 100 ms, 300 ms"):
+        settings_of(result, "200")
+
+
+def test_a_recipe_is_found_by_its_name_among_those_that_were_tuned(tmp_path: Path) -> None:
+    recipe = tmp_path / "fast.yaml"
+    recipe.write_text("")
+    _, winner = settings_of(tuned(tuning("100 ms", "rtc", recipe="fast.yaml"), recipe=f"other.yaml,{recipe}"))
+    assert winner.recipe == str(recipe)
+    with pytest.raises(UserError, match=r"has the recipe fast\.yaml: spell both with --setting"):
+        settings_of(tuned(tuning("100 ms", "rtc", recipe="fast.yaml")))
+
+
+def test_a_tuning_without_a_winner_has_nothing_to_try() -> None:
+    for nothing in (tuning("100 ms", "", hopeless=True), tuning("100 ms", "")):
+        with pytest.raises(UserError, match="found no setting at 100 ms"):
+            settings_of(tuned(nothing))
+    with pytest.raises(UserError, match="ended before its first round"):
+        settings_of(tuned())
