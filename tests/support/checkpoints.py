@@ -60,15 +60,16 @@ def tiny_recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:
     return Recipe(policy=kind, size="tiny", treatments=list(treatments), **fields)
 
 
-def pusht_checkpoint(folder: Path, *overrides: str, size: Literal["tiny", "full"] = "tiny") -> PolicySubject:
-    """Save an ACT of random weights for LeRobot's environment 'pusht' in ``folder``."""
+def pusht_checkpoint(
+    folder: Path, *overrides: str, size: Literal["tiny", "full"] = "tiny", kind: str = "act", seed: int = 0
+) -> PolicySubject:
+    """Save a policy of random weights for LeRobot's environment 'pusht' in ``folder``."""
     from lerobot.envs.configs import PushtEnv
 
-    config = lerobot_policies.config_from_type(
-        "act", ["--device=cpu", "--n_action_steps=10", "--chunk_size=20", *overrides]
-    )
+    chunk = ["--n_action_steps=10", "--chunk_size=20"] if kind == "act" else []
+    config = lerobot_policies.config_from_type(kind, ["--device=cpu", *chunk, *FEW_STEPS.get(kind, []), *overrides])
     fed = inputs.from_env(config, PushtEnv(), count=1)
-    subject = PolicySubject(lerobot_policies.load(config, fed, size=size), fed)
+    subject = PolicySubject(lerobot_policies.load(config, fed, size=size, seed=seed), fed)
     for part in (subject.policy, subject.loaded.preprocessor, subject.loaded.postprocessor):
         part.save_pretrained(folder)
     return subject

@@ -39,6 +39,13 @@ Each episode is written to episodes.jsonl in the run's folder as soon as it has 
 saves the episodes so far. After a kill, --resume=RUN continues with the same flags and plays no episode twice. You may
 raise --episodes then, which can decide what was undecided.
 
+With --policies several checkpoints play the same starts, and Strobe looks for the best one. After every start it
+eliminates each checkpoint that is shown to succeed less than another one. The run ends when one remains, or when the
+episodes are used up: the answer then names those that are not told apart. The best checkpoint is eliminated with a
+chance of at most 5 %, no matter how many there are. Time to task eliminates none, and is shown. The checkpoints may be
+of different types. All are in memory at the same time, in each process of --parallel. The latency of a chunk is not
+measured outside the episodes then. --realtime, --steps, --recipe and --launcher=ray are for one policy.
+
 With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
 control loop is then lerobot-rollout's, on a virtual clock. While the policy computes, the simulator goes on for the
 latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
@@ -57,6 +64,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
   strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc --delay_ticks=0,5,15
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
+  strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
   strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
   strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
@@ -70,7 +78,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strobe.cli import realtime
+from strobe.cli import checkpoints, realtime
 from strobe.cli.bounds import between
 from strobe.cli.evaluation import EvaluateConfig, evaluate
 from strobe.cli.flags import OutputFlags, check_launcher, check_recipe_file
@@ -113,17 +121,23 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         return flags, parse(JudgeConfig, rest)
     from strobe.studies.evaluate.settings import parse_executed, parse_parallel, parse_recipes, parse_steps
 
+    argv = checkpoints.take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, rest = split_subject(argv)
     config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
-    require_subject(flags)
     assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model has no actions")
+    if not config.policies:
+        require_subject(flags)
     if config.env is None:
         raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
     check_launcher(config.launcher, config.ray)
+    if config.policies:
+        checkpoints.check(flags, config)
+        realtime.check(config, config.env)
+        return flags, config
     if realtime.timed_live(config):
         if config.launcher == "ray":
             raise UserError(
@@ -151,8 +165,12 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     """
     if isinstance(config, JudgeConfig):
         return judge_results(config)
-    live.stage(f"importing what {flags.path or flags.type} needs")
-    result, folder = evaluate(flags, config, live)
+    if config.policies:
+        live.stage("importing what the checkpoints need")
+        result, folder = checkpoints.evaluate_checkpoints(flags, config, live)
+    else:
+        live.stage(f"importing what {flags.path or flags.type} needs")
+        result, folder = evaluate(flags, config, live)
 
     def say_how_to_go_on(_: Path | None) -> list[str]:
         return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")

@@ -27,6 +27,8 @@ from strobe.policies.options import InputOptions, PolicyOptions
 class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     """Flags of `strobe evaluate` where it plays episodes."""
 
+    # Checkpoints to choose the best of: folders, separated by commas or spaces. They take the place of --policy.path.
+    policies: str = ""
     # Numbers of denoising steps to try besides the policy's own, separated by commas: 10,5,2.
     steps: str = ""
     # Numbers of actions to execute of each chunk, besides the policy's own, separated by commas: 10,25,50.

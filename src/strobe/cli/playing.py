@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.runs.episode_log import EpisodeLog, Request
+    from strobe.studies.evaluate.player_spec import PlayerSpec
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
@@ -104,35 +105,46 @@ class CrewStart:
     videos: int
     films: Any
 
+    def spec(self, **more: Any) -> PlayerSpec:
+        """Return the policy as data; ``more``: further fields of `PlayerSpec`."""
+        from strobe.policies.subject import fingerprint
+        from strobe.studies.evaluate.player_spec import PlayerSpec, picklable
+        from strobe.studies.evaluate.settings import parse_recipes
+
+        flags, config, subject = self.flags, self.config, self.subject
+        return PlayerSpec(
+            env=config.env,
+            path=flags.path,
+            type=flags.type,
+            size=flags.size,
+            fed=picklable(subject.inputs),
+            weights=fingerprint(subject.policy),
+            overrides=flags.overrides,
+            seed=config.seed,
+            rename=config.rename_map,
+            rows_of=self.rows_of,
+            recipes=parse_recipes(config.recipe),
+            rendering="always" if config.render == "always" else "needed",
+            threads=self.threads,
+            videos=self.videos,
+            folder=self.films.folder,
+            **more,
+        )
+
+    @property
+    def each(self) -> str:
+        """The threads of a process that plays, in words."""
+        return f"{self.threads} thread{'s' * (self.threads > 1)} of torch"
+
 
 def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.policies.subject import fingerprint
     from strobe.studies.evaluate.crews import Workers
-    from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec, picklable, require_memory
-    from strobe.studies.evaluate.settings import parse_recipes
+    from strobe.studies.evaluate.player_spec import RemotePlayerSpec, require_memory
 
-    flags, config, subject, threads, films = start.flags, start.config, start.subject, start.threads, start.films
-    each = f"{threads} thread{'s' * (threads > 1)} of torch"
-    spec = PlayerSpec(
-        env=config.env,
-        path=flags.path,
-        type=flags.type,
-        size=flags.size,
-        fed=picklable(subject.inputs),
-        weights=fingerprint(subject.policy),
-        overrides=flags.overrides,
-        seed=config.seed,
-        rename=config.rename_map,
-        rows_of=start.rows_of,
-        recipes=parse_recipes(config.recipe),
-        rendering="always" if config.render == "always" else "needed",
-        threads=threads,
-        videos=start.videos,
-        folder=films.folder,
-    )
+    flags, subject, spec, each = start.flags, start.subject, start.spec(), start.each
     if isinstance(workers, Workers):
-        require_memory(subject, workers.free)
+        require_memory([subject], workers.free)
         live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
         workers.begin(spec)
         return
@@ -143,7 +155,7 @@ def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     spec = replace(spec, path=path, overrides=[*overrides, f"--device={kind}"])
     live.say(f"players on the cluster's nodes load the policy, each with its own simulator and {each}")
     workers.begin(
-        RemotePlayerSpec(spec, tuple(recipe.read_bytes() for recipe in spec.recipes)), kind == "cpu", films.write
+        RemotePlayerSpec(spec, tuple(recipe.read_bytes() for recipe in spec.recipes)), kind == "cpu", start.films.write
     )
 
 
@@ -152,11 +164,10 @@ def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, thr
     from strobe.policies.subject import fingerprint
     from strobe.runs.episode_log import Request
 
-    settings = {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
     return Request(
         policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
         weights=fingerprint(subject.policy),
-        settings=settings,
+        settings=settings_of(subject),
         environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
         tasks=list(plan.tasks),
         variants={candidate.name: candidate.written for candidate in plan.candidates},
@@ -166,6 +177,11 @@ def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, thr
         episodes=episodes,
         threads=threads,
     )
+
+
+def settings_of(subject: Any) -> dict[str, Any]:
+    """Return the policy's config as JSON data, without the place that it was loaded from."""
+    return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, evaluate_timing, measured, rates, time_to_task, units
+from strobe.report import charts, elimination, evaluate_timing, measured, rates, time_to_task, units
 from strobe.report.charts import Plot
 from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
@@ -19,11 +19,14 @@ RANDOM = "random weights"  # of a subject without a checkpoint
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
     """Return the document of an evaluation."""
     sections = []
-    if result.variants:
+    if result.variants and result.elimination is not None:
+        sections.append(elimination.section(result, result.elimination))
+    elif result.variants:
         sections.append(Section("variants", "Success against latency", _variants(result), _about(result)))
+    if result.variants:
         sections.append(time_to_task.section(result))
         if any(variant.tasks for variant in result.variants):
-            sections.append(Section("tasks", "Task by task", _tasks(result), [rates.TASKS], detail=True))
+            sections.append(Section("tasks", "Task by task", _tasks(result), _about_tasks(result), detail=True))
         if evaluate_timing.is_timed(result):
             sections.append(evaluate_timing.timed_section(result))
         if result.videos:
@@ -41,6 +44,8 @@ def answers(result: EvaluateResult) -> list[str]:
     """Return each variant's verdict with its speed, the fewest steps that may do, and what the weights are worth."""
     if not result.variants:
         return ["No episode was played."]
+    if result.elimination is not None:
+        return [*elimination.answers(result, result.elimination), *_without_success(result)]
     first, *others = result.variants
     timed = evaluate_timing.is_timed(result)
     if timed:
@@ -48,16 +53,26 @@ def answers(result: EvaluateResult) -> list[str]:
     else:
         sentences = [_describe_first(result, first), *(_describe_variant(result, variant) for variant in others)]
     sentences += time_to_task.answers(result)
-    if any(variant.together.success.successes for variant in result.variants):
-        sentences += [*([] if timed else _fewest(result)), *evaluate_timing.line_over_steps(result)]
-    else:
-        sentences.append(
-            "No episode succeeded, so no success could be lost. No verdict says that the policy still does the task."
-        )
-        sentences += evaluate_timing.line_over_steps(result)
+    sentences += _without_success(result) or ([] if timed else _fewest(result))
+    sentences += evaluate_timing.line_over_steps(result)
     if result.subject.source == RANDOM:
         sentences.append("The weights are random. Only the times say something about a trained policy.")
     return sentences
+
+
+def _without_success(result: EvaluateResult) -> list[str]:
+    """Return what episodes without any success do not show; nothing where one succeeded."""
+    if any(variant.together.success.successes for variant in result.variants):
+        return []
+    if result.elimination is not None:
+        return ["No episode succeeded, so nothing tells the checkpoints apart. None is shown to do the task."]
+    return ["No episode succeeded, so no success could be lost. No verdict says that the policy still does the task."]
+
+
+def _about_tasks(result: EvaluateResult) -> list[str]:
+    if result.elimination is not None:
+        return ["The checkpoints are judged on all tasks together, and not on one of them."]
+    return [rates.TASKS]
 
 
 def _describe_first(result: EvaluateResult, first: EvaluatedVariant) -> str:
@@ -209,6 +224,8 @@ def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
         return curves | evaluate_timing.timed_plots(result)  # calls here say nothing of the clock's latency
     if not result.variants:
         return {}
+    if result.elimination is not None:
+        return curves | {elimination.KEY: [elimination.plot(result, result.elimination)]}
     drawn = [_against_latency(result)]
     if sum(_steps(variant) is not None for variant in result.variants) > 1:
         steps = [_steps(variant) for variant in result.variants]

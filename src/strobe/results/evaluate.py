@@ -12,7 +12,7 @@ from strobe.results.budget import Line
 from strobe.results.data import Data, Finite, Interval, Quantiles, Summary
 from strobe.results.measurement import Measurement
 from strobe.results.numerals import points
-from strobe.results.time_to_task import TimeToTask
+from strobe.results.time_to_task import PairedTimes, TimeToTask
 
 
 class Video(Data):
@@ -198,8 +198,45 @@ class EvaluatedVariant(Data):
     chunk: ChunkTimes | None = Field(default=None, description="apart from the episodes; None: not measured")
 
 
+class PlayedCheckpoint(Data):
+    """One of several checkpoints, against the best one, on the starts that both played."""
+
+    name: str = Field(description="the part of its path that tells it from the others: the variant's name")
+    path: str = Field(description="its folder or Hub id")
+    policy: str = Field(description="the policy's type")
+    starts: int = Field(description="complete starts that it played, over all tasks")
+    by: str = Field(
+        default="", description="the checkpoint that it is shown to succeed less than, which ended it; '': it remains"
+    )
+    rates: PairedRates | None = Field(default=None, description="None for the best one, or where no start is complete")
+    times: PairedTimes | None = Field(default=None, description="None for the best one, or not judged")
+    times_not_judged: str = Field(default="", description="why, in words")
+
+
+class Elimination(Data):
+    """Checkpoints that play the same starts until each but one is shown to succeed less than another one."""
+
+    level: Finite = Field(description="of all statements on success together, and of all on time together")
+    each_level: Finite = Field(description="of each pair of checkpoints, so that all together have `level`")
+    best: str = Field(description="the only one that remains, else the one with the highest success rate so far")
+    checkpoints: list[PlayedCheckpoint] = Field(description="in the order in which they were given")
+
+    @property
+    def remaining(self) -> list[PlayedCheckpoint]:
+        """Those that were not shown to succeed less than another one."""
+        return [checkpoint for checkpoint in self.checkpoints if not checkpoint.by]
+
+    @property
+    def starts(self) -> int:
+        """Complete starts that were played, over all tasks."""
+        return max((checkpoint.starts for checkpoint in self.checkpoints), default=0)
+
+
 class EvaluateResult(Result):
-    """Variants on the same starts with the same noise, each judged against the first."""
+    """Variants on the same starts with the same noise, each judged against the first.
+
+    Several checkpoints are variants too. They are judged against each other (`elimination`), and not in `variants`.
+    """
 
     study: Literal["evaluate"] = "evaluate"
     environment: str = Field(description="its type and task")
@@ -210,6 +247,9 @@ class EvaluateResult(Result):
     foresight: str = Field(default="", description="what the planned number can decide, as said before it started")
     variants: list[EvaluatedVariant] = Field(
         default_factory=list, description="those that were played; the first first"
+    )
+    elimination: Elimination | None = Field(
+        default=None, description="of several checkpoints; None: variants of one policy, judged against the first"
     )
     videos: list[Video] = Field(default_factory=list, description="of the first starts, start by start")
     line: Line | None = Field(

@@ -28,14 +28,19 @@ def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
     first, *others = plan.candidates
     paired = {candidate.name: plan.pairs(episodes, candidate.name) for candidate in others}
     longest = max(paired.values(), key=len, default=[])
-    own = [before for before, _ in longest] if longest else _first_variants_episodes(plan, episodes)
+    own = [before for before, _ in longest] if longest else _episodes_of(plan, first.name, episodes)
     table = [_row(plan, first, own, None)] if own else []
     return table + [_row(plan, candidate, [after for _, after in paired[candidate.name]], paired[candidate.name])
                     for candidate in others if paired[candidate.name]]  # fmt: skip
 
 
-def _first_variants_episodes(plan: Plan, episodes: Episodes) -> list[EpisodeLine]:
-    name = plan.candidates[0].name
+def unpaired(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
+    """A row for each variant that has an episode, with all its episodes and no judgement against the first."""
+    played = [(candidate, _episodes_of(plan, candidate.name, episodes)) for candidate in plan.candidates]
+    return [_row(plan, candidate, own, None) for candidate, own in played if own]
+
+
+def _episodes_of(plan: Plan, name: str, episodes: Episodes) -> list[EpisodeLine]:
     played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
     return [line for line in played if line is not None]
 
@@ -44,7 +49,7 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
     tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
     several = len(plan.tasks) > 1
     timing = timing_of(candidate, played)
-    why = why_not_judged(_ended(played), _ended([before for before, _ in pairs or []]))
+    why = why_not_judged(ends_of(played), ends_of([before for before, _ in pairs or []]))
     return EvaluatedVariant(
         name=candidate.name,
         steps=candidate.steps,
@@ -68,12 +73,12 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
 
 def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> TimeToTask:
     if pairs is None:
-        return time_to_task(_ended(played))
-    first, second = (_ended([pair[side] for pair in pairs]) for side in (0, 1))
-    return time_to_task(_ended(played), judge_times(first, second, LEVEL, every))
+        return time_to_task(ends_of(played))
+    first, second = (ends_of([pair[side] for pair in pairs]) for side in (0, 1))
+    return time_to_task(ends_of(played), judge_times(first, second, LEVEL, every))
 
 
-def _ended(lines: Sequence[EpisodeLine]) -> list[Ended]:
+def ends_of(lines: Sequence[EpisodeLine]) -> list[Ended]:
     """Return how the episodes ended. Seconds that an older log lacks become 0: `why_not_judged` tells of them."""
     return [Ended(line.seconds or 0.0, line.success, line.limit_s or 0.0) for line in lines]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ class Order(Protocol):
         ...
 
 
-class PairsInOrder:
+class StartByStart(abc.ABC):
     """How far a plan was played, start by start, and who plays on: an `Order`.
 
     It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
@@ -115,8 +116,6 @@ class PairsInOrder:
         self.counted: dict[Key, EpisodeLine] = {}
         self._plan = plan
         self._starts = list(plan.starts())
-        self._first, *self._others = plan.candidates
-        self._undecided = {candidate.name: candidate for candidate in self._others}
         self._place = 0
 
     @property
@@ -127,12 +126,21 @@ class PairsInOrder:
     @property
     def finished(self) -> bool:
         """Whether all variants are decided, or the episodes used up."""
-        return self._place == len(self._starts) or (bool(self._others) and not self._undecided)
+        return self._place == len(self._starts) or self._settled
 
     @property
+    @abc.abstractmethod
     def playing(self) -> list[Candidate]:
-        """The variants that are played on, the first among them."""
-        return [self._first, *self._undecided.values()]
+        """The variants that are played on, in their order."""
+
+    @property
+    @abc.abstractmethod
+    def _settled(self) -> bool:
+        """Whether more episodes would decide nothing."""
+
+    @abc.abstractmethod
+    def _decide(self) -> list[str]:
+        """Decide at the end of a round, in which each task was played once more. Return the verdicts, in words."""
 
     def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
         """Count what comes next in order, up to the first episode that is missing.
@@ -147,7 +155,7 @@ class PairsInOrder:
                     return
                 self.counted[key] = episodes[key]
             self._place += 1
-            yield (task, seed), self._decide(task)
+            yield (task, seed), self._decide() if task == self._plan.tasks[-1] else []
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
         """Return the next episode that is not ``taken``, as if nobody were decided before it; None: there is none."""
@@ -163,9 +171,25 @@ class PairsInOrder:
         """Return how many episodes are still to be played, at most."""
         return sum((each.name, *start) not in played for start in self._starts for each in self.playing)
 
-    def _decide(self, task: str) -> list[str]:
-        if task != self._plan.tasks[-1]:  # decided only at the end of a round
-            return []
+
+class PairsInOrder(StartByStart):
+    """Each variant is played in pairs with the first, until its verdict is certain."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._first, *self._others = plan.candidates
+        self._undecided = {candidate.name: candidate for candidate in self._others}
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """The variants that are played on, the first among them."""
+        return [self._first, *self._undecided.values()]
+
+    @property
+    def _settled(self) -> bool:
+        return bool(self._others) and not self._undecided
+
+    def _decide(self) -> list[str]:
         verdicts = []
         for name in list(self._undecided):
             decision = self._plan.decision(self.counted, name)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 
+from strobe.devices.accelerators import memory_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.policies import lerobot_policies
@@ -20,7 +21,7 @@ from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
-from strobe.studies.evaluate.settings import Candidate, candidates
+from strobe.studies.evaluate.settings import FIRST, Candidate, candidates
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate, timed
 from strobe.studies.evaluate.videos import Filming, Keep
@@ -61,6 +62,7 @@ class PlayerSpec:
         threads: torch's in the other process.
         rows_of: makes what is played; rows with a timing are true to time.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
+        first: the variant whose simulator starts at once, as of `Stage`.
     """
 
     env: Any
@@ -78,6 +80,7 @@ class PlayerSpec:
     threads: int = 1
     videos: int = 0
     folder: Path = Path()
+    first: str = FIRST
 
     def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
         """Raises UserError for what cannot be loaded or started, or is not the same here."""
@@ -96,7 +99,8 @@ class PlayerSpec:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
         rows = self.rows_of(subject, self.recipes)
         true_to_time = isinstance(rows[0], TimedCandidate)
-        stage = (RealtimeStage if true_to_time else Stage)(self.env, subject, self.rendering)
+        kind = RealtimeStage if true_to_time else Stage
+        stage = kind(self.env, subject, self.rendering, self.first)
         # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
         player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
@@ -137,21 +141,58 @@ class RemotePlayerSpec:
         return played
 
 
+@dataclass(frozen=True)
+class SeveralSpecs:
+    """Several policies as data, from which another process makes a player of all of them: variant → its `PlayerSpec`.
+
+    The process holds all policies in memory.
+    """
+
+    specs: Mapping[str, PlayerSpec]
+
+    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
+        """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        players = {name: spec() for name, spec in self.specs.items()}
+        return lambda name, task, seed: players[name](name, task, seed)
+
+
 def picklable(fed: Inputs) -> Inputs:
     """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
     return replace(fed, make_batch=_not_here, make_checks=_not_here)
 
 
-def require_memory(subject: PolicySubject, count: int) -> None:
-    """Raises UserError where ``count`` further copies of a policy on the CPU do not fit into memory."""
-    if subject.device.type != "cpu":
-        return
-    each = sum(tensor.numel() * tensor.element_size() for tensor in subject.policy.state_dict().values())
-    free = available_bytes()
+def require_memory(subjects: Sequence[PolicySubject], count: int) -> None:
+    """Raises UserError where ``count`` further copies of the policies on the CPU do not fit into memory."""
+    tensors = [
+        tensor
+        for subject in subjects
+        if subject.device.type == "cpu"
+        for tensor in subject.policy.state_dict().values()
+    ]
+    each, free = sum(tensor.numel() * tensor.element_size() for tensor in tensors), available_bytes()
     if count * each > free:
+        copied = "the policy" if len(subjects) == 1 else f"{len(subjects)} policies"
         raise UserError(
-            f"--parallel={count}: each process holds a copy of the policy, {each / 2**30:.1f} GiB, and "
+            f"--parallel={count}: each process holds a copy of {copied}, {each / 2**30:.1f} GiB, and "
             f"{free / 2**30:.1f} GiB are free: take a smaller --parallel"
+        )
+
+
+def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
+    """Raises UserError where the checkpoints at ``paths`` do not fit into the memory of ``device`` all at once.
+
+    Args:
+        flag: that names them.
+        paths: folders of those that are still to be loaded; of another path the size is not known, and none counts.
+    """
+    files = [file for path in paths for file in Path(path).glob("*.safetensors")]
+    needed = sum(file.stat().st_size for file in files)
+    memory = None if device.type in ("cpu", "mps") else memory_of(device)  # MPS takes the machine's
+    free = available_bytes() if memory is None else memory.free()
+    if free is not None and needed > free:
+        raise UserError(
+            f"{flag}: all checkpoints are in memory at once: {len(paths)} more take {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: name fewer"
         )
 
 

@@ -20,7 +20,7 @@ from strobe.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.play import Crew, EpisodeReporter, PairsInOrder, Plan, Player, counted, play
+from strobe.studies.evaluate.play import Crew, EpisodeReporter, Episodes, PairsInOrder, Plan, Player, counted, play
 from strobe.studies.evaluate.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, measure
@@ -77,19 +77,24 @@ def evaluate(
         raise KeyboardInterrupt
     if latency_iterations and result.status == "complete":
         add_latency(result, subject, plan.candidates, latency_iterations, watching)
+    note_how_it_was_played(result, counted(plan, log.episodes))
+    return result
+
+
+def note_how_it_was_played(result: EvaluateResult, episodes: Episodes) -> None:
+    """Note how many processes played ``episodes`` side by side, and on which nodes."""
     if others := max(row.calls.beside for row in result.variants):
         result.notes.append(
             f"calls, simulator and rendering were timed beside up to {others} other process{'es' * (others > 1)} that "
             "played episodes: their times are longer than undisturbed ones"
         )
-    nodes = Counter(line.node for line in counted(plan, log.episodes).values())
+    nodes = Counter(line.node for line in episodes.values())
     if set(nodes) != {""}:
         counts = ", ".join(f"{name or 'this machine'} {count}" for name, count in sorted(nodes.items()))
         result.notes.append(
             f"episodes by the nodes that played them: {counts}; calls, simulator and rendering were timed there, and "
             "compare only where the nodes are alike; a chunk's latency outside the episodes was measured here"
         )
-    return result
 
 
 def add_latency(

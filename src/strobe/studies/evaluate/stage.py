@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
@@ -21,17 +21,18 @@ class Stage:
     Args:
         env: LeRobot's ``EnvConfig``.
         rendering: whether only the observations that the policy looks at are drawn, as `Simulator` has it.
+        first: the variant whose simulator starts at once; others start when they are played.
 
     Raises:
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed") -> None:
+    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed", first: str = FIRST) -> None:
         self.env, self.subject = env, subject
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         self.rendering: Rendering = rendering
-        self._simulators = {FIRST: self._started()}
-        self.tasks = self._simulators[FIRST].tasks
+        self._simulators = {first: self._started()}
+        self.tasks = self._simulators[first].tasks
 
     @property
     def environment(self) -> str:
@@ -94,3 +95,29 @@ class Stage:
         """Close the simulators."""
         for simulator in self._simulators.values():
             simulator.close()
+
+
+class SeveralStages:
+    """A stage for each of several policies, all in memory: variant → its stage. It plays as a `Stage` does."""
+
+    def __init__(self, stages: Mapping[str, Stage]) -> None:
+        self._stages = stages
+        self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
+        self._first = next(iter(stages.values()))
+        self.tasks = self._first.tasks
+
+    @property
+    def environment(self) -> str:
+        """Name of the simulator, as `environments.display_name`."""
+        return self._first.environment
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        stage = self._stages[candidate.name]
+        stage.watch = self.watch
+        return stage.play(candidate, task, seed)
+
+    def close(self) -> None:
+        """Close the simulators."""
+        for stage in self._stages.values():
+            stage.close()

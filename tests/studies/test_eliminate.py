@@ -1,0 +1,123 @@
+"""Several checkpoints in a made-up simulator: what the answer and the page say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from support.example_runs import SUBJECT
+from support.made_up_simulator import Lines, MadeUp, asked
+
+from strobe.cli.keep import as_text
+from strobe.results.evaluate import EvaluateResult
+from strobe.runs.episode_log import EpisodeLog
+from strobe.studies.evaluate.checkpoints import CheckpointRows, NamedCheckpoint
+from strobe.studies.evaluate.eliminate import eliminate
+from strobe.studies.evaluate.play import Plan
+
+UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}
+
+
+class Slower(MadeUp):
+    """The last one takes half as long as the others."""
+
+    def play(self, candidate: Any, task: str, seed: int) -> Any:
+        line = super().play(candidate, task, seed)
+        return line.model_copy(update={"seconds": 1.0 if candidate.name == list(self.rates)[-1] else 2.0})
+
+
+def eliminated(
+    folder: Path, rates: Mapping[str, float], episodes: int = 100, cut: int | None = None, resume: bool = False
+) -> EvaluateResult:
+    kinds = ["act", *["diffusion"] * (len(rates) - 1)]
+    subjects: Any = {
+        name: SimpleNamespace(
+            info=SUBJECT.model_copy(update={"kind": kind, "source": name}), device=torch.device("cpu"), notes=[]
+        )
+        for name, kind in zip(rates, kinds, strict=True)
+    }
+    named = [NamedCheckpoint(name, f"outputs/train/checkpoints/{name}/pretrained_model") for name in rates]
+    plan = Plan(CheckpointRows(tuple(rates))(), ["pusht"], episodes, 0.1)
+    log = EpisodeLog.resume(folder, asked(plan)) if resume else EpisodeLog.begin(folder, asked(plan))
+    try:
+        return eliminate(named, subjects, "PushT-v0", plan, Slower(rates, cut), log, Lines(), 10.0)
+    finally:
+        log.close()
+
+
+def text(result: EvaluateResult) -> str:
+    return " ".join(as_text(result).split())
+
+
+def test_the_best_one_is_named_with_when_the_others_went(tmp_path: Path) -> None:
+    result = eliminated(tmp_path, UNEQUAL)
+    assert result.elimination is not None
+    first, second, third = result.elimination.checkpoints
+    assert (first.by, second.by, third.by) == ("000300", "000300", "")
+    assert first.starts < second.starts == third.starts < 100
+    assert result.elimination.best == "000300"
+    assert third.rates is None
+    assert second.rates is not None
+    assert second.rates.decision.interval.high < 0, "the interval says what the elimination says"
+    assert [variant.together.success.episodes for variant in result.variants] == [
+        first.starts, second.starts, second.starts,
+    ]  # fmt: skip
+    assert (result.subject.kind, result.subject.parameters) == ("act, diffusion", 3 * SUBJECT.parameters)
+    shown = text(result)
+    gone = [f"{each.name} was eliminated after {each.starts} starts, worse than 000300" for each in (first, second)]
+    assert f"000300 is the best: {'; '.join(gone)}." in shown
+    assert "All statements on success together are right at 95 %" in shown
+
+
+def test_equal_ones_are_not_told_apart_and_time_is_shown(tmp_path: Path) -> None:
+    result = eliminated(tmp_path, {"a": 0.6, "b": 0.6})
+    assert result.elimination is not None
+    assert [each.by for each in result.elimination.checkpoints] == ["", ""]
+    assert result.elimination.best == "b", "of equal ones the one that takes less time"
+    shown = text(result)
+    assert "a and b are not told apart after 100 starts" in shown
+    assert "is the best" not in shown
+    assert "By time to task a finishes 2" in shown
+    assert "later" in shown
+
+
+def test_a_cut_says_what_was_seen_and_goes_on_to_the_same_answer(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    whole = eliminated(tmp_path / "whole", UNEQUAL)
+    cut = eliminated(tmp_path / "cut", UNEQUAL, cut=10)
+    assert cut.status == "interrupted"
+    assert "000100, 000200 and 000300 are not told apart after 3 starts" in text(cut)
+    again = eliminated(tmp_path / "cut", UNEQUAL, resume=True)
+    assert again.elimination == whole.elimination
+    assert again.variants == whole.variants
+
+
+def test_before_a_start_is_complete_nothing_is_judged(tmp_path: Path) -> None:
+    result = eliminated(tmp_path, UNEQUAL, cut=2)
+    assert result.elimination is not None
+    assert {each.rates for each in result.elimination.checkpoints} == {None}
+    assert "not judged: no start was played by all checkpoints" in text(result)
+
+
+def test_without_a_success_nothing_tells_them_apart(tmp_path: Path) -> None:
+    result = eliminated(tmp_path, {"a": 0.0, "b": 0.0}, 20)
+    assert "nothing tells the checkpoints apart" in text(result)
+    assert [finding.rule for finding in _advised(result)] == ["evaluation-never-succeeds"]
+
+
+def test_a_checkpoint_that_fails_where_the_other_succeeds_goes_whatever_its_place(tmp_path: Path) -> None:
+    result = eliminated(tmp_path, {"good": 0.9, "bad": 0.1})
+    assert result.elimination is not None
+    assert result.elimination.best == "good"
+    assert result.elimination.checkpoints[1].by == "good"
+
+
+def _advised(result: EvaluateResult) -> list[Any]:
+    from strobe.findings.thresholds import DEFAULTS
+    from strobe.kinds import advise
+
+    return list(advise(result, DEFAULTS))
