@@ -26,9 +26,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from strobe.measure.best_arm import MARGIN
 from strobe.measure.success_rates import LEVEL, decide, each_of
 from strobe.measure.time_to_task import judge_times
-from strobe.measure.tuning import MARGIN
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.tune.search import Search, SearchPlan, ended
 

@@ -61,6 +61,7 @@ ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "evaluate": lambda: stored("evaluate-button"),
     "evaluate results": lambda: stored("judged"),
     "trials": lambda: stored("trials"),
+    "tune": lambda: stored("tune"),
     "sweep": sweeps.square,
     "dataloader": starved,
     "budget": missed,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from strobe.measure.best_arm import best, mean_s, ranked, shown_worse
 from strobe.measure.time_to_task import Ended
-from strobe.measure.tuning import best, mean_s, ranked, shown_worse
 
 LIMIT = 10.0
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from strobe.measure.best_arm import mean_s
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.success_rates import LEVEL, paired_rates
 from strobe.measure.time_to_task import judge_times, why_not_judged
-from strobe.measure.tuning import mean_s
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint
 from strobe.results.subject import SubjectInfo

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strobe.measure.best_arm import mean_s
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
 from strobe.measure.time_to_task import judge_times, why_not_judged
-from strobe.measure.tuning import mean_s
 from strobe.results.tune import Closing, SettingRow, TuneResult, Tuning
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.play import Crew, Player, play

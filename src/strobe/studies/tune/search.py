@@ -2,7 +2,7 @@
 
 The rounds are successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
 optimization", AISTATS 2016): in each round the settings that remain play as many starts as all rounds before together,
-and the better half goes on. A setting that bets show to be worse than the leader (`measure.tuning.shown_worse`) goes
+and the better half goes on. A setting that bets show to be worse than the leader (`measure.best_arm.shown_worse`) goes
 earlier. All play the same starts.
 
 A winner chosen among many looks better than it is. So nothing is claimed of the rounds: the winner then plays against
@@ -16,9 +16,9 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from strobe.measure.best_arm import MARGIN, best, ranked, shown_worse
 from strobe.measure.success_rates import LEVEL, decide, each_of
 from strobe.measure.time_to_task import Ended, judge_times
-from strobe.measure.tuning import MARGIN, best, ranked, shown_worse
 from strobe.runs.episode_log import EpisodeLine, Key
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
