@@ -74,7 +74,7 @@ def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
-    from strobe.studies.compare.servers import compare_servers
+    from strobe.studies.compare.run import compare_servers
     from support.checkpoints import tiny_for_robot
     from support.lerobot_server import Policy as Served
     from support.lerobot_server import serving as lerobot_serving
@@ -97,7 +97,7 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     def served(observation: dict[str, Any], number: int) -> Any:
         time.sleep(0.05)
         batch = {name: value for name, value in observation.items() if name != "task"}
-        return subject.act({**batch, "task": "x", "robot_type": ""}, 0)
+        return subject.answer({**batch, "task": "x", "robot_type": ""}, 0)
 
     policy = ServedPolicy(str(tmp_path / "act"))
     with lerobot_serving(Served(answer=served), tmp_path) as url, connect(url, 20.0, policy) as wire:

@@ -202,7 +202,8 @@ def test_each_engine_at_each_latency_is_a_row_judged_against_the_first(tmp_path)
     assert slow.jump_ratio == pytest.approx(4 / 2, rel=0.06)
     page = document(result)
     pairs = result.variants[1].together.paired.decision.pairs
-    (worse,) = [line for line in page.answers if line.startswith("as it is, sync, 300 ms: ")]
+    worse, time = [line for line in page.answers if line.startswith("as it is, sync, 300 ms: ")]
+    assert time.startswith("as it is, sync, 300 ms: it succeeds less"), "success comes before time"
     assert worse.endswith(f"]: worse (decided at {pairs} pairs).")
     (longest,) = [line for line in page.answers if line.startswith("as it is, sync: 100 ms is the longest latency")]
     assert longest.endswith("points is not excluded."), "what is not shown to be worse comes with what it may lose"

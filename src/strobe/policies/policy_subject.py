@@ -109,9 +109,14 @@ class PolicySubject:
 
     def act(self, observation: dict[str, Any], seed: int) -> Tensor:
         """Return a chunk like `chunk`, for a raw observation and the seed of its noise."""
+        with section(ITERATION):
+            return self.answer(observation, seed)
+
+    def answer(self, observation: dict[str, Any], seed: int) -> Tensor:
+        """Return what `act` does, as a part of somebody else's iteration."""
         self.policy.eval()
         torch.manual_seed(seed)
-        with section(ITERATION), torch.no_grad():
+        with torch.no_grad():
             with section("preprocessing"):
                 batch = self.prepare(observation)
             with section("policy"):

@@ -130,7 +130,10 @@ def read(options: ObservationOptions) -> Source:
         from strobe.datasets.frames import frames
 
         check_dataset(options.dataset)
-        return Source(options, frames(options.dataset, FRAMES), recording.read(options.dataset).features)
+        source = Source(options, frames(options.dataset, FRAMES), recording.read(options.dataset).features)
+        if options.rename:
+            source.renamed(lambda _: {})  # a name that does not fit is told before a server is connected to
+        return source
     if options.file is not None:
         return Source(options, given=_of_file(options.file, options.seed))
     return Source(options)

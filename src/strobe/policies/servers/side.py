@@ -48,7 +48,7 @@ class LocalSide:
     def infer(self, frame: Mapping[str, Any]) -> np.ndarray:
         """Return the policy's actions for a frame, (actions, action dim)."""
         number = frame[FRAME]
-        return self.subject.act(dict(self.raw[number]), number)[0].float().numpy()
+        return self.subject.answer(dict(self.raw[number]), number)[0].float().numpy()
 
 
 def same_frames(source: Source, protocols: Sequence[str]) -> None:

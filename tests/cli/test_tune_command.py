@@ -37,7 +37,7 @@ def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_go
     assert {episode["variant"] for episode in episodes} == {
         "sync, 32 actions, at 200 ms", "sync, 4 actions, at 200 ms", "sync, 8 actions, at 200 ms",
     }  # fmt: skip
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "nothing can be tuned: no setting succeeded in 42 episodes" in shown
     result: Any = store.load_answer(folder)
     (tuning,) = result.tunings
