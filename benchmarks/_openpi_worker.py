@@ -59,7 +59,7 @@ class Worker:
         Returns:
             Names of the model without weights in the file, and names in the file without a place in the model.
         """
-        from openpi.models_pytorch import pi0_pytorch
+        from openpi.models_pytorch import pi0_pytorch  # pyright: ignore[reportMissingImports]
 
         config = SimpleNamespace(
             pi05=pi05,
@@ -139,13 +139,13 @@ class Worker:
 
     def resized(self, image: np.ndarray, side: int) -> np.ndarray:
         """Return an image (H, W, 3) of bytes as openpi's transform makes it smaller, in [-1, 1]."""
-        from openpi_client import image_tools
+        from openpi_client import image_tools  # pyright: ignore[reportMissingImports]
 
         return image_tools.resize_with_pad(image, side, side).astype(np.float32) / 255 * 2 - 1
 
     def prompt(self, task: str, state: np.ndarray) -> str:
         """Return the text that openpi's tokenizer is given for pi0.5."""
-        from openpi.models import tokenizer
+        from openpi.models import tokenizer  # pyright: ignore[reportMissingImports]
 
         texts: list[str] = []
         made = object.__new__(tokenizer.PaligemmaTokenizer)
@@ -158,7 +158,7 @@ class Worker:
 @contextlib.contextmanager
 def _sized(sizes: dict[str, Any]) -> Iterator[None]:
     """Have openpi build a model of LeRobot's sizes: it has only full ones."""
-    from openpi.models_pytorch import gemma_pytorch, pi0_pytorch
+    from openpi.models_pytorch import gemma_pytorch, pi0_pytorch  # pyright: ignore[reportMissingImports]
 
     mapping, paligemma = gemma_pytorch.CONFIG_MAPPING, gemma_pytorch.PaliGemmaForConditionalGeneration
 

@@ -176,11 +176,10 @@ def attribution(remote: Remote, count: int, console: Console) -> tuple[float, bo
 def distances(ours: Ours, remote: Remote, dtype: str, console: Console) -> dict[str, float]:
     """Show the distance of each stage, as a share of its size. Return the largest of all observations."""
     far: dict[str, float] = {}
+    table = Table("stage", "distance / size", "largest difference", title=f"same weights, {dtype}")
     for index in range(OBSERVATIONS):
         mine, theirs = ours.stages(index), remote("stages", index)
         theirs["actions"] = theirs["actions"][:, :, : ours.actions]
-        if index == 0:
-            table = Table("stage", "distance / size", "largest difference", title=f"same weights, {dtype}")
         for name, array in mine.items():
             gap = np.linalg.norm(array - theirs[name]) / max(np.linalg.norm(array), 1e-30)
             far[name] = max(far.get(name, 0.0), float(gap))

@@ -164,6 +164,7 @@ def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.Monk
     from strobe.cli.lazy_flags import realise
     from strobe.lerobot.schema import registries, shapes
     from strobe.lerobot.schema.source import UnreadableSourceError
+    from strobe.policies.options import PolicyOptions
 
     def unreadable(*_: object) -> None:
         raise UnreadableSourceError("of a form of its own")
@@ -173,6 +174,7 @@ def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.Monk
     rest = ["--policy.chunk_size=7", "--rtc.execution_horizon=7", "--env.type=pusht", "--env.fps=5"]
     flags, config = read(["--policy.type=act", *rest])
     realise(config)
+    assert isinstance(flags, PolicyOptions)
     assert flags.overrides == ["--chunk_size=7"]
     assert config.rtc is not None
     assert config.env is not None

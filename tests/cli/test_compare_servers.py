@@ -74,7 +74,6 @@ def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
-    from strobe.studies.compare.run import compare_servers
     from support.checkpoints import tiny_for_robot
     from support.lerobot_server import Policy as Served
     from support.lerobot_server import serving as lerobot_serving
@@ -86,6 +85,7 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     from strobe.policies.servers.lerobot_messages import ServedPolicy
     from strobe.policies.servers.observations import ObservationOptions, Source
     from strobe.policies.servers.side import LocalSide, ServerSide
+    from strobe.studies.compare.run import compare_servers
     from strobe.studies.shared.progress import Silent
 
     tiny_for_robot("act", tmp_path / "act", 6, ("top",), 32)

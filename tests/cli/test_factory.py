@@ -40,7 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock().wind(monkeypatch)
     monkeypatch.setattr("strobe.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
     monkeypatch.syspath_prepend(str(FACTORIES))
-    import arm
+    import arm  # pyright: ignore[reportMissingImports]
 
     def slowed(module: torch.nn.Module, ms: float) -> None:
         plain = module.forward
@@ -59,7 +59,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
         return policy, observations
 
     timed = ModuleType("timed_arm")
-    timed.make = make
+    vars(timed)["make"] = make
     monkeypatch.setitem(sys.modules, "timed_arm", timed)
     return clock
 
@@ -107,6 +107,7 @@ def test_compare_judges_a_treatment_of_its_modules(clock: Clock, tmp_path: Path)
     assert (comparison.effect, comparison.outcome) == ("rounding", "held")
     assert comparison.guard == "rms<=0.02, worst<=0.2"
     assert comparison.agreement.of == "outputs"
+    assert comparison.agreement.rms is not None
     assert 0 < comparison.agreement.rms < 0.02
     assert all(dimension.name.startswith("actions ") for dimension in comparison.agreement.dimensions)
 

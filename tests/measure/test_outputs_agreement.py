@@ -46,6 +46,7 @@ def test_several_arrays_have_columns_of_their_own_and_one_that_stays_needs_no_sp
     before = [torch.cat([chunk.flatten(), torch.tensor([5.0, 6.0, 7.0])]) for chunk in actions]
     after = [torch.cat([(chunk * 1.001).flatten(), torch.tensor([5.0, 6.0, 7.0])]) for chunk in actions]
     found = agree_outputs(before, after, shapes)
+    assert found.rms is not None
     assert 0 < found.rms < 0.01
     assert {dimension.name for dimension in found.dimensions} == {"actions 0", "actions 1"}
     moved = [each.clone() for each in after]

@@ -94,7 +94,7 @@ class PaliGemmaWithExpertModel(nn.Module):
             multi_modal_projector=Slow(clock, 1),
             language_model=Stack(Layer(clock, 6), Layer(clock, 4)),
         )
-        model.language_model.embed_tokens = Slow(clock, 3)
+        model.get_submodule("language_model").embed_tokens = Slow(clock, 3)
         self.paligemma = holder(model=model)
         self.gemma_expert = holder(model=Stack(Layer(clock, 1.5), Layer(clock, 1)))
 
@@ -108,7 +108,7 @@ class PaliGemmaWithExpertModel(nn.Module):
         return model.language_model.embed_tokens(tokens)
 
     def forward(self, inputs_embeds: list[Any]) -> Any:
-        models: tuple[Any, Any] = (self.paligemma.model.language_model, self.gemma_expert.model)
+        models: tuple[Any, Any] = (self.paligemma.get_submodule("model.language_model"), self.gemma_expert.model)
         return [model(x) if x is not None else None for model, x in zip(models, inputs_embeds, strict=True)]
 
 

@@ -31,7 +31,7 @@ FACTORIES = Path(__file__).parents[1] / "support" / "factories"
 @pytest.fixture
 def arm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(FACTORIES))
-    import arm
+    import arm  # pyright: ignore[reportMissingImports]
 
     yield arm
     for name in ("arm", "arm_parts"):
@@ -96,7 +96,7 @@ def test_the_command_writes_the_recipe_too(slow: Any, monkeypatch: pytest.Monkey
     from types import ModuleType
 
     module = ModuleType("slow_arm")
-    module.make = lambda: slow
+    vars(module)["make"] = lambda: slow
     monkeypatch.setitem(sys.modules, "slow_arm", module)
     flags = ["--target-hz=500", "--only=channels_last", "--time_limit=60", f"--output_dir={tmp_path}"]
     assert main(["optimize", "--policy.factory=slow_arm:make", *flags]) == 0

@@ -17,7 +17,7 @@ from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
 from strobe.studies.evaluate.settings import FIRST
 
-SAME = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)
+SAME: dict[str, float] = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)
 
 
 class Timed(MadeUp):

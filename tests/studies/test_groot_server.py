@@ -36,7 +36,8 @@ class Silent:
 
 
 def called(url: str, calls: int = 6, source: Source = SMALL, **options: Any) -> ServerAnswer:
-    return server(ServerOptions(url, iterations=calls, **{"timeout_s": 5.0} | options), source, Silent())
+    given: dict[str, Any] = {"timeout_s": 5.0} | options
+    return server(ServerOptions(url, iterations=calls, **given), source, Silent())
 
 
 def asked(policy: Policy, calls: int = 6, **options: Any) -> ServerAnswer:

@@ -35,7 +35,8 @@ class Silent:
 
 
 def called(url: str, calls: int = 6, observations: Source = SMALL, **options: Any) -> ServerAnswer:
-    return server(ServerOptions(url, iterations=calls, **{"timeout_s": 5.0} | options), observations, Silent())
+    given: dict[str, Any] = {"timeout_s": 5.0} | options
+    return server(ServerOptions(url, iterations=calls, **given), observations, Silent())
 
 
 def asked(policy: Policy, calls: int = 6, **options: Any) -> ServerAnswer:

@@ -69,7 +69,8 @@ def tuned(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lin
     rows = TuneRows((fixed(100),), (tuple(made.settings),), Hold("last", None, True), 10.0)(subject, ())
     at = AtLatency("100 ms", 1, SearchPlan(rows, ["task"], 100, 200, 0.1), {"rtc": "a call lasts too long"})
     log = EpisodeLog.begin(folder, asked(plan()))
-    return tune(subject, "a made-up task", [at], player, log, lines or Lines(), 10.0)
+    playing: Any = player
+    return tune(subject, "a made-up task", [at], playing, log, lines or Lines(), 10.0)
 
 
 def test_the_best_setting_is_found_and_judged_in_success_and_in_time(subject: PolicySubject, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from lerobot.transport import services_pb2, services_pb2_grpc
 Answer = Callable[[dict[str, Any], int], torch.Tensor | bytes]  # of an observation and its number, from 1
 
 
+messages: Any = services_pb2  # its classes are made as it is imported
+
+
 def actions(chunk: int = 10, dim: int = 6) -> torch.Tensor:
     """Return a chunk of actions, of shape (1, chunk, dim)."""
     return torch.linspace(-1, 1, chunk * dim).reshape(1, chunk, dim)
@@ -49,6 +52,10 @@ class Policy:
     seen: list[dict[str, Any]] = field(default_factory=list)
 
 
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def _server(policy: Policy, folder: Path) -> Any:
     before, root = Path.cwd(), logging.getLogger()
     level, handlers = root.level, list(root.handlers)
@@ -73,8 +80,8 @@ def _server(policy: Policy, folder: Path) -> Any:
                 if feature["dtype"] == "image"
             }
             self.policy = SimpleNamespace(config=SimpleNamespace(image_features=images))
-            self.preprocessor = self.postprocessor = lambda value: value
-            return services_pb2.Empty()
+            vars(self).update(preprocessor=_as_it_is, postprocessor=_as_it_is)
+            return messages.Empty()
 
         def _get_action_chunk(self, observation: dict[str, Any]) -> torch.Tensor:
             policy.seen.append(observation)
@@ -87,7 +94,7 @@ def _server(policy: Policy, folder: Path) -> Any:
         def GetActions(self, request: Any, context: Any) -> Any:  # noqa: N802
             self.raw = b""
             answer = super().GetActions(request, context)
-            return services_pb2.Actions(data=self.raw) if self.raw else answer
+            return messages.Actions(data=self.raw) if self.raw else answer
 
         def _predict_action_chunk(self, observation_t: Any) -> Any:
             try:
