@@ -137,6 +137,8 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
                 client, _ = listener.accept()
                 server = socket.create_connection((host, int(port)))
                 for end, other in ((client, server), (server, client)):
+                    # Else a small write waits up to 40 ms for the acknowledgement of the one before it.
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     threading.Thread(target=_pass_on, args=(end, other, delay_s), daemon=True).start()
 
     thread = threading.Thread(target=accept, daemon=True)
