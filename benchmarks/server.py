@@ -279,7 +279,9 @@ def faults_of(wire: str, folder: Path) -> dict[str, str]:
     for fault, rule in FAULTS.items():
         wanted = OF_LEROBOT.get(fault, rule) if wire == "LeRobot" else rule
         with served(wire, folder, 0.0, fault) as url:
-            answer = answered(url, 6, folder, timeout_s=TIMEOUT_S)
+            # gRPC may take a second to tell its client that a server has ended.
+            limit_s = 5.0 if fault == "breaks off" else TIMEOUT_S
+            answer = answered(url, 6, folder, timeout_s=limit_s)
         rules = [each for each in advise(answer) if each.rule == wanted]
         exact = len(answer.faults) == 1 and answer.faults[0].call == 3
         named[fault] = f"{wanted}: {answer.faults[0].name}" if rules and exact else ""

@@ -134,7 +134,8 @@ def _ending(policy: Policy, server: grpc.Server) -> Policy:
         try:
             return answer(observation, number)
         except Break:
-            server.stop(0).wait(0.5)  # else LeRobot's empty answer may be sent before the connection ends
+            server.stop(0)
+            time.sleep(0.2)  # else LeRobot's empty answer may be sent before the connection ends
             raise
 
     policy.answer = ended
