@@ -10,16 +10,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
-from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers import cache_utils
+from transformers.cache_utils import DynamicCache
 
 from strobe.errors import UserError
 
+# transformers before 4.54 has caches without layers, as openpi pins it. None of them is known here then.
+if TYPE_CHECKING or hasattr(cache_utils, "DynamicLayer"):
+    from transformers.cache_utils import DynamicLayer
+else:
+    DynamicLayer = type("DynamicLayer", (), {"update": None})
 Pairs = tuple[tuple[Tensor, Tensor], ...]
 
 
@@ -51,7 +57,7 @@ class Played(NamedTuple):
 
 def is_cache(value: Any) -> bool:
     """Return whether ``value`` is a cache whose layers hold keys and values that grow, and nothing else."""
-    return isinstance(value, DynamicCache) and all(_grows(layer) for layer in value.layers)
+    return isinstance(value, DynamicCache) and all(_grows(layer) for layer in getattr(value, "layers", [None]))
 
 
 def caches_flattened(arguments: Any) -> tuple[Any, list[DynamicCache]]:
