@@ -28,9 +28,9 @@ from rich.table import Table
 
 from strobe.measure.best_arm import MARGIN
 from strobe.measure.success_rates import LEVEL, decide, each_of
-from strobe.measure.time_to_task import judge_times
+from strobe.measure.time_to_task import ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.search import Search, SearchPlan, ended
+from strobe.studies.tune.search import Search, SearchPlan
 
 TUNINGS, QUICK = 200, 20
 FALSE, FOUND, COST = 0.05, 0.90, 0.35
@@ -81,7 +81,7 @@ def episode(arm: Arm, name: str, seed: int, difficulty: float, random: np.random
 
 def claimed(search: Search) -> str:
     """Return what the closing pairs claim for the winner: 'better', 'sooner', or ''."""
-    first, second = ([ended(line) for line in side] for side in search.pairs())
+    first, second = map(ends_of, search.pairs())
     if not first:
         return ""
     differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from strobe.measure.time_to_task import ends_of
 from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.search import FRESH, HOPELESS, Search, SearchPlan, ended
+from strobe.studies.tune.search import FRESH, HOPELESS, Search, SearchPlan
 
 LIMIT = 20.0
 Outcome = Callable[[str, int], float]  # setting, seed → seconds to the task; 0: it fails
@@ -130,4 +131,4 @@ def test_the_episodes_that_remain_fall_to_none() -> None:
     before = search.remaining({})
     episodes = played(search, better)
     assert before >= len(episodes)
-    assert all(ended(each).limit_s == LIMIT for each in episodes.values())
+    assert all(each.limit_s == LIMIT for each in ends_of(episodes.values()))

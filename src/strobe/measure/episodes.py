@@ -9,10 +9,10 @@ import numpy as np
 from strobe.measure.planning import fewest_pairs_apart
 from strobe.measure.statistics import centre
 from strobe.measure.success_rates import LEVEL, decide, in_whole_rounds
-from strobe.measure.time_to_task import Ended, judge_times, why_not_judged
+from strobe.measure.time_to_task import ends_of, judge_times, why_not_judged
 from strobe.measure.verdicts import FEWEST_PAIRS
 from strobe.results.data import Interval
-from strobe.results.episodes import Episode, EpisodePair, EpisodesKind, PairedEpisodes
+from strobe.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
 from strobe.results.evaluate import Decision, verdict_in_words
 from strobe.results.numerals import significant
 
@@ -87,15 +87,10 @@ def judge(
 
 def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:
     """Add the verdict on time to task, or why there is none."""
-    first, second = _ended([pair.baseline for pair in counted]), _ended([pair.candidate for pair in counted])
+    first, second = ends_of(pair.baseline for pair in counted), ends_of(pair.candidate for pair in counted)
     judged.time_not_judged = why_not_judged(second, first)
     if not judged.time_not_judged:
         judged.time = judge_times(first, second, level, every)
-
-
-def _ended(episodes: Sequence[Episode]) -> list[Ended]:
-    """Return how the episodes ended. Seconds that are not known become 0: `why_not_judged` tells of them."""
-    return [Ended(episode.seconds or 0.0, episode.success, episode.limit_s or 0.0) for episode in episodes]
 
 
 def _reward_difference(pairs: Sequence[EpisodePair], level: float) -> tuple[float, Interval | None]:

@@ -21,8 +21,9 @@ Tasks may be played in turn, as for success rates: only complete rounds are judg
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,30 @@ class Ended:
     seconds: float
     success: bool
     limit_s: float
+
+
+class EpisodeSeen(Protocol):
+    """An episode, in whatever record. Its seconds are None in a record of an older version."""
+
+    @property
+    def success(self) -> bool:
+        """Whether it did the task."""
+        ...
+
+    @property
+    def seconds(self) -> float | None:
+        """From its start to its end."""
+        ...
+
+    @property
+    def limit_s(self) -> float | None:
+        """Seconds that it may last."""
+        ...
+
+
+def ends_of(episodes: Iterable[EpisodeSeen]) -> list[Ended]:
+    """Return how episodes ended. Seconds that an older record lacks become 0: `why_not_judged` tells of them."""
+    return [Ended(each.seconds or 0.0, each.success, each.limit_s or 0.0) for each in episodes]
 
 
 def why_not_judged(episodes: Sequence[Ended], others: Sequence[Ended] = ()) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from strobe.measure.robot import over_episodes
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
-from strobe.measure.time_to_task import Ended, judge_times, time_to_task, why_not_judged
+from strobe.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
 from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.results.time_to_task import TimeToTask
 from strobe.runs.episode_log import EpisodeLine
@@ -76,11 +76,6 @@ def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> Tim
         return time_to_task(ends_of(played))
     first, second = (ends_of([pair[side] for pair in pairs]) for side in (0, 1))
     return time_to_task(ends_of(played), judge_times(first, second, LEVEL, every))
-
-
-def ends_of(lines: Sequence[EpisodeLine]) -> list[Ended]:
-    """Return how the episodes ended. Seconds that an older log lacks become 0: `why_not_judged` tells of them."""
-    return [Ended(line.seconds or 0.0, line.success, line.limit_s or 0.0) for line in lines]
 
 
 def _path_ratio(pairs: Pairs) -> float | None:

@@ -106,7 +106,7 @@ class SuccessiveElimination(StartByStart):
     """
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        super().__init__(plan.candidates, plan.tasks, plan.starts())
         self.by: dict[str, str] = {}
         self.starts: dict[str, int] = {}
         self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
@@ -115,7 +115,7 @@ class SuccessiveElimination(StartByStart):
     @property
     def playing(self) -> list[Candidate]:
         """The checkpoints that remain."""
-        return [candidate for candidate in self._plan.candidates if candidate.name not in self.by]
+        return [candidate for candidate in self.candidates if candidate.name not in self.by]
 
     @property
     def _settled(self) -> bool:

@@ -9,12 +9,12 @@ from typing import Any
 from strobe.measure.best_arm import mean_s
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.success_rates import LEVEL, paired_rates
-from strobe.measure.time_to_task import judge_times, why_not_judged
+from strobe.measure.time_to_task import ends_of, judge_times, why_not_judged
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint
 from strobe.results.subject import SubjectInfo
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog
-from strobe.studies.evaluate.answer import ends_of, unpaired
+from strobe.studies.evaluate.answer import unpaired
 from strobe.studies.evaluate.checkpoints import NamedCheckpoint, SuccessiveElimination
 from strobe.studies.evaluate.play import Crew, Plan, Player, play
 from strobe.studies.evaluate.run import Evaluating, note_how_it_was_played

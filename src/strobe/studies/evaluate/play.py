@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -103,7 +103,7 @@ class Order(Protocol):
 
 
 class StartByStart(abc.ABC):
-    """How far a plan was played, start by start, and who plays on: an `Order`.
+    """How far a list of starts was played, and who plays on: an `Order`.
 
     It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
     verdict, and what they played of a decided variant does not count.
@@ -112,16 +112,19 @@ class StartByStart(abc.ABC):
         counted: the episodes that one player would have played by now, in its order.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, candidates: Sequence[Candidate], tasks: Sequence[str], starts: Iterable[Start]) -> None:
         self.counted: dict[Key, EpisodeLine] = {}
-        self._plan = plan
-        self._starts = list(plan.starts())
-        self._place = 0
+        self._candidates, self._tasks = candidates, tasks
+        self._begin(starts)
+
+    def _begin(self, starts: Iterable[Start]) -> None:
+        """Play these starts from now on."""
+        self._starts, self._place = list(starts), 0
 
     @property
     def candidates(self) -> Sequence[Candidate]:
         """All variants, the first first."""
-        return self._plan.candidates
+        return self._candidates
 
     @property
     def finished(self) -> bool:
@@ -155,13 +158,18 @@ class StartByStart(abc.ABC):
                     return
                 self.counted[key] = episodes[key]
             self._place += 1
-            yield (task, seed), self._decide() if task == self._plan.tasks[-1] else []
+            yield (task, seed), self._decide() if task == self._tasks[-1] else []
+
+    @property
+    def _ahead(self) -> int:
+        """The place of the first start that nobody plays before something is decided; by default there is none."""
+        return len(self._starts)
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
         """Return the next episode that is not ``taken``, as if nobody were decided before it; None: there is none."""
         if self.finished:
             return None
-        for task, seed in self._starts[self._place :]:
+        for task, seed in self._starts[self._place : self._ahead]:
             for candidate in self.playing:
                 if (candidate.name, task, seed) not in taken:
                     return candidate, task, seed
@@ -176,7 +184,8 @@ class PairsInOrder(StartByStart):
     """Each variant is played in pairs with the first, until its verdict is certain."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan)
+        super().__init__(plan.candidates, plan.tasks, plan.starts())
+        self._plan = plan
         self._first, *self._others = plan.candidates
         self._undecided = {candidate.name: candidate for candidate in self._others}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from strobe.measure.best_arm import mean_s
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
-from strobe.measure.time_to_task import judge_times, why_not_judged
+from strobe.measure.time_to_task import ends_of, judge_times, why_not_judged
 from strobe.results.tune import Closing, SettingRow, TuneResult, Tuning
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.play import Crew, Player, play
@@ -17,7 +17,7 @@ from strobe.studies.evaluate.run import Evaluating
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.tune.rows import TunedCandidate
-from strobe.studies.tune.search import Search, SearchPlan, ended
+from strobe.studies.tune.search import Search, SearchPlan
 
 if TYPE_CHECKING:
     from strobe.policies.policy_subject import PolicySubject
@@ -117,7 +117,7 @@ def _closing(search: Search) -> Closing | None:
     if not default:
         return None
     plan, each = search.plan, each_of(2, LEVEL)
-    first, second = [ended(line) for line in default], [ended(line) for line in winner]
+    first, second = ends_of(default), ends_of(winner)
     won = [line.success for line in default], [line.success for line in winner]
     why = why_not_judged(second, first)
     return Closing(

@@ -12,20 +12,18 @@ the default on fresh starts, in pairs, and that verdict holds at any number of t
 from __future__ import annotations
 
 import functools
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from strobe.measure.best_arm import MARGIN, best, ranked, shown_worse
 from strobe.measure.success_rates import LEVEL, decide, each_of
-from strobe.measure.time_to_task import Ended, judge_times
+from strobe.measure.time_to_task import Ended, ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
+from strobe.studies.evaluate.play import Start, StartByStart
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.evaluate.settings import Candidate
-
-Start = tuple[str, int]  # task, seed
-Episodes = Mapping[Key, EpisodeLine]
 
 SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
 FEWEST = 2  # starts of the first round, however few there are
@@ -38,7 +36,7 @@ Why = Literal["success", "time", "rank"]
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What may be played.
+    """The episodes that may be played.
 
     Args:
         candidates: the settings; the first is the default, which the winner is judged against.
@@ -53,6 +51,10 @@ class SearchPlan:
     pairs: int
     margin: float
     seed: int = 0
+
+    def starts_from(self, first: int, count: int) -> Iterator[Start]:
+        """Return ``count`` starts on each task, from seed + ``first``: tasks in turn, seed after seed."""
+        return ((task, self.seed + first + number) for number in range(count) for task in self.tasks)
 
     @functools.cached_property
     def rounds(self) -> list[int]:
@@ -92,87 +94,54 @@ class Leaving:
     why: Why
 
 
-@dataclass
-class Search:
+class Search(StartByStart):
     """How far a tuning was played; an order of `strobe.studies.evaluate.play`.
 
     Attributes:
-        counted: the episodes that one player would have played by now, in its order.
         left: setting → why it was played no further.
         hopeless: whether no setting succeeded, so that none can be found.
+        winner: the best in the rounds; '' before their end.
     """
 
-    plan: SearchPlan
-    counted: dict[Key, EpisodeLine] = field(default_factory=dict)
-    left: dict[str, Leaving] = field(default_factory=dict)
-    hopeless: bool = False
-    phase: Phase = "rounds"
-    winner: str = ""
-    _place: int = 0
-    _round: int = 0
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        """All settings, the default first."""
-        return self.plan.candidates
-
-    @property
-    def finished(self) -> bool:
-        """Whether there is nothing more to play."""
-        return self.phase == "over"
+    def __init__(self, plan: SearchPlan) -> None:
+        super().__init__(plan.candidates, plan.tasks, plan.starts_from(0, plan.starts))
+        self.plan = plan
+        self.left: dict[str, Leaving] = {}
+        self.hopeless = False
+        self.phase: Phase = "rounds"
+        self.winner = ""
+        self._round = 0
 
     @property
     def playing(self) -> list[Candidate]:
         """The settings that are played on; in the closing pairs the default and the winner."""
-        default = self.plan.candidates[0].name
+        default = self.candidates[0].name
         names = {default, self.winner} if self.phase == "pairs" else self._remaining
-        return [candidate for candidate in self.plan.candidates if candidate.name in names]
+        return [candidate for candidate in self.candidates if candidate.name in names]
+
+    @property
+    def _settled(self) -> bool:
+        return self.phase == "over"
 
     @property
     def _remaining(self) -> list[str]:
-        return [each.name for each in self.plan.candidates if each.name not in self.left]
+        return [each.name for each in self.candidates if each.name not in self.left]
 
-    def starts(self) -> Iterator[Start]:
-        """Return the starts of this phase in their order: the tasks in turn on one seed, then on the next."""
-        count, first = (self.plan.starts, 0) if self.phase == "rounds" else (self.plan.pairs, FRESH)
-        return ((task, self.plan.seed + first + number) for number in range(count) for task in self.plan.tasks)
+    @property
+    def _ahead(self) -> int:
+        """The end of the round: after it fewer settings play."""
+        return self._round_ends if self.phase == "rounds" else len(self._starts)
 
-    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
-        """Count what comes next in order, up to the first episode that is missing.
-
-        Yields each start that all have played, with what it decided, in words.
-        """
-        starts = list(self.starts())
-        while not self.finished:
-            task, seed = starts[self._place]
-            for candidate in self.playing:
-                key = (candidate.name, task, seed)
-                if key not in episodes:
-                    return
-                self.counted[key] = episodes[key]
-            self._place += 1
-            before = self.phase
-            yield (task, seed), self._decide() if task == self.plan.tasks[-1] else []
-            if self.phase != before:
-                starts, self._place = list(self.starts()), 0
-
-    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
-        """Return the next episode that is not ``taken``, as if nothing were decided before it; None: there is none."""
-        if self.finished:
-            return None
-        last = self.plan.rounds[self._round] * len(self.plan.tasks) if self.phase == "rounds" else None
-        for task, seed in list(self.starts())[self._place : last]:
-            for candidate in self.playing:
-                if (candidate.name, task, seed) not in taken:
-                    return candidate, task, seed
-        return None
+    @property
+    def _round_ends(self) -> int:
+        return self.plan.rounds[self._round] * len(self.plan.tasks)
 
     def remaining(self, played: Container[Key]) -> int:
         """Return how many episodes are still to be played, at most, with the closing pairs."""
-        tasks, names, ahead = len(self.plan.tasks), [each.name for each in self.playing], 0
+        tasks, ahead = len(self.plan.tasks), 0
         if self.phase == "pairs":
-            return sum((name, *start) not in played for start in self.starts() for name in names)
-        before, count = self._place // tasks, len(names)
+            return super().remaining(played)
+        before, count = self._place // tasks, len(self.playing)
         for end in self.plan.rounds[self._round :]:
             ahead += count * (end - before) * tasks
             before, count = end, -(-count // 2)
@@ -180,27 +149,23 @@ class Search:
 
     def played_in_rounds(self) -> dict[str, list[Ended]]:
         """Return the episodes of each setting in the rounds, in their order."""
-        played: dict[str, list[Ended]] = {candidate.name: [] for candidate in self.plan.candidates}
+        played: dict[str, list[EpisodeLine]] = {candidate.name: [] for candidate in self.candidates}
         for (name, _, seed), line in self.counted.items():
             if seed < self.plan.seed + FRESH:
-                played[name].append(ended(line))
-        return played
+                played[name].append(line)
+        return {name: ends_of(lines) for name, lines in played.items()}
 
     def pairs(self) -> tuple[list[EpisodeLine], list[EpisodeLine]]:
         """Return the closing episodes of the default and of the winner, start by start."""
         sides: tuple[list[EpisodeLine], list[EpisodeLine]] = [], []
         names = (self.plan.candidates[0].name, self.winner)
-        for task, seed in self._fresh():
+        for task, seed in self.plan.starts_from(FRESH, self.plan.pairs):
             lines = [self.counted.get((name, task, seed)) for name in names]
             if lines[0] is None or lines[1] is None or not self.winner:
                 break
             sides[0].append(lines[0])
             sides[1].append(lines[1])
         return sides
-
-    def _fresh(self) -> Iterator[Start]:
-        seeds = range(self.plan.seed + FRESH, self.plan.seed + FRESH + self.plan.pairs)
-        return ((task, seed) for seed in seeds for task in self.plan.tasks)
 
     def _decide(self) -> list[str]:
         return self._decide_pairs() if self.phase == "pairs" else self._decide_round()
@@ -210,7 +175,7 @@ class Search:
         tasks, remaining = len(self.plan.tasks), self._remaining
         everything = self.played_in_rounds()
         played = {name: everything[name] for name in remaining}
-        over = self._place == self.plan.rounds[self._round] * tasks
+        over = self._place == self._round_ends
         if not any(each.success for episodes in everything.values() for each in episodes):
             return self._without_success(sum(map(len, everything.values())), over)
         if not over and self._place % (LOOKS * tasks):
@@ -230,7 +195,11 @@ class Search:
             self.winner = ranked({name: played[name] for name in self._remaining})[0]
             for name in set(self._remaining) - {self.winner}:
                 self.left[name] = Leaving(len(played[name]), "rank")
-            self.phase = "over" if self.winner == self.plan.candidates[0].name else "pairs"
+            if self.winner == self.candidates[0].name:
+                self.phase = "over"
+            else:
+                self.phase = "pairs"
+                self._begin(self.plan.starts_from(FRESH, self.plan.pairs))
             said.append(f"best in the rounds: {self.winner}")
         elif over:
             said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
@@ -249,22 +218,15 @@ class Search:
 
         Where a difference of success was seen that matters, "not worse" does not end them: it may still be shown.
         """
-        if self._place % (LOOKS * len(self.plan.tasks)) and self._place < self.plan.pairs * len(self.plan.tasks):
+        tasks, last = len(self.plan.tasks), self._place == len(self._starts)
+        if self._place % (LOOKS * tasks) and not last:
             return []
-        first, second = ([ended(line) for line in side] for side in self.pairs())
+        first, second = map(ends_of, self.pairs())
         differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
-        tasks = len(self.plan.tasks)
         success = decide(differences, self.plan.margin, each_of(2, LEVEL), tasks).kind
         time = judge_times(first, second, each_of(2, LEVEL), tasks).kind
         alike = abs(sum(differences)) <= MARGIN * len(differences)
         settled = success in ("better", "worse") or (success != "undecided" and time != "not shown" and alike)
-        if settled or self._place == self.plan.pairs * tasks:
+        if settled or last:
             self.phase = "over"
         return []
-
-
-def ended(line: EpisodeLine) -> Ended:
-    """Return how an episode ended."""
-    assert line.seconds is not None  # of an older version, which played no tunings
-    assert line.limit_s is not None
-    return Ended(line.seconds, line.success, line.limit_s)
