@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from strobe.cli.evaluation import EvaluateConfig
 from strobe.cli.lazy_flags import realise
 from strobe.cli.live import Live, importing
-from strobe.cli.playing import CrewStart, logged, set_threads, settings_of, workers_of
-from strobe.cli.runner import as_json
+from strobe.cli.playing import CrewStart, crew, logged, request_of_several
 from strobe.cli.subject_flags import check_overrides
 from strobe.errors import UserError
 from strobe.policies.options import InputOptions, PolicyOptions
 
 if TYPE_CHECKING:
     from strobe.policies.policy_subject import PolicySubject
-    from strobe.runs.episode_log import Request
     from strobe.studies.evaluate.checkpoints import NamedCheckpoint
 
 FLAG = "--policies"
@@ -75,8 +73,7 @@ def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Liv
         UserError: wrong input, before an episode is played; or an episode fails.
         KeyboardInterrupt: no episode has ended by then.
     """
-    threads = set_threads(config)
-    with workers_of(config, live) as workers:
+    with crew(config, live) as (workers, threads):
         return _evaluate(flags, config, workers, threads, live)
 
 
@@ -103,7 +100,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         stage = SeveralStages(stages)
         rows_of = CheckpointRows(tuple(subjects))
         plan = Plan(rows_of(), stage.tasks, config.episodes, config.margin, config.seed)
-        asked = _request_of(config, subjects, plan.tasks, threads)
+        asked = request_of_several(config, subjects, plan, threads)
         with logged(config, "evaluate", asked, f"{len(subjects)} checkpoints", live) as log:
             folder = log.path.parent
             films = Filming(stage, plan, config.videos, folder, config.env.fps)
@@ -142,29 +139,6 @@ def _loaded(options: Mapping[str, PolicyOptions], config: EvaluateConfig, live: 
         except UserError as error:
             raise UserError(f"{FLAG}: {name}: {error}") from None
     return subjects
-
-
-def _request_of(
-    config: EvaluateConfig, subjects: Mapping[str, PolicySubject], tasks: Sequence[str], threads: int
-) -> Request:
-    """Return the settings that must match for --resume: of all checkpoints, with their fingerprints."""
-    from strobe.policies.subject import fingerprint
-    from strobe.runs.episode_log import Request
-
-    prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
-    return Request(
-        policy=", ".join(subjects),
-        weights=", ".join(prints.values()),
-        settings={name: settings_of(subject) for name, subject in subjects.items()},
-        environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
-        tasks=list(tasks),
-        variants={name: f"checkpoint {digest}" for name, digest in prints.items()},
-        margin=config.margin,
-        seed=config.seed,
-        rename_map=config.rename_map,
-        episodes=config.episodes,
-        threads=threads,
-    )
 
 
 def _start_workers(workers: Any, starts: Mapping[str, CrewStart], live: Live) -> None:

@@ -76,7 +76,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from strobe.cli import checkpoints, realtime
 from strobe.cli.bounds import between
@@ -85,6 +84,7 @@ from strobe.cli.flags import OutputFlags, check_launcher, check_recipe_file
 from strobe.cli.help import help_text
 from strobe.cli.live import Live
 from strobe.cli.parse import parse
+from strobe.cli.playing import resumable
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import (
     MODEL_NAMES,
@@ -171,12 +171,7 @@ def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live
     else:
         live.stage(f"importing what {flags.path or flags.type} needs")
         result, folder = evaluate(flags, config, live)
-
-    def say_how_to_go_on(_: Path | None) -> list[str]:
-        return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
-
-    options = {"policy": flags, **vars(config)}
-    return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
+    return resumable(result, folder, flags, config)
 
 
 def judge_results(config: JudgeConfig) -> Studied:

@@ -10,15 +10,7 @@ from strobe.cli import realtime
 from strobe.cli.bounds import at_least
 from strobe.cli.lazy_flags import realise
 from strobe.cli.live import Live, importing
-from strobe.cli.playing import (
-    CrewStart,
-    EpisodeFlags,
-    logged,
-    request_of,
-    set_threads,
-    start_workers,
-    workers_of,
-)
+from strobe.cli.playing import CrewStart, EpisodeFlags, crew, logged, request_of, start_workers
 from strobe.cli.realtime import RealtimeFlags
 from strobe.policies.options import InputOptions, PolicyOptions
 
@@ -48,8 +40,7 @@ def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[
         UserError: wrong input, before an episode is played; or an episode fails.
         KeyboardInterrupt: no episode has ended by then.
     """
-    threads = set_threads(config)
-    with workers_of(config, live) as workers:
+    with crew(config, live) as (workers, threads):
         return _evaluate(flags, config, workers, threads, live)
 
 
@@ -62,9 +53,8 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate.play import Plan
         from strobe.studies.evaluate.player_spec import EvaluatedRows
         from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-        from strobe.studies.evaluate.settings import candidates, parse_executed, parse_recipes, parse_steps
+        from strobe.studies.evaluate.settings import parse_executed, parse_recipes, parse_steps
         from strobe.studies.evaluate.stage import Stage
-        from strobe.studies.evaluate.timings import timed
         from strobe.studies.evaluate.videos import Filming
         from strobe.wiring.of_run import wiring_of_run
     realise(config)
@@ -73,16 +63,16 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     source = InputOptions(env=config.env, rename=config.rename_map)
     subject = loading.load_subject(flags, source, seed=config.seed)
     recipes = parse_recipes(config.recipe)
-    variants = candidates(subject, parse_steps(config.steps), recipes, parse_executed(config.n_action_steps))
     timings = realtime.timings(config, config.env) if config.realtime else []
+    rows_of = EvaluatedRows(parse_steps(config.steps), parse_executed(config.n_action_steps), tuple(timings))
+    variants = rows_of.candidates(subject, recipes)
     for timing in timings:
         require_engine(subject.policy, timing.engine)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
     stage = (RealtimeStage if timings else Stage)(config.env, subject, rendering)
     try:
-        rows = timed(variants.all, timings) if timings else variants.all
-        plan = Plan(rows, stage.tasks, config.episodes, config.margin, config.seed)
+        plan = Plan(variants.all, stage.tasks, config.episodes, config.margin, config.seed)
         asked = request_of(config, subject, plan, config.episodes, threads)
         # True to time, many rows are one variant, whose chunk takes as long in all of them.
         iterations = 0 if timings else config.latency_iterations
@@ -91,9 +81,6 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
             films = Filming(stage, plan, config.videos, folder, config.env.fps)
             player = films
             if workers is not None:
-                rows_of = EvaluatedRows(
-                    parse_steps(config.steps), parse_executed(config.n_action_steps), tuple(timings)
-                )
                 start_workers(workers, CrewStart(flags, config, subject, threads, rows_of, config.videos, films), live)
                 player = workers
             result = study.evaluate(subject, stage.environment, plan, player, log, live, iterations, config.env.fps)

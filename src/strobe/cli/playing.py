@@ -1,9 +1,9 @@
-"""What commands that play episodes share: their flags, who plays, and the log of episodes."""
+"""Shared by the commands that play episodes: their flags, who plays, and the log of episodes."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from strobe.cli.bounds import at_least, between, one_of
 from strobe.cli.flags import OutputFlags, RayFlags
 from strobe.cli.lazy_flags import of_lerobot
 from strobe.cli.live import Live
-from strobe.cli.runner import as_json
+from strobe.cli.runner import Studied, as_json
 from strobe.errors import NotKeptError, UserError, in_words
 from strobe.policies.options import PolicyOptions
 
@@ -57,8 +57,15 @@ class EpisodeFlags(OutputFlags):
     threads: int | None = field(default=None, metadata=at_least(1))
 
 
-def set_threads(config: EpisodeFlags) -> int:
-    """Set torch's threads in this process, and return those of a process that plays. Raises UserError."""
+@contextlib.contextmanager
+def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
+    """Yield who plays episodes beside this process, None if it plays alone, and torch's threads of who plays.
+
+    They end with the context. The threads of this process are set.
+
+    Raises:
+        UserError: Ray is not installed, or there is no such cluster.
+    """
     import torch
 
     from strobe.studies.evaluate.settings import parse_parallel, threads_of
@@ -67,29 +74,34 @@ def set_threads(config: EpisodeFlags) -> int:
     threads = threads_of(config.threads, count, config.resume)
     if threads is not None and (count == 1 or config.threads is not None):
         torch.set_num_threads(threads)
-    return threads or torch.get_num_threads()
+    with _workers(config, count, live) as workers:
+        yield workers, threads or torch.get_num_threads()
 
 
-def workers_of(config: EpisodeFlags, live: Live) -> contextlib.AbstractContextManager[Any]:
-    """Return who plays episodes beside this process; they end with the context. None if it plays alone.
-
-    Raises:
-        UserError: Ray is not installed, or there is no such cluster.
-    """
+def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[Any]:
     from strobe.studies.evaluate.crews import Players, Workers
-    from strobe.studies.evaluate.settings import parse_each, parse_parallel
+    from strobe.studies.evaluate.settings import parse_each
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
         return Players(config.ray.address, parse_each(config.parallel), live.say)
-    count = parse_parallel(config.parallel)
     # Started before the policy is loaded here: they import torch and LeRobot meanwhile.
     return Workers(count) if count > 1 else contextlib.nullcontext()
 
 
+def resumable(result: Any, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
+    """Return the answer of a command that played episodes, saved in their ``folder``, with how to go on."""
+
+    def say_how_to_go_on(_: Path | None) -> list[str]:
+        return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
+
+    options = {"policy": flags, **vars(config)}
+    return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
+
+
 @dataclass(frozen=True)
 class CrewStart:
-    """What workers get ready from.
+    """The policy, the flags and the rows that workers get ready to play.
 
     Args:
         rows_of: makes the rows of the policy in another process; picklable (`PlayerSpec`).
@@ -162,24 +174,52 @@ def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
 def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> Request:
     """Return the settings that must match for --resume; ``episodes``: of each variant on each task, at most."""
     from strobe.policies.subject import fingerprint
+
+    return _request(
+        config,
+        plan,
+        episodes,
+        threads,
+        policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
+        weights=fingerprint(subject.policy),
+        settings=_settings_of(subject),
+        variants={candidate.name: candidate.written for candidate in plan.candidates},
+    )
+
+
+def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> Request:
+    """Return the same of several policies, by their names, with the fingerprint of each."""
+    from strobe.policies.subject import fingerprint
+
+    prints = {name: fingerprint(subject.policy) for name, subject in subjects.items()}
+    return _request(
+        config,
+        plan,
+        plan.episodes,
+        threads,
+        policy=", ".join(subjects),
+        weights=", ".join(prints.values()),
+        settings={name: _settings_of(subject) for name, subject in subjects.items()},
+        variants={name: f"checkpoint {digest}" for name, digest in prints.items()},
+    )
+
+
+def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> Request:
     from strobe.runs.episode_log import Request
 
     return Request(
-        policy=f"{subject.info.name} ({subject.info.source}, {subject.info.size})",
-        weights=fingerprint(subject.policy),
-        settings=settings_of(subject),
         environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
         tasks=list(plan.tasks),
-        variants={candidate.name: candidate.written for candidate in plan.candidates},
         margin=config.margin,
         seed=config.seed,
         rename_map=config.rename_map,
         episodes=episodes,
         threads=threads,
+        **of_policies,
     )
 
 
-def settings_of(subject: Any) -> dict[str, Any]:
+def _settings_of(subject: Any) -> dict[str, Any]:
     """Return the policy's config as JSON data, without the place that it was loaded from."""
     return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
 

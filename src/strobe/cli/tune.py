@@ -42,15 +42,7 @@ from strobe.cli.flags import check_launcher, check_recipe_file
 from strobe.cli.lazy_flags import realise
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse
-from strobe.cli.playing import (
-    CrewStart,
-    EpisodeFlags,
-    logged,
-    request_of,
-    set_threads,
-    start_workers,
-    workers_of,
-)
+from strobe.cli.playing import CrewStart, EpisodeFlags, crew, logged, request_of, resumable, start_workers
 from strobe.cli.runner import Command, Studied
 from strobe.cli.subject_flags import (
     MODEL_NAMES,
@@ -186,15 +178,9 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
         KeyboardInterrupt: no episode has ended by then.
     """
     live.stage(f"importing what {flags.path or flags.type} needs")
-    threads = set_threads(config)
-    with workers_of(config, live) as workers:
+    with crew(config, live) as (workers, threads):
         result, folder = _tuned(flags, config, workers, threads, live)
-
-    def say_how_to_go_on(_: Any) -> list[str]:
-        return [f"continue with the same command and --resume={folder}"] * (result.status == "interrupted")
-
-    options = {"policy": flags, **vars(config)}
-    return Studied(result, options, None, config.thresholds, folder=folder, after=say_how_to_go_on)
+    return resumable(result, folder, flags, config)
 
 
 def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int, live: Live) -> tuple[TuneResult, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from strobe.report import charts, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
@@ -107,24 +109,35 @@ def _about(result: EvaluateResult) -> str:
 
 def plots(result: EvaluateResult) -> Plots:
     """Return the survival curves: the share of episodes that are not done yet, against time."""
+    caption = "Kaplan and Meier's estimate. A curve ends above 0 by the share of episodes that never do the task."
+    drawn = survival_plot([(variant.name, variant.time) for variant in result.variants], "episodes", caption)
+    return {KEY: [drawn]} if drawn is not None else {}
+
+
+def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, caption: str) -> Plot | None:
+    """Return the share that is not done yet, against time; None where no time is known.
+
+    Args:
+        times: name → its times, in an order that sets the colours.
+        what: is played, in words: 'episodes'.
+    """
     traces = [
         charts.line(
-            variant.name,
-            variant.time.at_s,
-            [100 * share for share in variant.time.not_done],
+            name,
+            time.at_s,
+            [100 * share for share in time.not_done],
             charts.colour(index),
             "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>",
             style={"shape": "hv"},
         )
-        for index, variant in enumerate(result.variants)
-        if variant.time is not None
+        for index, (name, time) in enumerate(times)
+        if time is not None
     ]
     if not traces:
-        return {}
-    y = charts.axis("episodes not done yet (%)", range=[-4, 104])
+        return None
+    y = charts.axis(f"{what} not done yet (%)", range=[-4, 104])
     layout = charts.layout(380, charts.from_zero("seconds from the start"), y, showlegend=len(traces) > 1)
-    caption = "Kaplan and Meier's estimate. A curve ends above 0 by the share of episodes that never do the task."
-    return {KEY: [Plot("Not done yet, against time", caption, traces, layout)]}
+    return Plot("Not done yet, against time", caption, traces, layout)
 
 
 def smoothness(result: EvaluateResult) -> Section:

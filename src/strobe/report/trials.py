@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from strobe.report import charts, frame, rates, units
+from strobe.report import charts, frame, rates, time_to_task, units
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
@@ -148,20 +148,7 @@ def plots(result: TrialsResult, _depth: int | None = None) -> Plots:
     ]  # fmt: skip
     layout = charts.layout(140 + 40 * len(traces), rates.AXIS, {**charts.DOWN, "type": "category"})
     drawn = [Plot("Success", rates.BARS, traces, layout)]
-    curves = [
-        charts.line(
-            setting.name,
-            setting.time.at_s,
-            [100 * share for share in setting.time.not_done],
-            charts.colour(index),
-            "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>",
-            style={"shape": "hv"},
-        )
-        for index, setting in enumerate(result.settings)
-        if setting.time is not None
-    ]
-    if curves:
-        y = charts.axis("trials not done yet (%)", range=[-4, 104])
-        layout = charts.layout(380, charts.from_zero("seconds from the start"), y)
-        drawn.append(Plot("Not done yet, against time", "A failure is not done up to the limit.", curves, layout))
+    times = [(setting.name, setting.time) for setting in result.settings]
+    if (curves := time_to_task.survival_plot(times, "trials", "A failure is not done up to the limit.")) is not None:
+        drawn.append(curves)
     return {"settings": drawn}

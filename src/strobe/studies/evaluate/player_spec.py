@@ -21,7 +21,7 @@ from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.realtime import RealtimeStage
-from strobe.studies.evaluate.settings import FIRST, Candidate, candidates
+from strobe.studies.evaluate.settings import FIRST, Candidate, Candidates, candidates
 from strobe.studies.evaluate.stage import Stage
 from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate, timed
 from strobe.studies.evaluate.videos import Filming, Keep
@@ -45,8 +45,12 @@ class EvaluatedRows:
 
     def __call__(self, subject: PolicySubject, recipes: Sequence[Path]) -> Sequence[Candidate]:
         """Return the rows. Raises UserError where something does not apply."""
-        variants = candidates(subject, self.steps, recipes, self.executed).all
-        return timed(variants, self.timings) if self.timings else variants
+        return self.candidates(subject, recipes).all
+
+    def candidates(self, subject: PolicySubject, recipes: Sequence[Path]) -> Candidates:
+        """Return the rows with their notes. Raises UserError where something does not apply."""
+        variants = candidates(subject, self.steps, recipes, self.executed)
+        return replace(variants, all=list(timed(variants.all, self.timings))) if self.timings else variants
 
 
 @dataclass(frozen=True)
