@@ -1,4 +1,4 @@
-"""What LeRobot's and openpi's pi0.5 compute on the way to a chunk, stage by stage: both have the methods looked at."""
+"""The stages of LeRobot's and of openpi's pi0.5 on the way to a chunk: both have the methods that are looked at."""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
+ENOUGH = 100  # tries, from which on a rate is held against its bar itself
+
 # glibc's allocator, told to give nothing back to the kernel: as a GPU's allocator does.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36), "MALLOC_TOP_PAD_": str(2**28)}
 
@@ -20,20 +22,26 @@ def keep_memory(**more: str) -> None:
 def finish_rates(figures: dict[str, Any], count: int, false: tuple[int, float], found: tuple[int, float]) -> NoReturn:
     """Finish with the judgement of two rates: of ``count`` tries at most a share may be false, at least one be found.
 
-    Fewer than 100 tries are too few for rates: they hold where they do not contradict the bars at 5 %.
-
     Args:
         false, found: how many there were, and the bar.
     """
+    finish(figures, at_most(count, *false) and at_least(count, *found))
+
+
+def at_most(count: int, seen: int, bar: float) -> bool:
+    """Return whether a rate of ``seen`` in ``count`` tries keeps to its bar; few tries, does not contradict it."""
+    return seen / count <= bar if count >= ENOUGH else not _contradicts(count, seen, bar, "greater")
+
+
+def at_least(count: int, seen: int, bar: float) -> bool:
+    """Return whether a rate of ``seen`` in ``count`` tries reaches its bar; few tries, does not contradict it."""
+    return seen / count >= bar if count >= ENOUGH else not _contradicts(count, seen, bar, "less")
+
+
+def _contradicts(count: int, seen: int, bar: float, side: str) -> bool:
     from scipy import stats
 
-    if count < 100:
-        contradicted = min(
-            stats.binomtest(false[0], count, false[1], "greater").pvalue,
-            stats.binomtest(found[0], count, found[1], "less").pvalue,
-        )
-        finish(figures, contradicted >= 0.05)
-    finish(figures, false[0] / count <= false[1] and found[0] / count >= found[1])
+    return bool(stats.binomtest(seen, count, bar, side).pvalue < 0.05)
 
 
 def finish(figures: dict[str, Any], holds: bool) -> NoReturn:

@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from _shared import at_least, at_most, finish
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -140,7 +140,7 @@ def main() -> None:
     table.add_row("a grid: episodes of the exhaustive search", f"{np.mean(cost):.1%}", f"≤ {COST:.0%}")
     table.add_row("none succeeds: episodes", f"{max(hopeless)}", "")
     Console(stderr=True).print(table)
-    held = false / count <= FALSE and min(found, near) / count >= FOUND and np.mean(cost) <= COST
+    held = at_most(count, false, FALSE) and at_least(count, min(found, near), FOUND) and np.mean(cost) <= COST
     figures = {
         "tunings": count, "false": false / count, "found": found / count, "near_best": near / count,
         "cost": float(np.mean(cost)), "hopeless_episodes": max(hopeless),

@@ -25,7 +25,7 @@ ARM = FACTORIES / "arm.py"
 
 @pytest.fixture(autouse=True)
 def forgotten():
-    """What a command imported for one test is not there for the next."""
+    """Forget the modules that a command imported for one test."""
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path

@@ -35,7 +35,7 @@ class Break(Exception):  # noqa: N818  # it is no error: the server ends as a ki
 
 @dataclass
 class Policy:
-    """What takes the place of the policy, and its time.
+    """A stand-in for the policy, and its time.
 
     Args:
         answer: of an observation and its number, from 1. Bytes are sent as they are.

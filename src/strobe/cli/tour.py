@@ -116,9 +116,7 @@ def tour(config: TourConfig, live: Live) -> int:
     console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
     console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
     console.print("  strobe optimize --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
-    console.print(
-        "  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20   (pi0, pi0.5, SmolVLA)", highlight=False
-    )
+    console.print("  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20", highlight=False)
     return 0
 
 

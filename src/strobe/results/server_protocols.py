@@ -1,4 +1,4 @@
-"""What is true of a protocol of policy servers and of its own client, in words, for findings and reports."""
+"""Facts on each protocol of policy servers and on its own client, in words, for findings and reports."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _groot_probes(module: Any) -> Sequence[Probe]:
 
 
 def _openpi_policy(_: Any) -> Sequence[Probe]:
-    """What `Policy.infer` calls; the names of the parts are those of LeRobot's processors."""
+    """Return probes on what `Policy.infer` calls. The names of the parts are those of LeRobot's processors."""
     return [
         Probe.method("", "_input_transform", "preprocessing", optional=True),
         Probe.method("", "_sample_actions", "policy", optional=True),
@@ -174,7 +174,7 @@ def _openpi_policy(_: Any) -> Sequence[Probe]:
 
 
 def _groot_policy(_: Any) -> Sequence[Probe]:
-    """What `Gr00tPolicy.get_action` calls. Its processor is called as a function: Python looks that up in the class."""
+    """Return probes on what `Gr00tPolicy.get_action` calls. Python looks up a processor's ``__call__`` in its class."""
     return [
         Probe.method("processor.__class__", "__call__", "preprocessing", optional=True),
         Probe.method("", "collate_fn", "collation", optional=True),

@@ -23,7 +23,7 @@ _REFUSED = "OVc"  # kinds of dtypes: objects, records, complex numbers
 
 
 class Modality(dict[str, Any]):
-    """What a server says of one modality, such as its video: ``modality_keys`` and ``delta_indices`` among others.
+    """The server's description of a modality, such as its video: ``modality_keys`` and ``delta_indices`` among others.
 
     Attributes:
         flat: whether it was sent as text, as the servers up to N1.5 do, which take an observation without a map.

@@ -1,4 +1,4 @@
-"""What LeRobot's policy server is sent and sends: the policy to load, observations, pickles of LeRobot's classes.
+"""Messages of LeRobot's policy server: the policy to load, observations, and pickles of LeRobot's classes.
 
 The server puts a robot's numbers together by the features that its client names on connecting. They come from a data
 set, from a file, or from the config of a checkpoint on this machine.
@@ -68,7 +68,7 @@ class ServedPolicy:
 
 @dataclass(frozen=True)
 class Robot:
-    """What a client says of its robot, and the robot's observations.
+    """A client's description of its robot, and the robot's observations.
 
     Args:
         features: as LeRobot's data sets describe them.

@@ -58,7 +58,7 @@ class Observations:
 
 @dataclass(frozen=True)
 class Source:
-    """What was read of a data set or a file.
+    """Frames of a data set, or an observation of a file.
 
     Args:
         frames: of a data set, with its names and a ``task`` each; empty without a data set.

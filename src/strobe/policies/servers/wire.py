@@ -1,4 +1,4 @@
-"""What a connection to a policy server gives, whatever its protocol: calls with their times, or how a call failed."""
+"""A connection to a policy server, whatever its protocol: it gives calls with their times, or how a call failed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Plan:
 
 
 class Order(Protocol):
-    """What is played next, and what was decided by the episodes so far.
+    """Says which episode is played next, and what the episodes so far decide.
 
     It depends on the episodes alone, not on who played them or when: a crew may have played ahead of a decision.
     """

@@ -32,7 +32,7 @@ PROGRAMS = {False: ["lerobot-rollout"], True: ["strobe", "rollout", "--"]}
 
 
 class TrialPlan(Data):
-    """What is stated before the first trial, without what is blinded."""
+    """The statements made before the first trial, without those that are blinded."""
 
     strobe_version: str
     orders: list[tuple[Code, Code]] = Field(min_length=1, description="of each pair")

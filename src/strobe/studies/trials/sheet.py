@@ -23,7 +23,7 @@ REQUIRED = ("pair", "trial", "code", "success")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a row is checked against: the number of pairs, and the seconds of a trial (None: no limit)."""
+    """The limits that a row is checked against: the number of pairs, and the seconds of a trial (None: no limit)."""
 
     pairs: int
     limit_s: float | None

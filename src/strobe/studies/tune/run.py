@@ -30,7 +30,7 @@ NOT_TRIED = (
 
 @dataclass(frozen=True)
 class AtLatency:
-    """What is tuned at one latency: its search, the ticks that a call lasts, and setting → why it cannot work."""
+    """The tuning at one latency: its search, the ticks that a call lasts, and setting → why it cannot work."""
 
     latency: str
     ticks: int

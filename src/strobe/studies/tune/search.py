@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from strobe.measure.best_arm import MARGIN, best, ranked, shown_worse
+from strobe.measure.best_arm import MARGIN, best, each_pair, ranked, shown_worse
 from strobe.measure.success_rates import LEVEL, decide, each_of
 from strobe.measure.time_to_task import Ended, ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
@@ -181,7 +181,8 @@ class Search(StartByStart):
         if not over and self._place % (LOOKS * tasks):
             return said
         leader = ranked(played)[0]
-        level = each_of(max(len(self.plan.candidates) - 1, 1), LEVEL)
+        # The leader is chosen by the same episodes, so every pair counts; each may differ in success and in time.
+        level = each_pair(len(self.candidates), each_of(2, LEVEL))
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
                 self.left[name] = Leaving(len(played[name]), "success" if why == "success" else "time")

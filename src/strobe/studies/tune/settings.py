@@ -20,7 +20,7 @@ MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is giv
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """What a policy can be set to.
+    """The values that a policy's settings can have.
 
     Args:
         chunk: actions of a chunk.
