@@ -145,18 +145,16 @@ def ranges_of(config: TuneConfig) -> Ranges:
 
 def _numbers(flag: str, text: str, kind: Any = int) -> tuple[Any, ...]:
     """Return ``'5,10'`` as numbers above zero. Raises UserError."""
-    numbers = []
-    for part in (part.strip() for part in text.split(",") if part.strip()):
+    from strobe.studies.evaluate.settings import parse_numbers
+
+    def read(part: str) -> Any:
         try:
             number = kind(part)
         except ValueError:
-            number = 0
-        if not 0 < number < 1e6:
-            raise UserError(f"--{flag}={text}: '{part}' must be a number above zero")
-        if number in numbers:
-            raise UserError(f"--{flag}={text}: give each number once")
-        numbers.append(number)
-    return tuple(numbers)
+            return None
+        return number if 0 < number < 1e6 else None
+
+    return parse_numbers(f"--{flag}", text, read, "must be a number above zero")
 
 
 def _latencies(config: TuneConfig) -> list[Any]:

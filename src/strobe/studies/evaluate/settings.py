@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,16 +58,33 @@ def parse_executed(text: str) -> tuple[int, ...]:
 
 
 def _counts(flag: str, text: str, what: str, example: str) -> tuple[int, ...]:
-    counts = []
+    def read(part: str) -> int | None:
+        return int(part) if part.isdecimal() and int(part) else None
+
+    return parse_numbers(flag, text, read, f"is not a number of {what}: write {flag}={example}")
+
+
+def parse_numbers[N](flag: str, text: str, read: Callable[[str], N | None], wrong: str) -> tuple[N, ...]:
+    """Return the numbers of ``'10,5,2'``, each given once.
+
+    Args:
+        read: makes a number of a part; None where it is none.
+        wrong: what such a part is, in words, for the message.
+
+    Raises:
+        UserError: a part that is no such number, or one that is given twice.
+    """
+    numbers: list[N] = []
     for part in (part.strip() for part in text.split(",")):
         if not part:
             continue
-        if not part.isdecimal() or not int(part):
-            raise UserError(f"{flag}={text}: '{part}' is not a number of {what}: write {flag}={example}")
-        if int(part) in counts:
+        number = read(part)
+        if number is None:
+            raise UserError(f"{flag}={text}: '{part}' {wrong}")
+        if number in numbers:
             raise UserError(f"{flag}={text}: give each number once")
-        counts.append(int(part))
-    return tuple(counts)
+        numbers.append(number)
+    return tuple(numbers)
 
 
 def parse_recipes(text: str) -> tuple[Path, ...]:
