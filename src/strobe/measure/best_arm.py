@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -122,7 +123,9 @@ def best(played: Played, count: int) -> list[str]:
     return ranked(played, max(MARGIN, widest))[:count]
 
 
-def shown_worse(leader: Sequence[Ended], other: Sequence[Ended], level: float, every: int = 1) -> str:
+def shown_worse(
+    leader: Sequence[Ended], other: Sequence[Ended], level: float, every: int = 1
+) -> Literal["success", "time", ""]:
     """Return in what ``other`` is shown to be worse than ``leader`` in pairs: 'success', 'time', or ''.
 
     Each is wrong with a chance of 1 − ``level`` at most, at any number of pairs. Time counts against a setting only

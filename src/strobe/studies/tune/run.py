@@ -86,7 +86,7 @@ def _tuning(tuning: AtLatency, search: Search) -> Tuning:
     for candidate in plan.candidates:
         assert isinstance(candidate, TunedCandidate)
         assert candidate.setting is not None
-        played, left = rounds[candidate.name], search.left.get(candidate.name)
+        played = rounds[candidate.name]
         rows.append(
             SettingRow(
                 name=candidate.setting.name,
@@ -94,7 +94,7 @@ def _tuning(tuning: AtLatency, search: Search) -> Tuning:
                 recipe=candidate.recipe,
                 success=success_rate([each.success for each in played]) if played else None,
                 mean_s=mean_s(played) if played else None,
-                left=left.why if left is not None else "",
+                left=search.left.get(candidate.name, ""),
             )
         )
     names = {candidate.name: row.name for candidate, row in zip(plan.candidates, rows, strict=True)}

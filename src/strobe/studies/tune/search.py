@@ -82,23 +82,12 @@ class SearchPlan:
         return cost
 
 
-@dataclass
-class Leaving:
-    """Why a setting was played no further: after so many episodes, by what.
-
-    Args:
-        why: 'success' or 'time' where bets showed it worse than the leader; 'rank' where others were seen to be better.
-    """
-
-    episodes: int
-    why: Why
-
-
 class Search(StartByStart):
     """How far a tuning was played; an order of `strobe.studies.evaluate.play`.
 
     Attributes:
-        left: setting → why it was played no further.
+        left: setting → why it was played no further: shown to be worse than the leader in 'success' or 'time', or seen
+            to be behind others ('rank').
         hopeless: whether no setting succeeded, so that none can be found.
         winner: the best in the rounds; '' before their end.
     """
@@ -106,7 +95,7 @@ class Search(StartByStart):
     def __init__(self, plan: SearchPlan) -> None:
         super().__init__(plan.candidates, plan.tasks, plan.starts_from(0, plan.starts))
         self.plan = plan
-        self.left: dict[str, Leaving] = {}
+        self.left: dict[str, Why] = {}
         self.hopeless = False
         self.phase: Phase = "rounds"
         self.winner = ""
@@ -185,17 +174,17 @@ class Search(StartByStart):
         level = each_pair(len(self.candidates), each_of(2, LEVEL))
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
-                self.left[name] = Leaving(len(played[name]), "success" if why == "success" else "time")
+                self.left[name] = why
                 said.append(f"{name}: shown to be worse in {why} than {leader}, at {len(played[name])} episodes")
         if over:
             played = {name: played[name] for name in self._remaining}
             for name in played.keys() - set(best(played, -(-len(remaining) // 2))):
-                self.left[name] = Leaving(len(played[name]), "rank")
+                self.left[name] = "rank"
             self._round += 1
         if len(self._remaining) == 1 or self._round == len(self.plan.rounds):
             self.winner = ranked({name: played[name] for name in self._remaining})[0]
             for name in set(self._remaining) - {self.winner}:
-                self.left[name] = Leaving(len(played[name]), "rank")
+                self.left[name] = "rank"
             if self.winner == self.candidates[0].name:
                 self.phase = "over"
             else:
