@@ -33,6 +33,7 @@ Examples:
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
   strobe compare --policy.server=ws://A:8000 --against.server=ws://B:8000   two policy servers: see below
+  strobe compare --policy.path=FOLDER --variant 'next: python=PYTHON'  the policy in two environments: see below
 
 With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
 variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
@@ -52,7 +53,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from strobe.cli import compare_servers
+from strobe.cli import compare_environments, compare_servers
 from strobe.cli.bounds import above
 from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
 from strobe.cli.help import with_treatments
@@ -168,12 +169,20 @@ def wanted_of(config: CompareConfig) -> RequestedVariants:
 
 
 def _read(argv: Sequence[str]) -> tuple[object, ...]:
-    return compare_servers.read(argv) if compare_servers.names_servers(argv) else read(argv)
+    if compare_servers.names_servers(argv):
+        return compare_servers.read(argv)
+    return compare_environments.read(argv) if compare_environments.names_environments(argv) else read(argv)
 
 
 def _study(*options: Any) -> Studied:
-    of_servers = isinstance(options[0], compare_servers.CompareServersConfig)
-    return compare_servers.study(*options) if of_servers else study(*options)
+    if isinstance(options[0], compare_servers.CompareServersConfig):
+        return compare_servers.study(*options)
+    of_environments = isinstance(options[1], compare_environments.CompareEnvironmentsConfig)
+    return compare_environments.study(*options) if of_environments else study(*options)
+
+
+def _more_help() -> str:
+    return "\n\n".join([compare_servers.help_of_servers(), compare_environments.help_of_environments()])
 
 
 run = Command(
@@ -183,7 +192,7 @@ run = Command(
     _read,
     _study,
     subject="policy or model",
-    more_help=compare_servers.help_of_servers,
+    more_help=_more_help,
     heavy="timed",
     gives_way=True,
 )

@@ -18,6 +18,7 @@ Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
   strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
   strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
+  strobe verify --policy.path=FOLDER --against_python=.venv-next/bin/python       another environment: see below
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from strobe.cli import verify_environment
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import InputFlags, OutputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
 from strobe.cli.live import Live
@@ -108,4 +110,23 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-run = Command("verify", __doc__, VerifyConfig, read, study, subject="policy or model", heavy="untimed", gives_way=True)
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return verify_environment.read(argv) if verify_environment.names_environment(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    of_environments = isinstance(options[1], verify_environment.VerifyEnvironmentConfig)
+    return verify_environment.study(*options) if of_environments else study(*options)
+
+
+run = Command(
+    "verify",
+    __doc__,
+    VerifyConfig,
+    _read,
+    _study,
+    subject="policy or model",
+    more_help=verify_environment.help_of_environment,
+    heavy="untimed",
+    gives_way=True,
+)

@@ -26,6 +26,10 @@ _INTERRUPTED = "interrupted"
 Round = dict[str, float]
 
 
+class NoMoreCallsError(Exception):
+    """What is called can be called no more. It ends the sampling, which keeps the complete rounds."""
+
+
 class Looking(Protocol):
     """Looks at the samples now and then, by a method that allows for looking often (`strobe.measure.sequential`)."""
 
@@ -114,7 +118,7 @@ def collect(
     Every second round runs in the reverse order of the one before (A B, B A; with more than two names, each
     such pair of rounds in a new shuffled order), so that neither drift nor who runs second favours anyone.
     The first round is warm-up, and so is what `find_warmup` finds, for all names alike. Ctrl-C ends the
-    sampling and returns the complete rounds; before the first of them it passes through.
+    sampling and returns the complete rounds, and so does NoMoreCallsError; before the first of them they pass through.
 
     Stopping early is honest here because only the interval's width decides, never where it lies (fixed-width
     sequential intervals: Chow and Robbins, Annals of Mathematical Statistics 36, 1965), and because it is
@@ -149,6 +153,10 @@ def collect(
     except KeyboardInterrupt:
         if not rounds:
             raise
+    except NoMoreCallsError as error:
+        if not rounds:
+            raise
+        reason = str(error)
     return _collected(rounds, ends, reason)
 
 

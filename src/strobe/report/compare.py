@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from strobe.report import (
     breakdown,
     charts,
+    environments,
     limits,
     measured,
     memory,
@@ -29,11 +30,13 @@ from strobe.results.measurement import Measurement
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """Return the document of a comparison; ``depth`` limits the levels of its trees."""
     shown = sections(result, depth)
+    shown += environments.sections(result.environments, result.passes)
     shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
     shown += profiles.sections(result.operators, result.python)
     sentences = answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
+    sentences += environments.answers(result.passes)
     return measured.document(result, sentences, shown)
 
 

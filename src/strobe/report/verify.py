@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import measured, sameness, sameness_plots, units
+from strobe.report import environments, measured, sameness, sameness_plots, units
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results.agreement import Check
@@ -19,6 +19,7 @@ def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     checked = sameness.of_checks(result.checks)
     title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
+    shown += environments.sections(result.environments, result.passes)
     page = measured.document(result, answers(result), [])
     return replace(page, sections=shown, banner=_banner(result))
 
@@ -34,6 +35,7 @@ def answers(result: VerifyResult) -> list[str]:
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
     sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
     limited = [f"{result.limited}."] if result.limited else []
+    sentences += environments.answers(result.passes)
     return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 
@@ -43,6 +45,8 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
+    if result.environments:
+        return _headline_of_environments(result)
     if of_outputs(result):
         return _headline_of_outputs(result)
     recipe, name = result.recipe or "the recipe", result.subject.name
@@ -62,9 +66,25 @@ def _headline(result: VerifyResult) -> str:
     )
 
 
+def _headline_of_environments(result: VerifyResult) -> str:
+    name, there = result.subject.name, result.environments[-1].name
+    check = result.checks[0] if result.checks else None
+    if result.passed:
+        return f"PASSED: {name} acts the same in '{there}' as in {result.environments[0].name}, within rounding."
+    if check is not None and check.broken:
+        return f"FAILED: {name} does not act the same in '{there}'. {check.broken}."
+    why = check.unjudged if check is not None and check.unjudged else "no check was made"
+    return f"NOT JUDGED: nothing shows that {name} acts the same in '{there}'. {why[:1].upper()}{why[1:]}."
+
+
 def of_outputs(result: VerifyResult) -> bool:
     """Return whether it is of two things to call in Python, and not of a policy with a recipe."""
-    return not result.recipe and bool(result.checks) and not any(check.treatments for check in result.checks)
+    return (
+        not result.recipe
+        and not result.environments
+        and bool(result.checks)
+        and not any(check.treatments for check in result.checks)
+    )
 
 
 def _headline_of_outputs(result: VerifyResult) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field
 from strobe.results.agreement import Check, Outcome, Yardstick
 from strobe.results.comparison import Comparison
 from strobe.results.data import SCHEMA_VERSION, Data, Finite
+from strobe.results.environments import Environment, PassDifference
 from strobe.results.episodes import PairedEpisodes
 from strobe.results.finding import Finding
 from strobe.results.ladder import Ladder
@@ -99,6 +100,13 @@ class CompareResult(Result):
     )
     operators: OperatorProfile | None = None
     python: PythonProfile | None = None
+    environments: list[Environment] = Field(
+        default_factory=list,
+        description="of each measurement, where every variant ran in a Python environment of its own",
+    )
+    passes: list[PassDifference] = Field(
+        default_factory=list, description="where the pass of each environment first differs from the first one's"
+    )
 
     def advised(self) -> Sequence[Measurement]:
         return self.measurements[:1]
@@ -147,6 +155,10 @@ class VerifyResult(Result):
         default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
     )
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
+    environments: list[Environment] = Field(
+        default_factory=list, description="the two that were held against each other, in place of a recipe"
+    )
+    passes: list[PassDifference] = Field(default_factory=list, description="where the second one's pass first differs")
 
     @property
     def passed(self) -> bool:

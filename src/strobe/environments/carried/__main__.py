@@ -1,0 +1,62 @@
+"""One side of a comparison of two environments. Runs in the environment that is compared, which has no Strobe.
+
+It reads orders from its standard input, one JSON object a line, and answers each with one. What libraries print goes to
+standard error. It ends when its input does, so that it never outlives the process that started it.
+
+Needs Python 3.10 or later, torch and LeRobot. All files of this folder are carried, and import nothing of Strobe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+
+
+def main() -> None:
+    """Answer orders until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # whatever a library prints must not stand between the answers
+    orders: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=_read, args=(orders,), daemon=True).start()
+    side = None
+    while True:
+        order = json.loads(orders.get())
+        try:
+            if side is None:
+                from carried_policy import Side  # imports torch and LeRobot
+
+                side = Side()
+            answer = getattr(side, "do_" + order.pop("do"))(**order)
+        except BaseException as error:
+            answer = {"error": type(error).__name__, "text": _first_line(error), "place": _place(error)}
+            traceback.print_exc()
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def _read(orders: queue.Queue[str]) -> None:
+    """Hand on the lines of standard input, and end the process with it, whatever runs meanwhile."""
+    for line in sys.stdin:
+        orders.put(line)
+    os._exit(0)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no reason given"
+
+
+def _place(error: BaseException) -> str:
+    """Return where the error was raised: the last two parts of the file's path, and the line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    return "/".join(frames[-1].filename.replace("\\", "/").split("/")[-3:]) + f", line {frames[-1].lineno}"
+
+
+if __name__ == "__main__":
+    main()

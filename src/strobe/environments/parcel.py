@@ -1,0 +1,111 @@
+"""What is carried to another environment: the policy's place, observations, a training batch, in files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+import strobe
+from strobe.environments.unpublished import save_unregistered
+from strobe.errors import UserError
+from strobe.lerobot.refusals import refused
+from strobe.policies.checkpoints import locate
+from strobe.policies.policy_subject import PolicySubject
+
+FEW_WEIGHTS = 20_000_000  # a policy of so many has its tensors recorded whole, or nearly
+_ELEMENTS, _ELEMENTS_OF_FEW = 4096, 65536  # of a tensor, that are recorded
+CHECKS = 16  # observations that actions are compared on
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A folder with ``parcel.json`` and the arrays.
+
+    Args:
+        timed: observations that timed calls take in turn.
+        checked: observations that actions are compared on.
+        trains: '' where it has a training batch, else why not, in words.
+    """
+
+    folder: Path
+    timed: int
+    checked: int
+    trains: str
+
+
+def pack(
+    subject: PolicySubject, folder: Path, *, overridden: bool, tiny: bool, batch_size: int, checks: int = CHECKS
+) -> Parcel:
+    """Write the parcel of ``subject``.
+
+    A checkpoint of the user's is read where it lies, by each environment in its own way, unless its config is
+    overridden by flags. A policy with random weights is saved.
+
+    Args:
+        overridden: whether flags change the config of the checkpoint.
+
+    Raises:
+        UserError: the policy cannot be saved, or an observation cannot be written.
+    """
+    made = subject.policy.config.pretrained_path is None
+    policy = folder / "policy" if made or overridden else locate(str(subject.policy.config.pretrained_path))
+    if made or overridden:
+        _save(subject, policy)
+    observations, checked = subject.inputs.observations, subject.checks(checks).observations
+    texts: dict[str, Any] = {}
+    for number, observation in enumerate([*observations, *checked]):
+        texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
+    trains = subject.family.untrained
+    if not trains:
+        texts["batch"] = _write(subject.inputs.batch(batch_size), folder / "batch.npz")
+    config: Any = subject.policy.config
+    facts = {
+        "policy": str(policy.resolve()),
+        "kind": config.type,
+        "tiny": tiny,
+        "strobe": str(_source(folder)) if made else "",
+        "rename": next((step.rename_map for step in subject.preprocessor.steps if hasattr(step, "rename_map")), {}),
+        "queues": getattr(config, "n_obs_steps", 1) > 1 or subject.family.chunk is not None,
+        "timed": len(observations),
+        "elements": _ELEMENTS_OF_FEW if subject.info.parameters < FEW_WEIGHTS else _ELEMENTS,
+        "texts": texts,
+    }
+    (folder / "parcel.json").write_text(json.dumps(facts))
+    return Parcel(folder, len(observations), len(checked), trains)
+
+
+def _source(folder: Path) -> Path:
+    """Return a folder that holds Strobe's source and nothing else: the other packages here are not the other side's."""
+    source = folder / "source"
+    source.mkdir()
+    (source / "strobe").symlink_to(Path(strobe.__file__).resolve().parent, target_is_directory=True)
+    return source
+
+
+def _save(subject: PolicySubject, folder: Path) -> None:
+    try:
+        subject.policy.save_pretrained(folder)
+        subject.preprocessor.save_pretrained(folder)
+        subject.postprocessor.save_pretrained(folder)
+        save_unregistered(subject.policy, folder)
+    except OSError:
+        raise
+    except Exception as error:
+        raise refused(error, f"{subject.info.name} cannot be saved for the other environment") from error
+
+
+def _write(data: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Write the arrays of an observation or a batch. Return the rest of it, which is plain data."""
+    arrays = {key: value.detach().cpu().numpy() for key, value in data.items() if isinstance(value, Tensor)}
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    rest = {key: value for key, value in data.items() if key not in arrays and value is not None}
+    try:
+        json.dumps(rest)
+    except TypeError as error:
+        raise UserError(f"an observation has an entry that no file can carry: {error}") from error
+    return rest

@@ -1,0 +1,103 @@
+"""Verify: does a policy act in another Python environment as it does in this one? Nothing is timed."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from strobe.environments.options import SideOptions
+from strobe.environments.side import SideEndedError
+from strobe.measure.guard import Guards
+from strobe.measure.sampling import SamplingBudget
+from strobe.policies.policy_subject import PolicySubject
+from strobe.results.agreement import Check
+from strobe.results.answer import VerifyResult
+from strobe.sameness.visits import FEWEST
+from strobe.studies.shared.environments import (
+    CALLS_EACH,
+    GUARDED,
+    Looked,
+    Sides,
+    SidesOptions,
+    carry,
+    look,
+    passes,
+    training,
+)
+from strobe.studies.shared.machine_state import begin_result
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.progress import Reporter
+
+
+def verify_environment(
+    load: Callable[[], PolicySubject],
+    options: SidesOptions,
+    guards: Guards,
+    folder: Path,
+    reporter: Reporter,
+    *,
+    count: int,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Run the policy in two environments on observations that find faults. Ctrl-C keeps what was looked at.
+
+    Args:
+        load: loads the policy here. Its weights are let go before the sides load it.
+        folder: for what is carried.
+        count: observations.
+        seconds: for the looks, roughly: where a chunk takes long there are fewer observations, `FEWEST` at least.
+
+    Raises:
+        UserError: an environment cannot read the policy, or the first one cannot run it.
+    """
+    subject = load()
+    guard = guards.of([GUARDED])
+    here, there = options.sides
+    title = f"{subject.info.name}: does it act the same in '{there.name}'?"
+    measuring = Options(SamplingBudget(iterations=1), counted=False)
+    result = begin_result(VerifyResult, subject, title, measuring, reporter, recipe="", guard=str(guard))
+    reporter.stage("packing what the other environment needs")
+    carried = carry(subject, folder, options)
+    weight_bytes = subject.info.weight_bytes
+    del subject
+    gc.collect()
+    check = Check(name=there.name, treatments=[], effect=GUARDED, guard=str(guard))
+    looked = Looked()
+    with Sides(carried, options, reporter, weight_bytes) as sides:
+        result.environments = sides.environments
+        try:
+            fits = _fitting(sides, here, seconds)
+            planned = min(count, carried.parcel.checked)
+            if fits < planned:
+                result.limited = f"{fits} of {planned} observations were looked at, to end in about {seconds:.0f} s"
+            looked = look(sides, min(fits, planned), reporter)
+            result.notes += looked.notes
+            result.passes = passes(sides, looked.worst, reporter)
+            training(sides, result.passes, reporter)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
+        except SideEndedError as error:
+            result.status = "failed"
+            result.notes.append(f"{error}; what was looked at before is kept")
+    check.agreement, check.broken = looked.agreements.get(there.name), looked.broken.get(there.name, "")
+    if check.agreement is not None:
+        judged = guard.judge(check.agreement, looked.reordered)
+        check.broken, check.unjudged = judged.broken, judged.unjudged
+    elif not check.broken:
+        check.unjudged = "it ended before the actions were compared"
+    result.yardsticks = [looked.reordered] if looked.reordered is not None else []
+    result.checks = [check]
+    return result
+
+
+def _fitting(sides: Sides, first: SideOptions, seconds: float) -> int | float:
+    """Return how many observations fit into ``seconds``, by the time of the first side's second chunk."""
+    sides.chunk(first.name, 0)
+    began = time.perf_counter()
+    sides.chunk(first.name, 0)
+    return (
+        max(FEWEST, int(seconds / (CALLS_EACH * (time.perf_counter() - began)))) if math.isfinite(seconds) else math.inf
+    )

@@ -1,0 +1,70 @@
+"""Flags of comparisons of environments: what names one, and what is refused in a line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from strobe.cli import compare_environments, verify_environment
+from strobe.errors import UserError
+
+PYTHON = sys.executable
+ACT = ["--policy.type=act", "--policy.size=tiny"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["--variant", "next: python=x"], True),
+        (["--variant=pr: lerobot=x"], True),
+        (["--variant=half: precision=bf16"], False),
+        (["--variant=5 steps: policy.num_steps=5", "--variant", "next: python=x"], True),
+        (["--compile"], False),
+    ],
+)
+def test_a_variant_names_an_environment_by_its_keys(argv: list[str], expected: bool):
+    assert compare_environments.names_environments(argv) == expected
+
+
+def test_one_variant_is_held_against_this_environment_and_several_against_the_first():
+    (here, there) = compare_environments.sides_of([f"next: python={PYTHON}"])
+    assert (here.name, here.python, there.name, there.python) == ("this environment", "", "next", PYTHON)
+    sides = compare_environments.sides_of([f"base: python={PYTHON}", f"head: python={PYTHON}"])
+    assert [side.name for side in sides] == ["base", "head"]
+
+
+@pytest.mark.parametrize(
+    ("variants", "words"),
+    [
+        (["next: python=nowhere"], "python=nowhere is no interpreter"),
+        (["pr: lerobot=nowhere"], "holds no package 'lerobot'"),
+        ([f"next: python={PYTHON}, precision=bf16"], "has no 'precision'"),
+        (["next: python="], "python= names nothing"),
+        ([f"a: python={PYTHON}", f"a: python={PYTHON}"], "two variants have the same name: a, a"),
+        ([f"python={PYTHON}"], "write 'NAME: python=INTERPRETER, lerobot=CHECKOUT'"),
+    ],
+)
+def test_wrong_variants_are_one_line(variants: list[str], words: str):
+    with pytest.raises(UserError, match=words) as raised:
+        compare_environments.sides_of(variants)
+    assert "\n" not in str(raised.value)
+
+
+def test_treatments_and_backbones_are_not_for_other_environments():
+    with pytest.raises(UserError, match="--precision"):
+        compare_environments.read([*ACT, "--precision=bf16", f"--variant=next: python={PYTHON}"])
+    with pytest.raises(UserError, match="other environments run policies of LeRobot"):
+        compare_environments.read(["--model.type=vjepa2", f"--variant=next: python={PYTHON}"])
+
+
+def test_verify_names_an_environment_by_its_flags():
+    assert verify_environment.names_environment(["--against_python=x"])
+    assert verify_environment.names_environment(["--against-lerobot", "x"])
+    assert not verify_environment.names_environment(["--recipe=x"])
+    with pytest.raises(UserError, match="no interpreter"):
+        verify_environment.read([*ACT, "--against_python=nowhere"])
+    with pytest.raises(UserError, match="--guard='wrong'"):
+        verify_environment.read([*ACT, f"--against_python={PYTHON}", "--guard=wrong"])
+    with pytest.raises(UserError, match="--recipe is checked in this environment"):
+        verify_environment.read([*ACT, f"--against_python={PYTHON}", "--recipe=x.yaml"])

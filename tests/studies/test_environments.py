@@ -1,0 +1,162 @@
+"""The same policy in two environments: processes of this one, one of them with a changed copy of LeRobot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import lerobot
+import psutil
+import pytest
+
+from strobe.environments.options import SideOptions
+from strobe.errors import UserError
+from strobe.measure.guard import Guards
+from strobe.measure.sampling import Progress, SamplingBudget
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.studies.compare.environments import compare_environments
+from strobe.studies.shared.environments import SidesOptions
+from strobe.studies.shared.measuring import Options
+from strobe.studies.shared.progress import Silent
+from strobe.studies.verify_environment import verify_environment
+
+HERE = SideOptions("here")
+ROUNDS = Options(SamplingBudget(iterations=8), counted=False)
+
+
+def tiny(kind: str = "act") -> Callable[[], PolicySubject]:
+    return lambda: load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of LeRobot whose ACT makes what its decoder gives a tenth larger."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(
+        Path(lerobot.__file__).parent, folder / "src" / "lerobot", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    file = folder / "src" / "lerobot" / "policies" / "act" / "modeling_act.py"
+    text = file.read_text()
+    old = "class ACTDecoder(nn.Module):"
+    assert old in text
+    changed = "ACTDecoder.forward = lambda self, *args, **kwargs: _plain(self, *args, **kwargs) * 1.1\n"
+    file.write_text(f"{text}\n\n_plain = ACTDecoder.forward\n{changed}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
+    """Three sides: this environment twice, and the copy. Takes 40 s: each side imports LeRobot."""
+    sides = [HERE, SideOptions("same"), SideOptions("changed", lerobot=str(checkout))]
+    return compare_environments(
+        tiny(), SidesOptions(sides, threads=1), ROUNDS, tmp_path_factory.mktemp("parcel"), Silent()
+    )
+
+
+def test_the_same_environment_acts_the_same_to_the_bit(compared):
+    same = next(pair for pair in compared.comparisons if pair.candidate == "same")
+    assert same.agreement is not None
+    assert same.agreement.largest_error == 0
+    assert same.outcome == "held"
+    assert same.gradient is not None
+    assert same.gradient.error == 0
+    one = next(one for one in compared.passes if one.candidate == "same")
+    assert (one.stages, one.settings, one.training, one.note) == ([], [], [], "")
+    assert one.compared > 50
+
+
+def test_a_change_is_named_by_its_stage_and_breaks_the_guard(compared):
+    changed = next(one for one in compared.passes if one.candidate == "changed")
+    assert changed.first is not None
+    assert changed.first.stage == "decoder"
+    assert changed.first.place == "model.decoder gives"
+    assert changed.first.distance == pytest.approx(0.1, rel=0.2)
+    pair = next(pair for pair in compared.comparisons if pair.candidate == "changed")
+    assert pair.outcome == "broken"
+    assert pair.gradient is not None
+    assert pair.gradient.error is not None
+    assert pair.gradient.error > 0.01
+
+
+def test_each_side_is_timed_by_itself_in_three_parts(compared):
+    assert [m.name for m in compared.measurements] == ["here", "same", "changed"]
+    for measurement in compared.measurements:
+        assert [part.path for part in measurement.components] == [["preprocessing"], ["policy"], ["postprocessing"]]
+        assert len(measurement.samples.values) == 8
+    assert all(pair.verdict.pairs == 8 for pair in compared.comparisons)
+
+
+def test_the_environments_describe_themselves(compared, checkout: Path):
+    assert [one.name for one in compared.environments] == ["here", "same", "changed"]
+    assert all(one.packages["torch"] for one in compared.environments)
+    assert [bool(one.checkout) for one in compared.environments] == [False, False, True]
+
+
+class Killer(Silent):
+    """Kills the newest process of this one once so many rounds are done."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds, self.killed = rounds, threading.Event()
+
+    def progress(self, progress: Progress) -> None:
+        if progress.unit == "rounds" and progress.done >= self.rounds and not self.killed.is_set():
+            self.killed.set()
+            youngest = max(psutil.Process().children(), key=lambda child: child.create_time())
+            os.kill(youngest.pid, signal.SIGKILL)
+
+
+def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path):
+    before = {child.pid for child in psutil.Process().children()}
+    result = compare_environments(
+        tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Killer(5)
+    )
+    assert result.status == "failed"
+    assert any("'next' ended with signal SIGKILL" in note for note in result.notes)
+    assert all(4 <= len(measurement.samples.values) <= 5 for measurement in result.measurements)
+    (pair,) = result.comparisons
+    assert pair.outcome == "not judged"
+    ends = time.monotonic() + 5
+    while {child.pid for child in psutil.Process().children() if child.status() != "zombie"} - before:
+        assert time.monotonic() < ends, "a side outlived the comparison"
+        time.sleep(0.05)
+
+
+def test_verify_says_whether_the_actions_are_the_same(checkout: Path, tmp_path: Path):
+    sides = [HERE, SideOptions("changed", lerobot=str(checkout))]
+    result = verify_environment(tiny(), SidesOptions(sides, threads=1), Guards(), tmp_path, Silent(), count=4)
+    assert result.outcome == "broken"
+    assert result.passes[0].first is not None
+    assert result.passes[0].first.stage == "decoder"
+
+
+def test_a_checkout_that_cannot_be_imported_is_one_line(checkout: Path, tmp_path: Path):
+    broken = tmp_path / "broken" / "lerobot"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('needs a newer torch')\n")
+    (tmp_path / "parcel").mkdir()
+    with pytest.raises(UserError, match="'next' failed: ImportError: needs a newer torch") as raised:
+        compare_environments(
+            tiny(),
+            SidesOptions([HERE, SideOptions("next", lerobot=str(tmp_path / "broken"))]),
+            ROUNDS,
+            tmp_path / "parcel",
+            Silent(),
+        )
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", ["diffusion", "smolvla", "pi05", "vqbet", "tdmpc"])
+def test_policies_of_other_kinds_travel(kind: str, tmp_path: Path):
+    result = verify_environment(
+        tiny(kind), SidesOptions([HERE, SideOptions("same")], threads=1), Guards(), tmp_path, Silent(), count=4
+    )
+    assert result.outcome == "held", [*result.notes, *(check.broken or check.unjudged for check in result.checks)]
+    assert result.passes[0].stages == []
