@@ -122,7 +122,7 @@ KINDS: dict[type[Answer], Kind[Any]] = {
             *machine.RULES,
             *precision.RULES,
             *sameness.RULES,
-            *environments.RULES,
+            *environments.OF_COMPARISONS,
             *levers.RULES,
             *profiles.RULES,
             *trust.OF_COMPARISONS,

@@ -10,7 +10,7 @@ import dataclasses
 import importlib
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
-from strobe.cli import compare_servers, display, server
+from strobe.cli import compare_environments, compare_servers, display, server, verify_environment
 from strobe.cli.lazy_flags import groups, option_names, options
 from strobe.cli.main import COMMANDS
 from strobe.cli.parse import check_names, pairs
@@ -135,12 +135,13 @@ def strobe(words: list[str]) -> None:
     if name == "sweep" and not study:
         known |= flags_of("compare") | flags_of("breakdown")
     own = list(flags(ours))
-    if name == "compare" and compare_servers.names_servers(ours):
-        check_names([*option_names(compare_servers.CompareServersConfig), *display.FLAGS], [flag for flag, _ in own])
-        return
-    if name == "breakdown" and server.names_server(ours):
-        check_names([*option_names(server.ServerConfig), *display.FLAGS], [flag for flag, _ in own])
-        return
+    for command, names_it, config in OTHER_FORMS:
+        if name == command and names_it(ours):
+            inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in options(where)]
+            check_names([*option_names(config), *inside, *EVERYWHERE], [flag for flag, _ in own])
+            for _, text in (pair for pair in own if pair[0] == "--variant"):
+                compare_environments.side_of(text or "")
+            return
     for flag, value in own:
         understood(flag, value, known)
     values = dict(own)
@@ -157,6 +158,13 @@ def strobe(words: list[str]) -> None:
                 fields(kind, [axis])
 
 
+# Commands with flags of their own for another kind of subject: what tells by the arguments, and the config.
+OTHER_FORMS: tuple[tuple[str, Callable[[Sequence[str]], bool], type], ...] = (
+    ("compare", compare_servers.names_servers, compare_servers.CompareServersConfig),
+    ("compare", compare_environments.names_environments, compare_environments.CompareEnvironmentsConfig),
+    ("verify", verify_environment.names_environment, verify_environment.VerifyEnvironmentConfig),
+    ("breakdown", server.names_server, server.ServerConfig),
+)
 EVERYWHERE = ("--help", "--policy.path", "--policy.type", "--policy.size", *display.FLAGS, "--log", "--log.project")
 
 

@@ -88,6 +88,12 @@ def test_another_shape_is_named_with_both():
     assert "8 on one side and 9 on the other" in found.words
 
 
+def test_dimensions_in_another_order_are_not_judged():
+    before = [entry("model.visual", VALUES.reshape(16, 4))]
+    after = [entry("model.visual", VALUES.reshape(16, 4).T)]
+    assert compare(before, after).stages == []
+
+
 @pytest.mark.parametrize("count", [3, 5])
 def test_a_step_less_or_more_is_named(count: int):
     before = [entry("model.action_head", VALUES, call=step) for step in (1, 2, 3, 4)]
@@ -133,6 +139,23 @@ def test_weights_of_another_dtype_are_named():
     after = [entry("", VALUES, group="weights", what="model.q_proj.weight", dtype="bfloat16")]
     (found,) = compare(before, after).stages
     assert (found.kind, found.stage) == ("type", "weights")
+
+
+def weight(name: str, values: object) -> Entry:
+    return entry("", values, group="weights", what=name)
+
+
+def test_weights_that_were_renamed_and_read_are_no_difference():
+    before, after = [weight("model.vision_model.proj", VALUES)], [weight("model.proj", VALUES)]
+    assert compare(before, after).stages == []
+
+
+def test_weights_that_were_renamed_and_not_read_are_the_first_difference():
+    before = [weight("model.vision_model.proj", VALUES), weight("model.head", VALUES * 2), *PASS]
+    after = [weight("model.proj", VALUES[::-1]), weight("model.head", VALUES * 2), *changed(1, 2.0)]
+    found = compare(before, after, steps=4).stages
+    assert (found[0].stage, found[0].place) == ("weights", "model.vision_model.proj")
+    assert found[1].stage == "vision"
 
 
 def test_modules_that_only_one_side_has_are_named_once():

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-import strobe
 from strobe.environments.unpublished import save_unregistered
 from strobe.errors import UserError
 from strobe.lerobot.refusals import refused
@@ -83,7 +82,7 @@ def _source(folder: Path) -> Path:
     """Return a folder that holds Strobe's source and nothing else: the other packages here are not the other side's."""
     source = folder / "source"
     source.mkdir()
-    (source / "strobe").symlink_to(Path(strobe.__file__).resolve().parent, target_is_directory=True)
+    (source / "strobe").symlink_to(Path(__file__).resolve().parents[1], target_is_directory=True)
     return source
 
 

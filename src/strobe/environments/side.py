@@ -70,18 +70,26 @@ class Side(Closing):
         return self.options.name
 
     def ask(self, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
-        """Return the answer to an order.
+        """Return the answer to an order. Raises as `order` and `answer` do."""
+        self.order(do, **order)
+        return self.answer(limit_s)
 
-        Raises:
-            SideFailedError: the order failed there.
-            SideEndedError: the process ended, or took longer than ``limit_s`` seconds, and was ended for it.
-        """
+    def order(self, do: str, **order: Any) -> None:
+        """Give an order, whose answer is to be fetched before the next one. Raises SideEndedError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
             raise self._ended() from None
+
+    def answer(self, limit_s: float) -> dict[str, Any]:
+        """Return the answer to the order that was given last.
+
+        Raises:
+            SideFailedError: the order failed there.
+            SideEndedError: the process ended, or took longer than ``limit_s`` seconds, and was ended for it.
+        """
         try:
             line = self._answers.get(timeout=limit_s)
         except queue.Empty:

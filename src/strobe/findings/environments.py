@@ -11,10 +11,12 @@ from strobe.results.finding import Finding
 
 Compared = CompareResult | VerifyResult
 
+GRADIENT_ERROR = 1e-3  # of its length; other kernels of float32 move it by 1e-7 to 1e-5
 # Kind of the first difference → what usually causes it, and what to do.
 CAUSES: Mapping[str, str] = {
     "weights": "Both sides read the same file. A weight that differs was renamed, reshaped, or computed when the "
-    "policy was built, such as the frequencies of rotary embeddings. A buffer that no file holds may never be set.",
+    "policy was built, such as the frequencies of rotary embeddings. LeRobot does not complain about names that a "
+    "checkpoint lacks: a module that a library renamed then has random values.",
     "type": "The same weights in another dtype round every product differently.",
     "shape": "One side hands on more or less than the other: a token, a camera, an action.",
     "calls": "One side does a step more or less.",
@@ -90,4 +92,26 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
+    """Gradients of one batch that differ by more than rounding explains."""
+    if not result.environments:
+        return
+    for pair in result.comparisons:
+        same = pair.gradient
+        if same is None or same.error is None or same.error <= GRADIENT_ERROR:
+            continue
+        yield Finding(
+            rule="trains-differently",
+            level="warning",
+            title=f"A training step in '{pair.candidate}' has another gradient",
+            seen=f"The gradients differ by {same.error:.2g} of their length (cosine {same.cosine:.6f}), the losses by "
+            f"{same.loss_error or 0.0:.2g} of the loss.",
+            why="Both sides had the same batch, weights and noise. A training that was begun with the one and goes on "
+            "with the other changes its course.",
+            do="Finish trainings in the environment in which they began, or look at the first stage that differs.",
+            evidence={"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error},
+        )
+
+
 RULES = (first_stage, settings_differ)
+OF_COMPARISONS = (*RULES, trains_differently)

@@ -85,6 +85,8 @@ def compare(
     others, own = {entry.key: entry for entry in second}, {entry.key: entry for entry in reordered}
     calls, other_calls = _calls(first), _calls(second)
     found: dict[str, StageDifference] = {}
+    if (unread := _unread(first, second)) is not None:
+        found[unread.stage] = unread
     count = 0
     for entry in first:
         group, name, _, call = entry.key
@@ -128,7 +130,7 @@ def of_gradients(
         loss_error=abs(other_loss - loss) / abs(loss) if known and loss else None,
         cosine=min(max(cosine, -1.0), 1.0),
         error=error,
-        note="of a sample of each parameter's gradient",
+        note="Gradients are compared by a sample of each parameter's.",
     )
 
 
@@ -190,6 +192,8 @@ def _difference(entry: Entry, other: Entry, own: Entry | None, stage: str) -> St
     if entry.key[0] == "weights" and entry.dtype != other.dtype:
         words = f"{place} is {entry.dtype} on one side and {other.dtype} on the other"
         return StageDifference(kind="type", stage=stage, place=place, words=words)
+    if entry.shape != other.shape and sorted(entry.shape) == sorted(other.shape):
+        return None  # the same numbers with their dimensions in another order: what they lead to is compared
     if entry.shape != other.shape:
         shapes = f"{_by(entry.shape)} on one side and {_by(other.shape)} on the other"
         return StageDifference(kind="shape", stage=stage, place=place, words=f"{place} is {shapes}")
@@ -214,6 +218,26 @@ def _difference(entry: Entry, other: Entry, own: Entry | None, stage: str) -> St
         rounding=moved if moved is not None and np.isfinite(moved) else None,
         words=f"{place} differs {by}{against}",
     )
+
+
+def _unread(first: Sequence[Entry], second: Sequence[Entry]) -> StageDifference | None:
+    """Return the weights of the first side that the second has under no name; None where it has all.
+
+    A module that was renamed has the same values under another name. If it has not, LeRobot did not read them there:
+    its policies are read without complaint about names that are missing.
+    """
+    here, there = ({e.key: e for e in entries if e.key[0] == "weights"} for entries in (first, second))
+    values = {_values(entry) for key, entry in there.items() if key not in here}
+    lost = [entry for key, entry in here.items() if key not in there and _values(entry) not in values]
+    if not lost:
+        return None
+    more = f" and {len(lost) - 1} more are" if len(lost) > 1 else " is"
+    words = f"{lost[0].key[2]}{more} not on the other side, under no name: it was not read there, or is another module"
+    return StageDifference(kind="weights", stage="weights", place=lost[0].key[2], words=words)
+
+
+def _values(entry: Entry) -> tuple[tuple[int, ...], bytes]:
+    return entry.shape, b"" if entry.sample is None else entry.sample.tobytes()
 
 
 def _floating(entry: Entry) -> bool:

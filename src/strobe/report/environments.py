@@ -8,12 +8,12 @@ from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
 from strobe.results.environments import Environment, PassDifference, StageDifference
 
-# Packages whose versions change what a policy computes or how fast, in this order; all others follow by name.
+# Packages whose versions change what a policy computes or how fast, in this order.
 FIRST = (
     "lerobot", "torch", "transformers", "torchvision", "numpy", "diffusers", "tokenizers", "timm", "safetensors",
     "accelerate", "torchcodec", "av", "pillow",
 )  # fmt: skip
-_SHOWN = 40  # packages
+_SHOWN = 30  # other packages
 
 
 def answers(passes: Sequence[PassDifference]) -> list[str]:
@@ -53,6 +53,7 @@ def sections(environments: Sequence[Environment], passes: Sequence[PassDifferenc
         for one in passes
         if one.unmatched
     ]
+    notes += _others(environments)
     shown.append(Section("environments", "The environments", _packages(environments), notes))
     return shown
 
@@ -80,18 +81,25 @@ def _row(stage: str, difference: StageDifference) -> Row:
 
 
 def _packages(environments: Sequence[Environment]) -> Table:
-    """Return the versions that differ, those that matter most first, and what is the same of these."""
+    """Return the versions of what decides, those that are equal too."""
     columns = [Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)]
     rows = [Row(["Python", *(one.python for one in environments)])]
     if any(one.checkout for one in environments):
         rows.append(Row(["checkout of LeRobot", *(one.checkout or "installed" for one in environments)]))
-    names = sorted({name for one in environments for name in one.packages})
-    ordered = [*(name for name in FIRST if name in names), *(name for name in names if name not in FIRST)]
-    differing = [name for name in ordered if len({one.packages.get(name) for one in environments}) > 1]
-    same = [name for name in FIRST[:3] if name in names and name not in differing]
     rows += [
-        Row([name, *(one.packages.get(name) or "–" for one in environments)]) for name in [*same, *differing[:_SHOWN]]
+        Row([name, *(one.packages.get(name) or "–" for one in environments)])
+        for name in FIRST
+        if any(name in one.packages for one in environments)
     ]
-    if len(differing) > _SHOWN:
-        rows.append(Row([f"{len(differing) - _SHOWN} more packages differ", *(None for _ in environments)]))
     return Table(columns, rows)
+
+
+def _others(environments: Sequence[Environment]) -> list[str]:
+    """Return the other packages that differ, in a sentence; [] where none does."""
+    names = sorted({name for one in environments for name in one.packages if name not in FIRST})
+    differing = [name for name in names if len({one.packages.get(name) for one in environments}) > 1]
+    if not differing:
+        return []
+    shown = [f"{name} {' / '.join(one.packages.get(name) or 'none' for one in environments)}" for name in differing]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return [f"{units.count(len(shown), 'other package')} differ: {', '.join(shown[:_SHOWN])}{more}."]

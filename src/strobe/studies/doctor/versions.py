@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 
 from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from strobe.errors import DISTRIBUTION, install
+from strobe.lerobot.versions import MissingName, missing_names
 from strobe.results.doctor import Outcome, SelfCheck
 
 # The versions that the test suite runs with (requirements/lock.txt); a test holds the two together.
@@ -44,6 +45,23 @@ def examine(installed: Mapping[str, str] | None = None) -> Iterator[SelfCheck]:
     for name, tested in TESTED.items():
         if name in present:
             yield judged(name, present[name], tested, required.get(name))
+    if installed is None:
+        yield names_of_lerobot(missing_names())
+
+
+def names_of_lerobot(missing: Sequence[MissingName]) -> SelfCheck:
+    """Say which names that Strobe uses the installed LeRobot lacks."""
+    if not missing:
+        return _check("LeRobot's names", "holds", "all names that Strobe uses are there", "", "")
+    shown = [f"{one.name}{f' (for {one.used_in})' if one.used_in else ''}" for one in missing[:6]]
+    more = f" and {len(missing) - 6} more" if len(missing) > 6 else ""
+    return _check(
+        "LeRobot's names",
+        "doubtful",
+        f"not in this LeRobot: {', '.join(shown)}{more}",
+        "Commands that need one of them say so in a line. All others work.",
+        f"pip install 'lerobot=={TESTED['lerobot']}', or a newer Strobe",
+    )
 
 
 def extras(installed: Iterable[str] | None = None) -> Iterator[SelfCheck]:

@@ -120,9 +120,12 @@ class Sides:
 
     def __enter__(self) -> Sides:
         try:
-            for number, options in enumerate(self.options.sides):
-                self.reporter.stage(f"loading the policy in '{options.name}'")
-                self._load(options, self.carried.parcel.folder / f"side_{number}.log")
+            names = " and ".join(f"'{options.name}'" for options in self.options.sides)
+            self.reporter.stage(f"loading the policy in {names}")
+            for number, options in enumerate(self.options.sides):  # all at once: each imports LeRobot first
+                self._begin(options, self.carried.parcel.folder / f"side_{number}.log")
+            for side in self.sides.values():
+                self._described(side)
         except BaseException:
             self.__exit__()
             raise
@@ -131,21 +134,22 @@ class Sides:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def _load(self, options: SideOptions, log: Path) -> None:
-        side = self._stack.enter_context(Side(options, log))
-        facts = side.ask(
+    def _begin(self, options: SideOptions, log: Path) -> None:
+        side = self.sides[options.name] = self._stack.enter_context(Side(options, log))
+        side.order(
             "load",
-            LOAD_S,
             parcel=str(self.carried.parcel.folder),
             device=self.carried.device,
             threads=self.options.threads,
             seed=self.options.seed,
         )
+
+    def _described(self, side: Side) -> None:
+        options, facts = side.options, side.answer(LOAD_S)
         if options.lerobot and Path(facts["lerobot"]).resolve().parent != options.source():
             raise UserError(
                 f"'{options.name}' imports LeRobot from another place than {options.lerobot}: {facts['lerobot']}"
             )
-        self.sides[options.name] = side
         self.settings[options.name] = facts["settings"]
         self.environments.append(
             Environment(
