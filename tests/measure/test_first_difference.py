@@ -141,6 +141,26 @@ def test_weights_of_another_dtype_are_named():
     assert (found.kind, found.stage) == ("type", "weights")
 
 
+ACTIONS = entry("", VALUES, what="normalised actions")
+
+
+def test_another_way_to_the_same_actions_is_inside():
+    found = compare([*PASS, ACTIONS], [*changed(1, 1.5)[:3], *PASS[3:], ACTIONS], steps=4)
+    assert found.stages == []
+    assert [one.stage for one in found.inside] == ["vision", "prefix"]
+    other = entry("", VALUES * 2, what="normalised actions")
+    found = compare([*PASS, ACTIONS], [*changed(1, 1.5), other], steps=4)
+    assert found.stages[0].stage == "vision"
+    assert found.inside == []
+
+
+def test_what_a_module_is_given_in_another_shape_counts_if_what_it_gives_differs():
+    given = [entry("model.rotary", 1, what="given 0"), entry("model.rotary", np.ones((2, 3)), what="given 0")]
+    gives = [entry("model.rotary", VALUES), entry("model.rotary", VALUES * 2)]
+    assert compare([given[0], gives[0]], [given[1], gives[0]]).stages == []
+    assert compare([given[0], gives[0]], [given[1], gives[1]]).stages[0].kind == "shape"
+
+
 def weight(name: str, values: object) -> Entry:
     return entry("", values, group="weights", what=name)
 

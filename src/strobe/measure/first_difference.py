@@ -28,6 +28,9 @@ _MASKED = 1e30  # what a mask adds: infinity in one version, the lowest number o
 _VISION = re.compile(r"vision|visual|image|siglip|backbone|resnet|rgb|dino|camera|pixel|patch|vae", re.IGNORECASE)
 _LANGUAGE = re.compile(r"language|text|llm|word|vlm|lm_|paligemma|qwen|embed_tokens", re.IGNORECASE)
 
+POLICY = "policy"  # the group of the modules; its entry without a name is the policy's actions
+GIVEN, GIVES = "given", "gives"
+
 Key = tuple[str, str, str, int]
 
 
@@ -65,9 +68,17 @@ def _entry(one: Mapping[str, Any], arrays: Any) -> Entry:
 
 @dataclass(frozen=True)
 class Compared:
-    """What was found: the first difference of each stage, in order; tensors compared; names that only one side has."""
+    """What was found.
+
+    Args:
+        stages: the first difference of each stage, in order.
+        inside: the same for stages of the policy that lead to the same actions.
+        count: tensors and texts that both sides have.
+        unmatched: names that only one side has.
+    """
 
     stages: list[StageDifference]
+    inside: list[StageDifference]
     count: int
     unmatched: list[str]
 
@@ -77,6 +88,9 @@ def compare(
 ) -> Compared:
     """Hold the second record against the first, in the order of the first.
 
+    Two versions may compute the same in another way. So what a module is given counts where what it gives differs too,
+    and a difference inside the policy counts where the policy's actions differ.
+
     Args:
         reordered: the first side's record with its sums in another order; where it has none of an entry, the dtype's
             floor counts alone.
@@ -84,31 +98,42 @@ def compare(
     """
     others, own = {entry.key: entry for entry in second}, {entry.key: entry for entry in reordered}
     calls, other_calls = _calls(first), _calls(second)
+    differing: dict[Key, StageDifference] = {}
+    for entry in first:
+        if (other := others.get(entry.key)) is not None:
+            stage = stage_of(entry.key, calls[entry.key[:2]], steps)
+            if (difference := _difference(entry, other, own.get(entry.key), stage)) is not None:
+                differing[entry.key] = difference
+    changed = {(group, name) for group, name, what, _ in differing if what.startswith(GIVES)}
     found: dict[str, StageDifference] = {}
     if (unread := _unread(first, second)) is not None:
         found[unread.stage] = unread
-    count = 0
     for entry in first:
-        group, name, _, call = entry.key
-        stage = stage_of(entry.key, calls[group, name], steps)
-        other = others.get(entry.key)
-        if other is None:
-            there = other_calls[group, name]
-            if there and call > there and calls[group, name] != there and stage not in found:
-                words = f"{name or group} is called {calls[group, name]} times on one side and {there} on the other"
-                found[stage] = StageDifference(kind="calls", stage=stage, place=_place(entry.key), words=words)
-            continue
-        count += 1
-        difference = _difference(entry, other, own.get(entry.key), stage)
-        if difference is not None:
-            found.setdefault(stage, difference)
-    more = [key for key in other_calls if calls[key] and other_calls[key] > calls[key]]
-    for group, name in more:
-        stage = stage_of((group, name, "", calls[group, name]), calls[group, name], steps)
-        counts = f"{calls[group, name]} times on one side and {other_calls[group, name]} on the other"
-        words = f"{name or group} is called {counts}"
-        found.setdefault(stage, StageDifference(kind="calls", stage=stage, place=name, words=words))
-    return Compared(list(found.values()), count, _unmatched(calls, other_calls))
+        group, name, what, call = entry.key
+        if entry.key in differing:
+            difference = differing[entry.key]
+            if difference.kind != "shape" or not what.startswith(GIVEN) or (group, name) in changed:
+                found.setdefault(difference.stage, difference)
+        elif entry.key not in others and 0 < other_calls[group, name] < call:
+            stage = stage_of(entry.key, calls[group, name], steps)
+            found.setdefault(stage, _other_count(stage, name or group, calls[group, name], other_calls[group, name]))
+    for (group, name), there in other_calls.items():
+        if there > (here := calls[group, name]) > 0:
+            stage = stage_of((group, name, "", here), here, steps)
+            found.setdefault(stage, _other_count(stage, name or group, here, there))
+    stages = list(found.values())
+    inside: list[StageDifference] = []
+    actions = [key for key in others if key[0] == POLICY and not key[1]]
+    if actions and not any(key in differing for key in actions):
+        outside = {entry.key[0] for entry in first if entry.key[0] != POLICY}
+        inside = [difference for difference in stages if difference.stage not in outside]
+        stages = [difference for difference in stages if difference.stage in outside]
+    return Compared(stages, inside, sum(entry.key in others for entry in first), _unmatched(calls, other_calls))
+
+
+def _other_count(stage: str, name: str, here: int, there: int) -> StageDifference:
+    words = f"{name} is called {here} times on one side and {there} on the other"
+    return StageDifference(kind="calls", stage=stage, place=name, words=words)
 
 
 def of_gradients(
@@ -156,7 +181,7 @@ def stage_of(key: Key, calls: int, steps: int | None) -> str:
         steps: the policy's denoising steps; None for a policy without.
     """
     group, name, _, call = key
-    if group != "policy":
+    if group != POLICY:
         return group
     if _VISION.search(name):
         return "vision"
@@ -263,5 +288,5 @@ def _calls(entries: Sequence[Entry]) -> Counter[tuple[str, str]]:
 
 def _unmatched(first: Mapping[tuple[str, str], int], second: Mapping[tuple[str, str], int]) -> list[str]:
     """Return the names that only one side has, without those below another one of them."""
-    alone = sorted(name for group, name in {*first} ^ {*second} if group == "policy" and name)
+    alone = sorted(name for group, name in {*first} ^ {*second} if group == POLICY and name)
     return [name for name in alone if not any(name.startswith(f"{other}.") for other in alone)]

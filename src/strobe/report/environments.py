@@ -31,6 +31,9 @@ def sentence(one: PassDifference) -> str:
     if not one.compared:
         return f"{one.candidate}: {one.note or 'the passes were not compared'}.{settings}"
     compared = units.count(one.compared, "tensor")
+    if one.inside:
+        within = ", ".join(difference.stage for difference in one.inside[:3])
+        return f"{one.candidate}: the versions compute {within} in another way, and the actions are the same.{settings}"
     return f"{one.candidate}: no stage differs beyond rounding ({compared} of one pass compared).{settings}"
 
 
@@ -69,7 +72,12 @@ def _stages(passes: Sequence[PassDifference]) -> Table:
     rows: list[Row] = []
     for one in passes:
         prefix = f"{one.candidate}: " if several else ""
-        for group, found in (("", one.stages), ("", one.settings), ("training: ", one.training)):
+        for group, found in (
+            ("", one.stages),
+            ("inside: ", one.inside),
+            ("", one.settings),
+            ("training: ", one.training),
+        ):
             rows += [_row(f"{prefix}{group}{difference.stage}", difference) for difference in found]
     return Table(columns, rows)
 

@@ -42,6 +42,9 @@ class PassDifference(Data):
     compared: int = Field(description="tensors and texts that both sides have")
     unmatched: list[str] = Field(default_factory=list, description="modules that only one side has, some of them")
     stages: list[StageDifference] = Field(default_factory=list, description="one for each stage, in order of the pass")
+    inside: list[StageDifference] = Field(
+        default_factory=list, description="stages of the policy that differ and lead to the same actions"
+    )
     settings: list[StageDifference] = Field(default_factory=list, description="settings that differ")
     training: list[StageDifference] = Field(default_factory=list, description="gradients of a training step")
     note: str = Field(default="", description="what could not be looked at, in words")

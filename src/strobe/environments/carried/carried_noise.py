@@ -1,13 +1,16 @@
 """Noise that is the same in every version of torch and on every device.
 
-NumPy's `RandomState` is frozen: NumPy keeps its streams as they are (NEP 19). What torch draws otherwise, such as
-dropout, comes from torch's own generator at the same seed.
+NumPy's `RandomState` is frozen: NumPy keeps its streams as they are (NEP 19). A draw depends on the seed, its shape and
+how many of that shape came before, so that a draw more elsewhere changes no other one. What torch draws otherwise comes
+from its own generator at the same seed. Dropout is left out of a training step: two versions draw it in another order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import random
+import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,19 +20,38 @@ import torch
 _PLAIN = {name: getattr(torch, name) for name in ("randn", "randn_like", "rand", "rand_like", "normal")}
 
 
+class _Draws:
+    """Arrays of random numbers by their shape."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._count: Counter[str] = Counter()
+
+    def normal(self, shape: tuple[int, ...]) -> Any:
+        return self._state("normal", shape).standard_normal(shape)
+
+    def uniform(self, shape: tuple[int, ...]) -> Any:
+        return self._state("uniform", shape).random_sample(shape)
+
+    def _state(self, kind: str, shape: tuple[int, ...]) -> Any:
+        name = f"{kind} {tuple(shape)}"
+        self._count[name] += 1
+        return np.random.RandomState(zlib.crc32(f"{self._seed} {name} {self._count[name]}".encode()))
+
+
 @contextlib.contextmanager
 def same_noise(seed: int) -> Iterator[None]:
     """Inside, torch's normal and uniform draws come from NumPy's frozen generator, begun at ``seed``."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    state = np.random.RandomState(seed % 2**32)
+    draws = _Draws(seed)
     drawn = {
-        "randn": _shaped(state.standard_normal),
-        "rand": _shaped(state.random_sample),
-        "randn_like": _like(state.standard_normal),
-        "rand_like": _like(state.random_sample),
-        "normal": _normal(state),
+        "randn": _shaped(draws.normal),
+        "rand": _shaped(draws.uniform),
+        "randn_like": _like(draws.normal),
+        "rand_like": _like(draws.uniform),
+        "normal": _normal(draws),
     }
     for name, function in drawn.items():
         setattr(torch, name, function)
@@ -38,6 +60,26 @@ def same_noise(seed: int) -> Iterator[None]:
     finally:
         for name, function in _PLAIN.items():
             setattr(torch, name, function)
+
+
+@contextlib.contextmanager
+def without_dropout() -> Iterator[None]:
+    """Inside, modules in training mode drop nothing: neither values, nor attention, nor paths."""
+    functional, tensor = torch.nn.functional, torch.Tensor
+    plain = functional.dropout, functional.scaled_dot_product_attention, tensor.bernoulli_
+    attention = functional.scaled_dot_product_attention
+
+    def keeping(*args: Any, **options: Any) -> torch.Tensor:
+        given = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
+        return attention(*given, **{name: value for name, value in options.items() if name != "dropout_p"})
+
+    functional.dropout = lambda input, *_, **__: input
+    functional.scaled_dot_product_attention = keeping
+    tensor.bernoulli_ = lambda self, p=0.5, **_: self.fill_(p)  # paths are divided by it afterwards
+    try:
+        yield
+    finally:
+        functional.dropout, functional.scaled_dot_product_attention, tensor.bernoulli_ = plain
 
 
 def _shaped(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:
@@ -57,7 +99,7 @@ def _like(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:
     return function
 
 
-def _normal(state: Any) -> Callable[..., torch.Tensor]:
+def _normal(draws: _Draws) -> Callable[..., torch.Tensor]:
     def function(mean: Any, std: Any = 1.0, size: Any = None, dtype: Any = None, device: Any = None, **_: Any) -> Any:
         tensor = next((given for given in (mean, std) if isinstance(given, torch.Tensor)), None)
         if size is None and tensor is None:
@@ -65,6 +107,6 @@ def _normal(state: Any) -> Callable[..., torch.Tensor]:
         shape = tuple(size) if size is not None else tuple(tensor.shape)  # type: ignore[union-attr]
         kind = dtype or (tensor.dtype if tensor is not None else torch.get_default_dtype())
         place = device if device is not None else (tensor.device if tensor is not None else None)
-        return mean + std * torch.as_tensor(state.standard_normal(shape)).to(device=place, dtype=kind)
+        return mean + std * torch.as_tensor(draws.normal(shape)).to(device=place, dtype=kind)
 
     return function

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from carried_noise import same_noise
+from carried_noise import same_noise, without_dropout
 from carried_stages import Record, entries_of, nested
 
 try:
@@ -118,7 +118,7 @@ class Side:
         self.policy.train()
         self.policy.zero_grad()
         try:
-            with same_noise(self.seed):
+            with same_noise(self.seed), without_dropout():
                 output = self.policy.forward(self.pre(self._named("batch")))
                 loss = output[0] if isinstance(output, (tuple, list)) else output
                 loss.backward()

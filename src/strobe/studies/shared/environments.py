@@ -304,7 +304,7 @@ def passes(sides: Sides, worst: Mapping[str, int], reporter: Reporter) -> list[P
             difference.note = f"where the passes differ was not looked at: {error}"
         else:
             difference.stages, difference.compared = compared.stages, compared.count
-            difference.unmatched = compared.unmatched
+            difference.inside, difference.unmatched = compared.inside, compared.unmatched
     return found
 
 
