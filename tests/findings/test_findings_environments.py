@@ -66,6 +66,11 @@ def test_nothing_is_found_where_nothing_differs():
     assert found(answer(pass_of())) == {}
 
 
+def test_no_rule_on_parts_speaks_of_what_the_sides_timed_themselves():
+    given = answer(pass_of())
+    assert given.advised() == ()
+
+
 def test_the_first_stage_is_a_warning_where_the_guard_breaks_and_names_what_was_updated():
     (finding,) = environments.first_stage(answer(pass_of(VISION), broken="rms"), DEFAULTS)
     assert finding.level == "warning"

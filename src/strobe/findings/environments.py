@@ -23,6 +23,10 @@ CAUSES: Mapping[str, str] = {
     "values": "The inputs of this stage are the same on both sides, and its output is not.",
     "setting": "A default has changed, or a setting has another name.",
 }
+STATISTICS = (
+    "Both sides read the same statistics from the checkpoint, and hold other numbers. Every observation and every action "
+    "is scaled by them."
+)
 
 
 def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
@@ -37,7 +41,7 @@ def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
             level="info" if outcome == "held" else "warning",
             title=f"'{one.candidate}' first differs in {one.first.stage}",
             seen=f"{_capital(one.first.words)}. {_after(one)}",
-            why=CAUSES[one.first.kind],
+            why=STATISTICS if one.first.stage == "statistics" else CAUSES[one.first.kind],
             do=_do(one.first, result.environments),
             evidence={"stage": one.first.stage, "place": one.first.place, "distance": one.first.distance},
         )

@@ -109,7 +109,7 @@ class CompareResult(Result):
     )
 
     def advised(self) -> Sequence[Measurement]:
-        return self.measurements[:1]
+        return () if self.environments else self.measurements[:1]
 
     def judged(self) -> Sequence[Comparison]:
         return self.comparisons

@@ -87,7 +87,7 @@ def verify_environment(
         judged = guard.judge(check.agreement, looked.reordered)
         check.broken, check.unjudged = judged.broken, judged.unjudged
     elif not check.broken:
-        check.unjudged = "it ended before the actions were compared"
+        check.unjudged = "it was stopped before the actions were compared"
     result.yardsticks = [looked.reordered] if looked.reordered is not None else []
     result.checks = [check]
     return result

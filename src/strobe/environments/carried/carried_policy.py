@@ -102,6 +102,10 @@ class Side:
         """Record what each step and module of a chunk is given and gives, for check observation ``index``."""
         record = Record(self.facts["elements"])
         record.tensors("weights", "", list(self.policy.named_parameters()) + list(self.policy.named_buffers()))
+        for pipeline in (self.pre, self.post):
+            for step in pipeline.steps:
+                state = getattr(step, "state_dict", dict)()
+                record.tensors("statistics", type(step).__name__, list(state.items()))
         observation = self._observation(self.facts["timed"] + index)
         with torch.no_grad(), _in_another_order(reordered), same_noise(self.seed + index):
             batch = _stepped(self.pre, observation, "preprocessing", record)

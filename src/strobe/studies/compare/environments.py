@@ -190,7 +190,7 @@ class _Study:
                 judged = guard.judge(comparison.agreement, looked.reordered)
                 comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
             elif not comparison.broken:
-                comparison.unjudged = "it ended before the actions were compared"
+                comparison.unjudged = "it was stopped before the actions were compared"
 
 
 def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> list[Component]:
