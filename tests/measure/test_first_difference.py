@@ -220,7 +220,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path):
         },
         {"group": "preprocessing", "name": "b", "what": "task", "call": 1, "shape": [], "dtype": "text", "text": "go"},
     ]
-    np.savez(tmp_path / "record.npz", **{"0": np.array([1.0, -1.0])})
+    np.savez(tmp_path / "record.npz", allow_pickle=False, **{"0": np.array([1.0, -1.0])})
     (tmp_path / "record.json").write_text(json.dumps(entries))
     first, second = read(tmp_path / "record.npz")
     assert first.sample is not None

@@ -24,8 +24,8 @@ CAUSES: Mapping[str, str] = {
     "setting": "A default has changed, or a setting has another name.",
 }
 STATISTICS = (
-    "Both sides read the same statistics from the checkpoint, and hold other numbers. Every observation and every action "
-    "is scaled by them."
+    "Both sides read the same statistics from the checkpoint, and hold other numbers. They scale every observation and "
+    "every action."
 )
 
 

@@ -69,11 +69,11 @@ def verify_environment(
     with Sides(carried, options, reporter, weight_bytes) as sides:
         result.environments = sides.environments
         try:
-            fits = _fitting(sides, here, seconds)
             planned = min(count, carried.parcel.checked)
+            fits = _fitting(sides, here, seconds, planned)
             if fits < planned:
                 result.limited = f"{fits} of {planned} observations were looked at, to end in about {seconds:.0f} s"
-            looked = look(sides, min(fits, planned), reporter)
+            looked = look(sides, fits, reporter)
             result.notes += looked.notes
             result.passes = passes(sides, looked.worst, reporter)
             training(sides, result.passes, reporter)
@@ -93,11 +93,12 @@ def verify_environment(
     return result
 
 
-def _fitting(sides: Sides, first: SideOptions, seconds: float) -> int | float:
-    """Return how many observations fit into ``seconds``, by the time of the first side's second chunk."""
+def _fitting(sides: Sides, first: SideOptions, seconds: float, planned: int) -> int:
+    """Return how many of the planned observations fit into ``seconds``, by the time of the first side's chunk."""
+    if not math.isfinite(seconds):
+        return planned
     sides.chunk(first.name, 0)
     began = time.perf_counter()
     sides.chunk(first.name, 0)
-    return (
-        max(FEWEST, int(seconds / (CALLS_EACH * (time.perf_counter() - began)))) if math.isfinite(seconds) else math.inf
-    )
+    each_s = CALLS_EACH * (time.perf_counter() - began)
+    return min(planned, max(FEWEST, int(seconds / each_s)))

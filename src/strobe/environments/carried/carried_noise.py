@@ -13,6 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -46,40 +47,38 @@ def same_noise(seed: int) -> Iterator[None]:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     draws = _Draws(seed)
-    drawn = {
+    drawn: dict[str, Any] = {
         "randn": _shaped(draws.normal),
         "rand": _shaped(draws.uniform),
         "randn_like": _like(draws.normal),
         "rand_like": _like(draws.uniform),
         "normal": _normal(draws),
     }
-    for name, function in drawn.items():
-        setattr(torch, name, function)
-    try:
+    with mock.patch.multiple(torch, **drawn):
         yield
-    finally:
-        for name, function in _PLAIN.items():
-            setattr(torch, name, function)
 
 
 @contextlib.contextmanager
 def without_dropout() -> Iterator[None]:
     """Inside, modules in training mode drop nothing: neither values, nor attention, nor paths."""
-    functional, tensor = torch.nn.functional, torch.Tensor
-    plain = functional.dropout, functional.scaled_dot_product_attention, tensor.bernoulli_
-    attention = functional.scaled_dot_product_attention
+    attention: Any = torch.nn.functional.scaled_dot_product_attention
 
     def keeping(*args: Any, **options: Any) -> torch.Tensor:
         given = (*args[:4], 0.0, *args[5:]) if len(args) > 4 else args
         return attention(*given, **{name: value for name, value in options.items() if name != "dropout_p"})
 
-    functional.dropout = lambda input, *_, **__: input
-    functional.scaled_dot_product_attention = keeping
-    tensor.bernoulli_ = lambda self, p=0.5, **_: self.fill_(p)  # paths are divided by it afterwards
-    try:
+    def dropping_nothing(given: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+        return given
+
+    def all_paths(self: torch.Tensor, p: float = 0.5, **_: Any) -> torch.Tensor:
+        return self.fill_(p)  # by which they are divided afterwards
+
+    functional: dict[str, Any] = {"dropout": dropping_nothing, "scaled_dot_product_attention": keeping}
+    with (
+        mock.patch.multiple(torch.nn.functional, **functional),
+        mock.patch.object(torch.Tensor, "bernoulli_", all_paths),
+    ):
         yield
-    finally:
-        functional.dropout, functional.scaled_dot_product_attention, tensor.bernoulli_ = plain
 
 
 def _shaped(draw: Callable[[Any], Any]) -> Callable[..., torch.Tensor]:

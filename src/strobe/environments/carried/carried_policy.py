@@ -104,7 +104,7 @@ class Side:
         record.tensors("weights", "", list(self.policy.named_parameters()) + list(self.policy.named_buffers()))
         for pipeline in (self.pre, self.post):
             for step in pipeline.steps:
-                state = getattr(step, "state_dict", dict)()
+                state: Any = step.state_dict() if hasattr(step, "state_dict") else {}
                 record.tensors("statistics", type(step).__name__, list(state.items()))
         observation = self._observation(self.facts["timed"] + index)
         with torch.no_grad(), _in_another_order(reordered), same_noise(self.seed + index):
@@ -191,8 +191,7 @@ def _settings(config: Any, pre: Any, post: Any) -> dict[str, str]:
     found = {f"policy.{f.name}": repr(getattr(config, f.name, None)) for f in dataclasses.fields(config)}
     for kind, pipeline in (("preprocessing", pre), ("postprocessing", post)):
         for place, step in enumerate(pipeline.steps):
-            get = getattr(step, "get_config", None)
-            given = get() if callable(get) else {}
+            given: Any = step.get_config() if hasattr(step, "get_config") else {}
             found.update({f"{kind}.{place} {type(step).__name__}.{k}": repr(v) for k, v in given.items()})
     for name in ("policy.device", "policy.pretrained_path"):
         found.pop(name, None)
