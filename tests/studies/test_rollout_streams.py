@@ -77,3 +77,10 @@ def test_a_rerun_recording_holds_them(run: Path, tmp_path: Path) -> None:
 def test_a_run_without_events_is_a_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no run|holds no"):
         next(iter(streams(tmp_path)))
+
+
+def test_a_run_without_events_leaves_no_file(tmp_path: Path) -> None:
+    run = Path(__file__).parents[1] / "golden" / "rollout"
+    for shape in ("rrd", "mcap"):
+        assert main(["report", str(run), f"--format={shape}", f"--output={tmp_path / 'x'}"]) == 2
+    assert list(tmp_path.iterdir()) == []

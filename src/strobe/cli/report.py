@@ -26,6 +26,7 @@ already, its text and all its other results stay.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -238,9 +239,10 @@ def _recording(run: Path, shape: str, output: Path | None) -> int:
 
     folder = run if run.is_dir() else run.parent
     file = output or folder / f"rollout.{shape}"
-    samples = streams(run)
+    samples = iter(streams(run))
+    first = list(itertools.islice(samples, 1))  # a run without events leaves no file
     try:
-        count = WRITERS[shape](file, folder.resolve().name, samples)
+        count = WRITERS[shape](file, folder.resolve().name, itertools.chain(first, samples))
     except OSError as error:
         raise UserError(f"cannot write {file}: {in_words(error)}") from None
     print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
