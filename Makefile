@@ -50,8 +50,8 @@ NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot
 	tests/deploy tests/treatments tests/sameness tests/act_relative_rtc \
 	tests/test_load_policy.py
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
-test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL, a folder or a git+ address
-	@scripts/env.sh next "$(LEROBOT)"
+test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL or folder, NEWER='torch==2.15.* torchvision'
+	@NEWER="$(NEWER)" scripts/env.sh next "$(LEROBOT)"
 	@.venv-next/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NEXT) $(ARGS)
 
 notebook: env ## run docs/notebook.ipynb and write its outputs

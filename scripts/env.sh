@@ -2,6 +2,7 @@
 # Makes .venv with the locked packages and Strobe itself. Run again, it does nothing until the lock changes, and
 # finishes what was interrupted. With a word, 'libero', it makes .venv-libero from requirements/libero.txt instead. With
 # 'next' and a LeRobot (a wheel, a folder, anything that pip takes), it makes .venv-next: the same lock, that LeRobot.
+# NEWER names packages that are newer there than the lock and LeRobot allow: NEWER='torch==2.15.* torchvision'.
 # Written for bash 3.2, which is what macOS has.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +28,9 @@ for plugin in $plugins; do
     inputs="$inputs $plugin/pyproject.toml"
 done
 # shellcheck disable=SC2086 # a list of files, without spaces in their names
-inputs="$(cat $inputs | cksum)${lerobot:+ $lerobot}"
+newer=
+[ "${1:-}" = next ] && newer=${NEWER:-}
+inputs="$(cat $inputs | cksum)${lerobot:+ $lerobot}${newer:+ $newer}"
 
 if [ -x $venv/bin/python ] && [ "$(cat $stamp 2>/dev/null)" = "$inputs" ]; then
     exit 0
@@ -116,6 +119,8 @@ $venv/bin/python -c 'import importlib.metadata as m; m.version("strobe")' 2>/dev
 # shellcheck disable=SC2086
 install --no-deps --no-build-isolation $editable
 if [ -n "$lerobot" ]; then install --no-deps "$lerobot"; fi
+# shellcheck disable=SC2086 # a list of requirements
+if [ -n "$newer" ]; then install --upgrade $newer; fi
 
 rm -f $unfinished
 echo "$inputs" >$stamp
