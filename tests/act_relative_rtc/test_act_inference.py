@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from strobe.lerobot.versions import actions_left
+
 
 def observation(batch):
     return {key: value for key, value in batch.items() if key.startswith("observation")}
@@ -91,6 +93,18 @@ def test_select_action_goes_through_the_chunk(make):
     chunk = policy.predict_action_chunk(observation(batch))
     for step in (0, 1, 0):
         torch.testing.assert_close(policy.select_action(observation(batch)), chunk[:, step])
+
+
+def test_strobe_sees_which_ticks_take_an_action_from_the_queue(make):
+    """`strobe evaluate --realtime` and `strobe tune` make the world wait for a call, not for a queued action."""
+    policy, batch = make(use_rtc=False, n_action_steps=3)
+    left = []
+    for _ in range(4):
+        policy.select_action(observation(batch))
+        left.append(actions_left(policy))
+    assert left == [2, 1, 0, 2]
+    policy.reset()
+    assert actions_left(policy) == 0
 
 
 WRONG = [

@@ -76,7 +76,8 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
 
     def reset(self) -> None:
         """Forget the episode: queued actions, past states and the previous chunk."""
-        self._queue: deque[Tensor] = deque()
+        # ACT's name for it, by which a control loop sees whether the next tick calls the model.
+        self._action_queue: deque[Tensor] = deque()
         self._previous: Tensor | None = None
         self._history.clear()
 
@@ -199,10 +200,10 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
         state = _last(batch[OBS_STATE], 2)
         # Recorded every tick, also while actions are queued, because the history counts ticks.
         change = self._change(batch, state, 1)
-        if not self._queue:
+        if not self._action_queue:
             chunk = self._chunk(batch, state, change, 0, None)
-            self._queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
-        return self._queue.popleft()
+            self._action_queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
+        return self._action_queue.popleft()
 
     def _chunk(
         self, batch: dict[str, Any], state: Tensor, change: Tensor, delay: int, action_prefix: Tensor | None

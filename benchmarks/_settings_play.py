@@ -1,0 +1,186 @@
+"""Policies for `settings_grid.py`: recorded, trained, and played at many settings; each episode is played once.
+
+They read states. Each is LeRobot's ACT, or ``act_relative_rtc``, which lerobot-train trains over the delays of
+Real-Time Chunking. Of the latter one checkpoint serves both types of inference: `act_in_sync` says how.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from _state_arm import StateArm, record
+from lerobot.rollout.inference.rtc import supports_rtc_inference
+from lerobot.utils.constants import OBS_STATE
+from lerobot_policy_act_relative_rtc import ACTRelativeRTCPolicy
+from torch import Tensor
+
+from strobe.policies.loading import load_subject
+from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.policies.policy_subject import PolicySubject
+from strobe.runs.episode_log import EpisodeLine, Key
+from strobe.simulators.held_action import hold_for
+from strobe.studies.evaluate.realtime import RealtimeStage
+from strobe.studies.evaluate.timings import fixed
+from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
+from strobe.studies.tune.settings import Ranges, TunedSetting, grid, ticks_of
+
+TRAIN = """
+    --policy.device=cpu --policy.push_to_hub=false --policy.chunk_size=40 --policy.n_action_steps=10
+    --policy.dim_model=128 --policy.n_heads=4 --policy.dim_feedforward=256 --policy.n_encoder_layers=2
+    --policy.n_decoder_layers=1 --policy.use_vae=false --policy.dropout=0.0 --policy.optimizer_lr=3e-4
+    --batch_size=32 --num_workers=0 --log_freq=500 --seed=1000
+"""
+KINDS = {
+    "act": "--policy.type=act",
+    "act_relative_rtc": "--policy.type=act_relative_rtc --policy.rtc_max_delay=26 --policy.delay_training=sampled",
+}
+THRESHOLDS, HORIZON = (10, 20, 30, 40), 40  # of rtc's queue; the policy does not read the horizon
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a task's policy is made."""
+
+    task: str
+    kind: str
+    episodes: int
+    steps: int
+    frames: int = 90
+    limit: int = 200  # ticks of an episode
+
+
+def checkpoint(trained: Trained, folder: Path) -> Path:
+    """Return the task's checkpoint in ``folder``; recorded and trained there if it has none."""
+    out = folder / trained.task
+    found = out / "checkpoints" / "last" / "pretrained_model"
+    if not found.exists():
+        dataset = folder / "data" / trained.task
+        if not dataset.exists():
+            record(dataset, trained.task, trained.episodes, trained.frames)
+        data = [f"--dataset.repo_id=local/{trained.task}", f"--dataset.root={dataset}", f"--output_dir={out}"]
+        steps = [f"--steps={trained.steps}", f"--save_freq={trained.steps}"]
+        command = [sys.executable, str(Path(__file__).with_name("_train_cached.py")), *data, *steps]
+        begun = time.perf_counter()
+        done = subprocess.run([*command, *shlex.split(TRAIN + KINDS[trained.kind])], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"lerobot-train failed:\n{done.stderr[-3000:]}")
+        print(f"{trained.task}: trained in {(time.perf_counter() - begun) / 60:.1f} minutes", file=sys.stderr)
+    return found
+
+
+def act_in_sync() -> None:
+    """Let a policy that was trained with RTC act under sync too.
+
+    The plug-in refuses, since ``select_action`` is not told a delay. Under sync no action is executed during a call, so
+    the chunk continues nothing: it is the chunk of delay 0.
+    """
+
+    def select_action(self: Any, batch: dict[str, Any], **_: Any) -> Tensor:
+        state = batch[OBS_STATE]
+        before, self.state_before = getattr(self, "state_before", None), state
+        if not self._action_queue:
+            past = state if before is None else before
+            chunk = self.predict_action_chunk({**batch, OBS_STATE: torch.stack([past, state], 1)})
+            self._action_queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
+        return self._action_queue.popleft()
+
+    forget = ACTRelativeRTCPolicy.reset
+
+    def reset(self: Any) -> None:
+        self.state_before = None
+        forget(self)
+
+    ACTRelativeRTCPolicy.select_action = select_action  # type: ignore[method-assign]
+    ACTRelativeRTCPolicy.reset = reset  # type: ignore[method-assign]
+
+
+@dataclass
+class Episodes:
+    """All episodes of a policy that were played so far, in a file; a further one is played when it is asked for.
+
+    Args:
+        file: a JSON line for each episode.
+        played: how many were played by this process.
+    """
+
+    policy: Path
+    env: Any
+    file: Path
+    kept: dict[Key, EpisodeLine] = field(default_factory=dict)
+    played: int = 0
+    took_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.file.exists():
+            for line in map(EpisodeLine.model_validate_json, self.file.read_text().splitlines()):
+                self.kept[line.variant, line.task, line.seed] = line
+
+    @functools.cached_property
+    def subject(self) -> PolicySubject:
+        """The policy."""
+        torch.set_num_threads(1)
+        return load_subject(
+            PolicyOptions(path=str(self.policy), overrides=["--device=cpu"]), InputOptions(env=self.env)
+        )
+
+    @functools.cached_property
+    def stage(self) -> RealtimeStage:
+        """The simulator with the policy."""
+        return RealtimeStage(self.env, self.subject, "needed")
+
+    def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[TunedCandidate]:
+        """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""
+        latency = fixed(ms)
+        if not settings:
+            facts = facts_of(self.subject, supports_rtc_inference(self.subject.policy))
+            ranges = Ranges(horizons=(HORIZON,), thresholds=THRESHOLDS)
+            settings = grid(facts, ranges, ticks_of(latency, self.env.fps)).settings
+        hold = hold_for(self.env)
+        return TuneRows((latency,), (tuple(settings),), hold, self.env.fps)(self.subject, ())
+
+    def of(self, candidate: TunedCandidate, seed: int) -> EpisodeLine:
+        """Return the candidate's episode from a start; it is played if it was not yet."""
+        (task,) = self.stage.tasks
+        key = (candidate.name, task, seed)
+        if key not in self.kept:
+            begun = time.perf_counter()
+            line = self.stage.play(candidate, task, seed)
+            self.took_s += time.perf_counter() - begun
+            self.played += 1
+            self.kept[key] = line
+            short = line.model_dump(mode="json") | {"call_ms": [], "motion": None, "timing": None}
+            with self.file.open("a") as file:
+                file.write(json.dumps(short) + "\n")
+        return self.kept[key]
+
+    def play(self, candidates: Iterable[TunedCandidate], seeds: Iterable[int]) -> None:
+        """Play all candidates from all starts, start by start."""
+        rows, begun = list(candidates), time.perf_counter()
+        for number, seed in enumerate(seeds, start=1):
+            for candidate in rows:
+                self.of(candidate, seed)
+            if number % 10 == 0:
+                took = time.perf_counter() - begun
+                print(
+                    f"{self.file.stem}: {number} starts of {len(rows)} rows, {took:.0f} s", file=sys.stderr, flush=True
+                )
+
+    def close(self) -> None:
+        """Close the simulator, if it was started."""
+        if "stage" in vars(self):
+            self.stage.close()
+
+
+def arm_of(trained: Trained) -> StateArm:
+    """Return the task's simulator."""
+    return StateArm(task=trained.task, episode_length=trained.limit)
