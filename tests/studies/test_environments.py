@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from strobe.environments.options import SideOptions
+from strobe.environments.side import Side
 from strobe.errors import UserError
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import Progress, SamplingBudget
@@ -126,6 +127,23 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path):
     while {child.pid for child in psutil.Process().children() if child.status() != "zombie"} - before:
         assert time.monotonic() < ends, "a side outlived the comparison"
         time.sleep(0.05)
+
+
+def test_actions_that_cannot_be_compared_cost_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Takes 15 s, as both sides import LeRobot: what fails must be a real order of a side."""
+    plain = Side.order
+
+    def failing(self: Side, do: str, **order: object) -> None:
+        plain(self, "no such order" if do == "chunk" else do, **order)
+
+    monkeypatch.setattr(Side, "order", failing)
+    result = compare_environments(
+        tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Silent()
+    )
+    assert result.status == "complete"
+    assert [len(measurement.samples.values) for measurement in result.measurements] == [8, 8]
+    assert result.comparisons[0].outcome == "not judged"
+    assert any("the actions were not compared: 'here' failed" in note for note in result.notes)
 
 
 def test_verify_says_whether_the_actions_are_the_same(checkout: Path, tmp_path: Path):

@@ -10,17 +10,20 @@ from pathlib import Path
 import numpy as np
 
 from strobe.environments.side import SideEndedError
+from strobe.errors import UserError
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import Collected, NoMoreCallsError, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.success_rates import each_of
+from strobe.measure.time_limit import WorkLimit
 from strobe.measure.verdicts import LEVEL, difference_interval, paired_verdict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Component, Measurement
 from strobe.results.traits import Traits
-from strobe.sameness.check import affordable
+from strobe.sameness.check import CALLS_EACH, affordable
+from strobe.sameness.visits import FEWEST
 from strobe.studies.shared.environments import (
     GUARDED,
     PARTS,
@@ -36,6 +39,9 @@ from strobe.studies.shared.environments import (
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter
+
+# Chunks as long as which these take, roughly, for each side but the first.
+PASS_CALLS, STEP_CALLS = 6, 10
 
 
 def compare_environments(
@@ -77,9 +83,11 @@ class _Study:
     carried: Carried
     reporter: Reporter
     looked: Looked = field(default_factory=Looked)
+    limit: WorkLimit = field(default_factory=WorkLimit)
 
     def run(self, sides: Sides) -> None:
         """Measure, look, and judge. Raises UserError before the first round is complete."""
+        self.limit = WorkLimit(self.measuring.budget.seconds)  # the policy is loaded by now
         try:
             collected = self._sample(sides)
             if self.result.status == "complete":
@@ -92,6 +100,11 @@ class _Study:
             if not self.result.measurements:
                 raise
             self._ended(error)
+        except UserError as error:  # what was timed must not be lost for it
+            if not self.result.measurements:
+                raise
+            self.result.notes.append(f"the actions were not compared: {error}")
+        self.result.notes += self.limit.left_out
         self._hold()
 
     def _ended(self, error: Exception) -> None:
@@ -171,9 +184,17 @@ class _Study:
         chunk_s = max(samples.summary.median for samples in collected.samples.values()) / 1e3
         seconds = max(collected.seconds, self.measuring.budget.seconds)
         count = min(affordable(seconds, chunk_s), self.carried.parcel.checked)
+        others = len(sides.names) - 1
+        self.limit.extend(2 * (max(collected.seconds, CALLS_EACH * FEWEST * chunk_s) - self.measuring.budget.seconds))
         self.looked = look(sides, count, self.reporter)
         self.result.notes += self.looked.notes
+        if not self.limit.fits(PASS_CALLS * others * chunk_s):
+            self.limit.leave_out("where the passes differ was not looked at", PASS_CALLS * others * chunk_s)
+            return
         self.result.passes = passes(sides, self.looked.worst, self.reporter)
+        if not self.limit.fits(STEP_CALLS * others * chunk_s):
+            self.limit.leave_out("a training step was not compared", STEP_CALLS * others * chunk_s)
+            return
         gradients = training(sides, self.result.passes, self.reporter)
         for comparison in self.result.comparisons:
             comparison.gradient = gradients.get(comparison.candidate)
