@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.made_up_rollout import header, rtc
 from support.stored import stored
 
 from strobe.cli.main import main
+from strobe.cli.realtime import InferenceFlags, RealtimeFlags, timings
 from strobe.results.evaluate import EvaluateResult
 from strobe.runs.episode_log import NAME
 from strobe.runs.rollout_files import EVENTS
@@ -56,6 +58,29 @@ def test_latencies_of_a_robots_run_and_fixed_ones_are_rows_and_a_run_is_gone_on_
     assert "began with other flags: variants: another as it is, sync" in capsys.readouterr().err
 
 
+def test_horizons_and_thresholds_are_rows():
+    flags = RealtimeFlags(
+        realtime=True,
+        latency="0,100",
+        inference=InferenceFlags("sync,rtc"),
+        execution_horizon="10,20",
+        queue_threshold="30,40",
+    )
+    made = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    settings = ["sync", *(f"rtc, horizon {horizon}, queue {queue}" for horizon in (10, 20) for queue in (30, 40))]
+    assert [timing.name for timing in made] == [f"{one}, {ms} ms" for one in settings for ms in (0, 100)]
+    assert [(timing.rtc["execution_horizon"], timing.threshold) for timing in made[2::2]] == [
+        (10, 30), (10, 40), (20, 30), (20, 40),
+    ]  # fmt: skip
+    assert len({timing.written for timing in made}) == len(made)
+
+
+def test_one_horizon_has_no_words_of_its_own():
+    flags = RealtimeFlags(realtime=True, latency="100", inference=InferenceFlags("rtc"))
+    (timing,) = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    assert (timing.name, timing.rtc["execution_horizon"], timing.threshold) == ("rtc, 100 ms", 10, 30)
+
+
 TRUE = [*PLAYS, "--realtime"]
 WRONG = {
     "latency alone": ([*PLAYS, "--latency=0,100"], "--latency needs --realtime: without it the simulator waits"),
@@ -66,6 +91,10 @@ WRONG = {
     "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
     "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),
     "not guided": ([*TRUE, "--inference=sync,rtc"], "cannot guide the policy type 'diffusion'; it guides"),
+    "horizons": ([*TRUE, "--execution_horizon=10,20"], "need --inference.type=rtc, or sync,rtc"),
+    "horizons alone": ([*PLAYS, "--execution_horizon=10,20"], "--execution_horizon needs --realtime"),
+    "a horizon twice": ([*TRUE, "--inference=rtc", "--execution_horizon=10,10"], "give each number once"),
+    "a horizon of 0": ([*TRUE, "--inference=rtc", "--queue_threshold=0,10"], "must be a whole number above zero"),
     "threshold": ([*TRUE, "--inference.queue_threshold=3"], "need --inference.type=rtc, or sync,rtc"),
     "horizon": ([*TRUE, "--inference=rtc", "--inference.rtc.execution_horizon=0"], "must be at least 1"),
     "guidance": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from strobe.errors import UserError
 if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
+    from strobe.results.evaluate import Engine
     from strobe.runs.episode_log import EpisodeLine
     from strobe.studies.evaluate.timings import RequestedTiming
 else:
@@ -49,6 +51,10 @@ class RealtimeFlags:
     # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
     # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
+    # With --realtime, execution horizons of rtc, a row each: 10,20 (one: --inference.rtc.execution_horizon).
+    execution_horizon: str = ""
+    # With --realtime, thresholds of rtc's queue, a row each: 20,40 (one: --inference.queue_threshold).
+    queue_threshold: str = ""
     # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
     # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
     hold: str = ""
@@ -56,7 +62,8 @@ class RealtimeFlags:
 
 def check(config: RealtimeFlags, env: Any) -> None:
     """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
-    given = [f"--{name}" for name in ("latency", "delay_ticks", "hold") if getattr(config, name)]
+    own = ("latency", "delay_ticks", "hold", "execution_horizon", "queue_threshold")
+    given = [f"--{name}" for name in own if getattr(config, name)]
     given += ["--inference"] * (_values(config.inference) != _values(InferenceFlags()))
     if given and not config.realtime:
         raise UserError(f"{given[0]} needs --realtime: without it the simulator waits for the policy")
@@ -81,15 +88,47 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     engines = parse_engines(inference.type)
     if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
         raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
+    if "rtc" not in engines and (config.execution_horizon or config.queue_threshold):
+        raise UserError("--execution_horizon and --queue_threshold need --inference.type=rtc, or sync,rtc")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
     rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
     hold = hold_for(env, config.hold)
+    threshold = inference.queue_threshold
+    settings: list[tuple[Engine, dict[str, Any], int, str]] = []
+    for engine in engines:
+        settings += _settings(config, rtc) if engine == "rtc" else [(engine, {}, threshold, "")]
     return [
-        RequestedTiming(engine, latency, hold, fps, rtc if engine == "rtc" else {}, inference.queue_threshold)
-        for engine in engines
+        RequestedTiming(engine, latency, hold, fps, options, queue, differing)
+        for engine, options, queue, differing in settings
         for latency in latencies
     ]
+
+
+def _settings(config: RealtimeFlags, rtc: dict[str, Any]) -> list[tuple[Engine, dict[str, Any], int, str]]:
+    """Return each horizon of rtc with each threshold: the engine, its fields, the threshold, and what differs in words.
+
+    Raises UserError.
+    """
+    from strobe.studies.evaluate.settings import parse_numbers
+
+    def numbers(flag: str, text: str, otherwise: int) -> list[int]:
+        if not text:
+            return [otherwise]
+        return list(parse_numbers(f"--{flag}", text, _whole, "must be a whole number above zero"))
+
+    horizons = numbers("execution_horizon", config.execution_horizon, config.inference.rtc.execution_horizon)
+    thresholds = numbers("queue_threshold", config.queue_threshold, config.inference.queue_threshold)
+    made: list[tuple[Engine, dict[str, Any], int, str]] = []
+    for horizon, threshold in itertools.product(horizons, thresholds):
+        words = [f"horizon {horizon}"] if config.execution_horizon else []
+        words += [f"queue {threshold}"] if config.queue_threshold else []
+        made.append(("rtc", {**rtc, "execution_horizon": horizon}, threshold, ", ".join(words)))
+    return made
+
+
+def _whole(part: str) -> int | None:
+    return int(part) if part.isdecimal() and int(part) > 0 else None
 
 
 def timed_live(config: RealtimeFlags) -> bool:

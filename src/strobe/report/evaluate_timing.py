@@ -170,7 +170,8 @@ def groups(result: EvaluateResult) -> dict[Group, list[tuple[EvaluatedVariant, T
     by_group: dict[Group, list[tuple[EvaluatedVariant, Timing]]] = {}
     for variant in result.variants:
         if variant.timing is not None:
-            by_group.setdefault((variant.timing.variant, variant.timing.engine), []).append((variant, variant.timing))
+            setting = variant.timing.setting or variant.timing.engine  # results of older versions have the engine alone
+            by_group.setdefault((variant.timing.variant, setting), []).append((variant, variant.timing))
     return {group: sorted(rows, key=lambda row: row[1].imposed.median) for group, rows in by_group.items()}
 
 

@@ -47,6 +47,7 @@ class Timing(Data):
 
     variant: str = Field(description="of the policy, without its timing")
     engine: Engine = Field(description="of inference, as of lerobot-rollout's --inference.type")
+    setting: str = Field(default="", description="the engine with what sets the row apart: 'rtc, horizon 20'")
     latency: str = Field(description="as asked for: '100 ms', 'live', or a run that it is drawn from")
     hold: str = Field(description="of a tick without an action: 'last' repeats the last one, 'zero' moves nothing")
     fps: Finite = Field(description="control ticks per second of the simulator's clock")

@@ -31,6 +31,7 @@ class RequestedTiming:
         fps: control ticks per second.
         rtc: fields of LeRobot's RTCConfig that are not its defaults.
         threshold: --inference.queue_threshold, in actions.
+        differing: of these, what sets the row apart from others of its engine, in words; '' where nothing does.
     """
 
     engine: Engine
@@ -39,11 +40,17 @@ class RequestedTiming:
     fps: float
     rtc: dict[str, Any] = field(default_factory=dict)
     threshold: int = 30
+    differing: str = ""
+
+    @property
+    def setting(self) -> str:
+        """The engine, with what sets it apart: 'rtc', or 'rtc, horizon 20'."""
+        return ", ".join(filter(None, (self.engine, self.differing)))
 
     @property
     def name(self) -> str:
         """The engine and the latency: 'rtc, 100 ms'."""
-        return f"{self.engine}, {self.latency.name}"
+        return f"{self.setting}, {self.latency.name}"
 
     @property
     def written(self) -> str:
@@ -102,6 +109,7 @@ def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | N
     return Timing(
         variant=candidate.variant.name,
         engine=requested.engine,
+        setting=requested.setting,
         latency=requested.latency.name,
         hold=requested.hold.kind,
         fps=requested.fps,
