@@ -54,7 +54,7 @@ SEEDS, MARGIN_OF_LOSS = 5, 0.1
 NEAR_RATE, NEAR_TIME, SHARE = 0.03, 1.05, 0.35
 FIRST = 1000  # seed of the grid's first start; recorded are the seeds from 0 on
 CHECKED = 2 * FRESH  # seed of the first start of the pairs that check a claim
-CLIFF_TICKS = (0, 4, 8, 16, 24, 32, 48)
+CLIFF_TICKS = (0, 4, 8, 16, 20, 24, 32)
 CLIFF = (
     TunedSetting("sync", 10),
     TunedSetting("sync", 40),
