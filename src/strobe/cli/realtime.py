@@ -97,7 +97,10 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     threshold = inference.queue_threshold
     settings: list[tuple[Engine, dict[str, Any], int, str]] = []
     for engine in engines:
-        settings += _settings(config, rtc) if engine == "rtc" else [(engine, {}, threshold, "")]
+        if engine == "rtc":
+            settings += _settings(config, rtc)
+        else:
+            settings.append((engine, {}, threshold, ""))
     return [
         RequestedTiming(engine, latency, hold, fps, options, queue, differing)
         for engine, options, queue, differing in settings
