@@ -1,4 +1,4 @@
-"""What is carried to another environment: it runs on Python 3.10, needs no Strobe, draws the same noise."""
+"""The carried files: they run on Python 3.10, need no Strobe, and draw the same noise."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def test_an_ended_process_is_one_line_with_its_last_words(side: Side):
 
 def test_a_killed_process_says_what_kills(side: Side):
     side.ask("echo", 10)
-    os.kill(side._process.pid, signal.SIGKILL)  # nothing else kills just this one
+    os.kill(side.pid, signal.SIGKILL)
     with pytest.raises(SideEndedError, match="signal SIGKILL"):
         side.ask("echo", 10)
 

@@ -90,8 +90,12 @@ def test_each_side_is_timed_by_itself_in_three_parts(compared):
     assert [m.name for m in compared.measurements] == ["here", "same", "changed"]
     for measurement in compared.measurements:
         assert [part.path for part in measurement.components] == [["preprocessing"], ["policy"], ["postprocessing"]]
-        assert len(measurement.samples.values) == 8
-    assert all(pair.verdict.pairs == 8 for pair in compared.comparisons)
+        parts = zip(*(part.values for part in measurement.components), strict=True)
+        assert [sum(one) for one in parts] == pytest.approx(measurement.samples.values)
+    # A round that was taken for warm-up meanwhile may turn out to be none: 8 at least, and as many of each side.
+    (count,) = {len(measurement.samples.values) for measurement in compared.measurements}
+    assert count >= 8
+    assert all(pair.verdict.pairs == count for pair in compared.comparisons)
 
 
 def test_the_environments_describe_themselves(compared, checkout: Path):
@@ -120,7 +124,7 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path):
     )
     assert result.status == "failed"
     assert any("'next' ended with signal SIGKILL" in note for note in result.notes)
-    assert all(4 <= len(measurement.samples.values) <= 5 for measurement in result.measurements)
+    assert all(1 <= len(measurement.samples.values) <= 5 for measurement in result.measurements)
     (pair,) = result.comparisons
     assert pair.outcome == "not judged"
     ends = time.monotonic() + 5
@@ -141,7 +145,8 @@ def test_actions_that_cannot_be_compared_cost_no_times(tmp_path: Path, monkeypat
         tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Silent()
     )
     assert result.status == "complete"
-    assert [len(measurement.samples.values) for measurement in result.measurements] == [8, 8]
+    first, second = (len(measurement.samples.values) for measurement in result.measurements)
+    assert first == second >= 8
     assert result.comparisons[0].outcome == "not judged"
     assert any("the actions were not compared: 'here' failed" in note for note in result.notes)
 

@@ -1,4 +1,4 @@
-"""What is carried to another environment: the policy's place, observations, a training batch, in files."""
+"""The parcel for another environment: the policy's place, observations, a training batch, in files."""
 
 from __future__ import annotations
 

@@ -62,6 +62,7 @@ class Side(Closing):
                 encoding="utf-8",
                 start_new_session=True,
             )
+        self.pid: int = self._process.pid
         threading.Thread(target=self._read, daemon=True).start()
 
     @property

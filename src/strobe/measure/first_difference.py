@@ -42,7 +42,6 @@ class Entry:
     shape: tuple[int, ...]
     dtype: str
     text: str = ""
-    rms: float | None = None
     digest: str = ""
     sample: np.ndarray | None = None
 
@@ -60,7 +59,6 @@ def _entry(one: Mapping[str, Any], arrays: Any) -> Entry:
         shape=tuple(one["shape"]),
         dtype=one["dtype"],
         text=one.get("text", ""),
-        rms=one.get("rms"),
         digest=one.get("digest", ""),
         sample=arrays[str(one["sample"])] if "sample" in one else None,
     )
@@ -68,7 +66,7 @@ def _entry(one: Mapping[str, Any], arrays: Any) -> Entry:
 
 @dataclass(frozen=True)
 class Compared:
-    """What was found.
+    """Differences of two passes.
 
     Args:
         stages: the first difference of each stage, in order.

@@ -1,4 +1,4 @@
-"""What each step and module of one pass is given and gives, as samples of its tensors."""
+"""A record of one pass: samples of the tensors that each step and module is given and gives."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MOST_TENSORS = 8  # of one call
 class Record:
     """Tensors in the order in which they came, each as a sample of at most ``elements`` numbers, evenly spread.
 
-    An entry has: group, name of the step or module, what of it, call (from 1), shape, dtype, and the root of the mean
-    square of all its numbers; of whole numbers a digest of all of them.
+    An entry has: group, name of the step or module, what of it, call (from 1), shape and dtype; of whole
+    numbers a digest of all of them.
     """
 
     def __init__(self, elements: int) -> None:
@@ -91,8 +91,6 @@ class Record:
         if not tensor.is_floating_point():
             whole = flat.to("cpu", torch.int64).numpy()
             entry["digest"] = hashlib.sha256(whole.tobytes()).hexdigest()[:16]
-        elif flat.numel():
-            entry["rms"] = float(flat.double().nan_to_num(0.0, 0.0, 0.0).clamp(-1e30, 1e30).square().mean().sqrt())
         most = self._elements if self._bytes < _MOST_BYTES else _FEW
         step = max(1, -(-flat.numel() // most))
         sample = flat[::step].to("cpu", torch.float32 if tensor.is_floating_point() else torch.int64).numpy().copy()

@@ -59,7 +59,7 @@ class SidesOptions:
 
 @dataclass(frozen=True)
 class Carried:
-    """What is known of the policy here, once its weights are gone from this process.
+    """Facts of the policy that stay here, once its weights are gone from this process.
 
     Args:
         scale: chunks of the first side, (1, chunk, action dim) each → the spread of the actions.
