@@ -113,7 +113,7 @@ class Killer(Silent):
     def progress(self, progress: Progress) -> None:
         if progress.unit == "rounds" and progress.done >= self.rounds and not self.killed.is_set():
             self.killed.set()
-            youngest = max(psutil.Process().children(), key=lambda child: child.create_time())
+            youngest = max(psutil.Process().children(), key=lambda child: (child.create_time(), child.pid))
             os.kill(youngest.pid, signal.SIGKILL)
 
 
