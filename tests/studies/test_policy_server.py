@@ -34,12 +34,13 @@ class Silent:
         pass
 
 
-def called(url: str, calls: int = 6, observations: Source = SMALL, **options: Any) -> ServerAnswer:
+def called(url: str, calls: int = 12, observations: Source = SMALL, **options: Any) -> ServerAnswer:
+    """Twelve calls: an interval needs six, and the warm-up takes some of them on a busy machine."""
     given: dict[str, Any] = {"timeout_s": 5.0} | options
     return server(ServerOptions(url, iterations=calls, **given), observations, Silent())
 
 
-def asked(policy: Policy, calls: int = 6, **options: Any) -> ServerAnswer:
+def asked(policy: Policy, calls: int = 12, **options: Any) -> ServerAnswer:
     with serving(policy) as url:
         return called(url, calls, **options)
 
@@ -233,7 +234,7 @@ def test_another_shape_is_counted_and_the_calls_go_on():
     "bad", [{"action": array(np.ones((10, 7)))}, {"actions": [[1.0]]}, {}, {"actions": array(np.zeros((0, 7)))}]
 )
 def test_an_answer_without_actions_is_named(bad: dict[str, Any]):
-    answer = asked(from_third(lambda number: dict(bad)))
+    answer = asked(from_third(lambda number: dict(bad)), 6)
     (fault,) = answer.faults
     assert (fault.kind, fault.count) == ("no actions", 5)
     assert fault.name in ("KeyError", "ValueError")
