@@ -3,6 +3,7 @@
     make gpu                                      the GPU that is there
     make gpu ARGS='--device=cuda:1 --output_dir=docs/hardware/h100'
     make gpu ARGS='--device=cpu --quick'          tiny policies on the CPU: a test of the way, not of the numbers
+    make gpu ARGS='--only=doctor,pi05 --time_limit=60'    some of the steps, with less time for each ladder
 
 In this order: the tests marked `gpu`, `strobe doctor`, and the ladders (`strobe optimize`) of pi0.5, SmolVLA, ACT,
 Diffusion Policy and V-JEPA 2 at full size, each with its share of the roofline. At most 25 minutes on an H100: a step
@@ -71,8 +72,14 @@ def main() -> int:
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:1, … or cpu")
     parser.add_argument("--output_dir", type=Path, help="default: runs/gpu-DEVICE-DATE")
     parser.add_argument("--minutes", type=float, default=25.0, help="after which no further step begins (25)")
+    parser.add_argument("--only", type=lambda text: text.split(","), help="steps, separated by commas (default: all)")
+    parser.add_argument("--time_limit", type=float, default=150.0, help="seconds of measuring for each ladder (150)")
     parser.add_argument("--quick", action="store_true", help="tiny policies and a few seconds for each ladder")
     asked = parser.parse_args()
+    if unknown := set(asked.only or ()) - {"tests", "doctor", *LADDERS}:
+        parser.error(
+            f"--only: no step is called {', '.join(sorted(unknown))}; there are tests, doctor, {', '.join(LADDERS)}"
+        )
     if asked.device != "cpu":
         import torch
 
@@ -84,7 +91,11 @@ def main() -> int:
     today = datetime.date.today().isoformat()
     folder = asked.output_dir or ROOT / "runs" / f"gpu-{asked.device.replace(':', '-')}-{today}"
     folder.mkdir(parents=True, exist_ok=True)
-    steps = planned(asked.device, asked.quick)
+    steps = [
+        step
+        for step in planned(asked.device, asked.quick, asked.time_limit)
+        if not asked.only or step.name in asked.only
+    ]
     ceilings = measured_ceilings(asked.device)
     began = time.monotonic()
     try:
@@ -100,14 +111,16 @@ def main() -> int:
     return 0 if all(step.outcome == "done" for step in steps) else 1
 
 
-def planned(device: str, quick: bool) -> list[Step]:
+def planned(device: str, quick: bool, time_limit_s: float = 150.0) -> list[Step]:
     """All steps, in their order."""
     strobe = str(Path(sys.executable).with_name("strobe"))
-    tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "0", "-rs", str(ROOT / "tests")]
+    # Only the files with such tests: pytest imports every file that it is given, which takes a minute for all.
+    files = [str(path) for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.gpu" in path.read_text()]
+    tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "4", "-rs", "--durations=5", *files]
     steps = [Step("tests", tests), Step("doctor", [strobe, "doctor", f"--device={device}"])]
     for name, (tiny, flags) in LADDERS.items():
         sized = [flag for flag in flags if not (quick and flag.startswith("--model.size="))]
-        limit = ["--seconds=3", "--time_limit=10", tiny] if quick else ["--time_limit=150"]
+        limit = ["--seconds=3", "--time_limit=10", tiny] if quick else [f"--time_limit={time_limit_s:g}"]
         steps.append(Step(name, [strobe, "optimize", *sized, f"--device={device}", *limit]))
     return steps
 
