@@ -1,5 +1,6 @@
 """build_fast makes what the policy's own constructor makes, and says so when it cannot."""
 
+import contextlib
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,25 @@ def test_trying_the_layers_out_in_the_constructor_leaves_trainable_weights() -> 
     assert module.shape == (1, 64, 6, 6)
     module.layers(torch.rand(2, 3, 8, 8)).sum().backward()
     assert module.layers[0].weight.grad is not None
+
+
+def test_a_constructor_tries_its_layers_out_where_it_made_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an H100 the weights were on the card already, and the constructor's inputs were not."""
+    outputs: list[torch.Tensor] = []
+
+    class Tries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+            outputs.append(self.layer(torch.ones(1, 64)))
+
+    # The device "meta" stands for a card: it is not the CPU, and it is everywhere. It has no generator and no memory.
+    monkeypatch.setattr(build, "generators_restored", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(build, "memory_of", lambda _: None)
+    with pytest.raises(FastBuildError, match="no values"):
+        build_fast(Tries, "meta", above=1000)
+    assert [output.device.type for output in outputs] == ["cpu"]
+    assert float(outputs[0].std()) > 0
 
 
 def test_what_is_left_without_values_is_refused_loudly() -> None:

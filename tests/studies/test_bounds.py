@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.example_runs import measurement
 from support.sleeper import Lines
@@ -19,8 +21,10 @@ from strobe.studies.optimize.settings import Aim
 from strobe.studies.shared import measuring
 from strobe.studies.shared.measuring import Options
 from strobe.treatments.numbers import precision
+from strobe.treatments.treatment import CAPTURED
 
 SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)
+GRAPHS = {"prefix": ("backbone",), "chunk": ()}  # what each captures
 FAST_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 1500.0, "int8": 1200.0}, memory_gbps=30.0)
 
 
@@ -77,6 +81,18 @@ def test_what_a_machine_is_fast_in_is_tried_first():
 
     assert first(FAST_HALF)[:2] == ["engine=bfloat16", "precision=bfloat16"]
     assert first(SLOW_HALF)[:2] == ["engine=float32", "channels_last="]
+
+
+@pytest.mark.parametrize(("host_ms", "first"), [(99.0, "graph=chunk"), (40.0, "channels_last=")])
+def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float, first: str):
+    now = counted(SLOW_HALF)
+    now.clock = "device"
+    for part in now.components:
+        part.host_ms = host_ms * part.share
+    graphs = [replace(candidate("graph", *parts, dtype=what), rank=CAPTURED) for what, parts in GRAPHS.items()]
+    made = in_order([candidate("channels_last", "backbone"), *graphs], now)
+    assert made[0].text == first
+    assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
 
 
 def test_a_target_that_arithmetic_alone_does_not_meet_is_told():

@@ -6,12 +6,24 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import CENTURY_MS, Part, examined, first_level, free, ms, percent, top, whole_ms, without
+from strobe.findings.view import (
+    CENTURY_MS,
+    CUDA_GRAPHS,
+    Part,
+    examined,
+    first_level,
+    free,
+    ms,
+    percent,
+    top,
+    whole_ms,
+    without,
+)
+from strobe.measure.components import host_and_device_ms, waits_for_host
 from strobe.results.answer import Result, TrainResult
 from strobe.results.finding import Finding
 from strobe.results.numerals import significant
 
-HOST_BOUND = 0.95  # host time over device time from which the device waits; below 1, for the noise in both
 MIN_KERNEL_SHARE = 0.05  # of the time: with less, memory kept cannot pay
 MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
 LOW_CEILING = 0.1  # of the measured ceiling: a big part under it is bound by something else than arithmetic
@@ -28,17 +40,14 @@ KEEP_MEMORY = (
     f"time, and a recipe contains it. For lerobot-rollout or another program without a recipe, put {IN_ENVIRONMENT} "
     "before the command."
 )
-AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
 
 
 def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
     """An accelerator that waits for Python to tell it what to do."""
     for measurement in examined(result):
-        components = [c for part in first_level(measurement) if part.name not in AROUND for c in part.components]
-        host = sum(c.host_ms for c in components if c.host_ms is not None and c.values)
-        device = sum(fmean(c.values) for c in components if c.host_ms is not None and c.values)
-        if measurement.clock != "device" or device <= 0 or host < HOST_BOUND * device:
+        if not waits_for_host(measurement):
             continue
+        host, device = host_and_device_ms(measurement)
         yield Finding(
             rule="host-bound",
             level="warning",
@@ -47,7 +56,7 @@ def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
             f"included, in '{measurement.name}'.",
             why="If the device is the limit, the host runs ahead of it. Here Python and kernel launches set the "
             "pace. A faster device would change nothing.",
-            do="Try --compile --compile_mode=reduce-overhead (CUDA graphs); --operators shows the gaps.",
+            do=f"Try {CUDA_GRAPHS}; --operators shows the gaps.",
             gain="not known before you try it: events do not separate waiting from working",
             evidence={"host_ms": host, "device_ms": device, "host_over_device": host / device},
         )

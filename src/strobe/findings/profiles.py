@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.view import free, ms, percent, top, whole_ms
+from strobe.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
 from strobe.results.answer import Profiled
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
@@ -19,8 +19,6 @@ IDLE_DEVICE = 0.2  # share of an iteration in which the device runs nothing
 BETWEEN_OPERATORS = 0.2  # share of an iteration on the CPU outside torch's operators
 SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
 MANY_KERNELS = 1000  # in an iteration: fewer small ones do not add up
-
-COMPILE = "--compile --compile_mode=reduce-overhead (CUDA graphs)"
 
 
 def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
@@ -40,7 +38,7 @@ def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
         f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
         why="In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.",
-        do=f"If the host had launched nothing yet, try {COMPILE}. If it synchronised or copied, look for .item(), "
+        do=f"If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), "
         ".cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next "
         "inputs while the device works.",
         gain=free(measurement, share),
@@ -80,7 +78,7 @@ def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
         title=f"The {measurement.phase} is many small operators",
         seen=f"One iteration of '{measurement.name}' runs {many}.",
         why="Every operator costs time in Python and a launch, even if it computes little.",
-        do=f"Try {COMPILE if seen.kernels else '--compile'}, which fuses them, or larger batches.",
+        do=f"Try {CUDA_GRAPHS if seen.kernels else '--compile, which fuses them'}, or larger batches.",
         gain=gain,
         evidence=evidence,
     )

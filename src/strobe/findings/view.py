@@ -15,6 +15,10 @@ from strobe.results.numerals import fixed
 
 CENTURY_MS = 1e12  # beyond this, or below a nanosecond, a time was not measured but made up
 NANOSECOND_MS = 1e-6
+CUDA_GRAPHS = (
+    "CUDA graphs (`strobe compare --variant 'graph: graph=chunk'` for inference, else --compile "
+    "--compile_mode=reduce-overhead)"
+)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from strobe.devices.accelerators import generators_restored, memory_of
 from strobe.errors import UserError
 
 _FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
+_CPU = torch.device("cpu")
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 
 _aten = torch.ops.aten
@@ -85,15 +86,16 @@ class _PutOff(TorchDispatchMode):
         self.device = device
         self.above = above
         self.tapes: dict[int, list[_Step]] = {}
+        self.places: dict[int, torch.device] = {}  # where the constructor put each
         self.made: dict[int, Tensor] = {}
         self.held: list[Tensor] = []
-        self.blocks: dict[tuple[tuple[_Step, ...], torch.dtype], Tensor] = {}
+        self.blocks: dict[tuple[tuple[_Step, ...], torch.dtype, torch.device], Tensor] = {}
         self.offsets = random.Random(seed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in _EMPTY and self._is_large(func, args, kwargs):
-            return self._put_off(func(*args, **kwargs | {"device": "meta"}), [])
+            return self._put_off(func(*args, **kwargs | {"device": "meta"}), [], kwargs.get("device") or _CPU)
         if func is _aten.scalar_tensor.default:
             # `weight[3] = 0.0` makes its scalar where the weight is, and there the value would be lost.
             kwargs["device"] = None
@@ -105,13 +107,13 @@ class _PutOff(TorchDispatchMode):
             return func(*args, **kwargs)
         first = args[0]
         if func in _COPY and first.numel() == _length(first):
-            return self._copy(first, kwargs.get("dtype"))
+            return self._copy(first, kwargs.get("dtype"), kwargs.get("device"))
         in_place = func._schema.name.endswith("_")
         if in_place and len(known) == 1 and known[0] is first and self._write(first, func, args[1:], kwargs):
             return first
         # Weights made here outlive an inference mode in which the constructor may try them out.
         with torch.inference_mode(False):
-            args, kwargs = tree_map(self._valued, (args, kwargs))
+            args, kwargs = tree_map(self._tried_out, (args, kwargs))
         result = func(*args, **kwargs)
         return first if in_place else result
 
@@ -124,15 +126,17 @@ class _PutOff(TorchDispatchMode):
         device = torch.device(kwargs.get("device") or "cpu")
         return device.type != "meta" and dtype.is_floating_point and torch.Size(size).numel() >= self.above
 
-    def _put_off(self, tensor: Tensor, tape: list[_Step]) -> Tensor:
+    def _put_off(self, tensor: Tensor, tape: list[_Step], place: torch.device | str) -> Tensor:
         # A freed storage's address may be reused; while the tensor is held, an address means one storage only.
         self.held.append(tensor)
         self.tapes[_storage(tensor)] = tape
+        self.places[_storage(tensor)] = torch.device(place)
         return tensor
 
-    def _copy(self, tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    def _copy(self, tensor: Tensor, dtype: torch.dtype | None, device: torch.device | None) -> Tensor:
         # A move to a device is deferred too: the final device is known at the end.
-        copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [])
+        place = device or self.places[_storage(tensor)]
+        copied = self._put_off(torch.empty_like(tensor, dtype=dtype), [], place)
         if _storage(tensor) in self.made:
             self.made[_storage(copied)] = self.made[_storage(tensor)].to(copied.dtype, copy=True)
         else:
@@ -155,36 +159,43 @@ class _PutOff(TorchDispatchMode):
         tape.append(_Step(func, args, tuple((k, v) for k, v in kwargs.items() if k != "generator"), geometry))
         return True
 
-    def _valued(self, leaf: Any) -> Any:
-        return self.value(leaf) if isinstance(leaf, Tensor) and self.knows(leaf) else leaf
+    def _tried_out(self, leaf: Any) -> Any:
+        """Return a tensor with its values where the constructor has it: its inputs and other weights are there too."""
+        known = isinstance(leaf, Tensor) and self.knows(leaf)
+        return self._value(leaf, self.places[_storage(leaf)]) if known else leaf
 
     def value(self, tensor: Tensor) -> Tensor:
         """Return the tensor with its values, on the device; tensors that shared a storage still share one."""
+        return self._value(tensor, self.device)
+
+    def _value(self, tensor: Tensor, device: torch.device) -> Tensor:
         key = _storage(tensor)
-        if key not in self.made:
+        if key in self.made:
+            self.made[key] = self.made[key].to(device)
+        else:
             # Popped, so that the tensors a checkpoint was read into are freed one by one.
-            self.made[key] = self._play(_length(tensor), tensor.dtype, self.tapes.pop(key))
+            self.made[key] = self._play(_length(tensor), tensor.dtype, self.tapes.pop(key), device)
         return self.made[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
     @torch.no_grad()
-    def _play(self, length: int, dtype: torch.dtype, tape: list[_Step]) -> Tensor:
+    def _play(self, length: int, dtype: torch.dtype, tape: list[_Step], device: torch.device) -> Tensor:
         local = next((i for i, step in enumerate(tape) if step.geometry), len(tape))
-        flat = self._tile(length, dtype, tuple(tape[:local]))
+        flat = self._tile(length, dtype, tuple(tape[:local]), device)
         for step in tape[local:]:
             # The tensor has its last dtype from the start: no wider copy is ever in memory.
             if not step.cast:
                 step.play(flat)
         return flat
 
-    def _tile(self, length: int, dtype: torch.dtype, steps: tuple[_Step, ...]) -> Tensor:
-        block = self.blocks.get((steps, dtype))
+    def _tile(self, length: int, dtype: torch.dtype, steps: tuple[_Step, ...], device: torch.device) -> Tensor:
+        block = self.blocks.get((steps, dtype, device))
         if block is None:
             # Drawn on the CPU, so that a seed gives the same weights on every device.
             block = torch.zeros(BLOCK)
             for step in steps:
                 block = step.play(block)
-            block = self.blocks[steps, dtype] = block.to(self.device, dtype)
-        flat = torch.empty(length, dtype=dtype, device=self.device)
+            block = self.blocks[steps, dtype, device] = block.to(device, dtype)
+        flat = torch.empty(length, dtype=dtype, device=device)
         half = BLOCK // 2
         for start in range(0, length, half):
             piece = flat[start : start + half]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes.util
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -33,7 +34,8 @@ def choose_opengl() -> None:
     raise UserError(NO_OPENGL)
 
 
-MUJOCO = ("metaworld", "libero", "libero_plus", "aloha")  # types that render by OpenGL
+# Types that render by OpenGL → the package that does.
+MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero", "aloha": "gym_aloha"}
 
 
 def register_plugins(kind: str) -> None:
@@ -52,7 +54,8 @@ def make(env: Any) -> dict[str, Any]:
     """Return a gymnasium vector of one environment for each task of ``env``, by the task's name."""
     from lerobot.envs.factory import make_env
 
-    if env.type in MUJOCO:
+    # Without the package, what is missing is not OpenGL.
+    if env.type in MUJOCO and importlib.util.find_spec(MUJOCO[env.type]) is not None:
         choose_opengl()
     if env.type in libero.TYPES:
         libero.prepare()

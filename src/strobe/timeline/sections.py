@@ -27,8 +27,9 @@ Opener = Callable[[str], AbstractContextManager[Any]]
 _open: Opener | None = None
 # All that were put on and not taken off, the one in force last. A list for each, so that two of the same are two.
 _put_on: list[list[Opener | None]] = []
-# Sections that were reached but cannot be timed → why. Kept for good: a region is traced once and run many times.
-_unseen: dict[str, str] = {}
+# Sections that were reached but cannot be timed → why, each reason once: variants of one policy may hide a part in
+# different ways. Kept for good: a region is traced once and run many times.
+_unseen: dict[str, list[str]] = {}
 
 COMPILED = "runs inside a torch.compile region, where only the region as a whole can be timed"
 CAPTURED = "captured in a CUDA graph, which replays without running this code again"
@@ -98,7 +99,9 @@ def timed(name: str | Callable[..., Any] | None = None) -> Any:
 
 def note_unseen(name: str, reason: str) -> None:
     """Remember that the section ``name`` was reached where it cannot be timed."""
-    _unseen[name] = reason
+    reasons = _unseen.setdefault(name, [])
+    if reason not in reasons:
+        reasons.append(reason)
 
 
 # Run by the compiler while it traces, its result taken for a constant: the only side effect that leaves no graph break.
@@ -117,7 +120,7 @@ def _traced_section(name: str) -> AbstractContextManager[Any]:
 
 def unseen() -> dict[str, str]:
     """Names of sections reached where they cannot be timed → the reason."""
-    return dict(_unseen)
+    return {name: "; or ".join(reasons) for name, reasons in _unseen.items()}
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import UserError
-from strobe.measure.components import grouped, named, share, shares
+from strobe.measure.components import grouped, named, share, shares, waits_for_host
 from strobe.measure.guard import strongest
 from strobe.measure.roofline import least_in, times_in
 from strobe.policies.subject import Subject
@@ -57,6 +57,11 @@ class Candidate:
     def text(self) -> str:
         """The specs as they are written on a command line."""
         return ", ".join(map(catalogue.written, self.specs))
+
+    @property
+    def captured(self) -> bool:
+        """Whether a graph replays what it speeds up, without Python and without showing its parts."""
+        return self.rank == CAPTURED
 
     @property
     def build_s(self) -> float:
@@ -110,7 +115,8 @@ def in_order(
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
     Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
-    kept come first, and those that it tried and did not keep come last.
+    kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
+    work, nothing saves as much as a graph: those come next, the whole before its parts.
 
     Args:
         now: what the parts cost.
@@ -118,12 +124,15 @@ def in_order(
         times: a candidate → how many times as fast its dtypes can make its parts; None where that is not known.
     """
     most = max(shares(now).values(), default=0.0)
+    launching = waits_for_host(now)
 
     def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
         cost = largest(candidate, now)[1] if candidate.parts else most
         return (
             STANDINGS.index(standing(candidate.text)),
+            not (launching and candidate.captured),
+            launching and candidate.captured and bool(candidate.parts),
             candidate.build_s,
             -cost,
             not candidate.parts,

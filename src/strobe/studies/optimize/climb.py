@@ -31,7 +31,7 @@ from strobe.studies.optimize.earlier import Earlier
 from strobe.studies.optimize.runner import ActionGuard, Runs
 from strobe.studies.optimize.settings import Aim, Climbing
 from strobe.treatments import catalogue
-from strobe.treatments.treatment import Spec, Variant
+from strobe.treatments.treatment import CAPTURED, Spec, Variant
 
 AS_IT_IS = "as it is"
 
@@ -148,6 +148,13 @@ class Climb:
         """The highest rung so far."""
         return self.steps[-1]
 
+    @property
+    def with_parts(self) -> Measurement:
+        """What the parts cost: a graph hides those that it replays, so it is that of the highest rung below a graph."""
+        hidden = [any(catalogue.entry_of(next(iter(spec))).rank == CAPTURED for spec in s.specs) for s in self.steps]
+        seen = [step for step, graph in zip(self.steps, hidden, strict=True) if not graph]
+        return (seen or self.steps)[-1].measurement
+
     # Its time
 
     def remaining_s(self) -> float:
@@ -199,7 +206,7 @@ class Climb:
         new, again = self._applicable()
         if not self.aim.everything:
             new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
-        now = self.top.measurement
+        now = self.with_parts
         return [*in_order(new, now, self._standing, self.bounds.times), *in_order(again, now)]
 
     def left_out(self) -> str:
@@ -277,7 +284,7 @@ class Climb:
         What an accepted engine computes is in none of them, since it takes the place of the modules. Where the
         treatments know that they save less, it is that.
         """
-        now = self.top.measurement
+        now = self.with_parts
         entries = [catalogue.entry_of(next(iter(spec))) for spec in candidate.specs]
         of_parts = max(entry.of_parts for entry in entries) * self._share_of_parts(candidate, now)
         return min(sum(entry.saves(now) for entry in entries), of_parts)
@@ -322,7 +329,7 @@ class Climb:
 
     def plan(self, candidate: Candidate) -> Trial:
         """Return a try of ``candidate`` on the rungs that are there now, without remembering it."""
-        part, part_share = largest(candidate, self.top.measurement)
+        part, part_share = largest(candidate, self.with_parts)
         accepted: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
         tried = Try(
             treatment=candidate.text,
