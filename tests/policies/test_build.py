@@ -170,16 +170,16 @@ def test_a_constructor_tries_its_layers_out_where_it_made_them(monkeypatch: pyte
     class Tries(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(64, 64)
-            outputs.append(self.layer(torch.ones(1, 64)))
+            self.layer = nn.Conv2d(3, 64, 3)
+            outputs.append(self.layer(torch.ones(1, 3, 8, 8)).detach())
 
     # The device "meta" stands for a card: it is not the CPU, and it is everywhere. It has no generator and no memory.
     monkeypatch.setattr(build, "generators_restored", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(build, "memory_of", lambda _: None)
     with pytest.raises(FastBuildError, match="no values"):
         build_fast(Tries, "meta", above=1000)
-    assert [output.device.type for output in outputs] == ["cpu"]
-    assert float(outputs[0].std()) > 0
+    assert outputs[0].device.type == "cpu"
+    assert 0 < float(outputs[0].std()) < 1
 
 
 def test_what_is_left_without_values_is_refused_loudly() -> None:

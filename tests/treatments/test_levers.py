@@ -348,6 +348,17 @@ def test_levers_on_a_gpu_leave_the_weights_and_the_counters_where_they_were():
     assert same_bits(before, [p.detach() for p in owner.policy.parameters()])
     steps = [state["step"] for state in owner.training.optimizer.state.values()]
     assert {s.device.type for s in steps} == {"cpu"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_gradients_on_a_gpu_agree_but_for_noise_that_a_lever_draws_itself(dropout: float):
+    owner = load_subject(
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cuda", f"--dropout={dropout}"]),
+        InputOptions(image_size=(64, 64)),
+    )
     variants = [Variant("as it is"), *parse("tf32,amp=fp16,amp=bf16,channels_last,fused")]
     found = gradients(owner, variants, 4).agreements
-    assert all(one.cosine > 0.99 for one in found.values())
+    assert {name for name, one in found.items() if one.own_noise} == {"amp=fp16", "amp=bf16"}
+    assert all(one.cosine > (0.999 if dropout == 0 else 0.95) for one in found.values())
+    assert all(one.cosine > 0.999 for one in found.values() if not one.own_noise)

@@ -96,7 +96,7 @@ def _product(device: torch.device, dtype: torch.dtype, most: int = _SIDES[-1]) -
             # No constants: a card clocks higher on them.
             a = torch.randn(side, side, device=device).mul_(1 if dtype.is_floating_point else 40).to(dtype)
             # Integers are multiplied by a function of their own, whose results are wider. It takes its second matrix as
-            # a linear layer has it, transposed: on an H100 the other order is six times as slow.
+            # a linear layer has it, transposed: on an H100 the other order is seven times as slow.
             multiply = torch.mm if dtype.is_floating_point else torch._int_mm
             b = a if dtype.is_floating_point else a.t()
             out = multiply(a, b)

@@ -21,8 +21,8 @@ from strobe.treatments.treatment import Variant
 OTHER_SEED = 1
 LARGEST_SCALE = 2.0**16  # GradScaler's first
 OWN_NOISE = (
-    "micro-batches and compiled code draw noise of their own (dropout, VAE, diffusion): compare their cosine with that "
-    "of two seeds, which is what other noise alone does to the baseline's gradient"
+    "micro-batches, compiled code and, on a GPU, mixed precision draw noise of their own (dropout, VAE, diffusion): "
+    "compare their cosine with that of two seeds, which is what other noise alone does to the baseline's gradient"
 )
 NOT_FINITE = "a gradient that is infinite or not a number has no direction: its cosine is given as 0"
 
@@ -87,7 +87,7 @@ def gradients(
                 continue
             began = time.perf_counter()
             agreement = _compared(subject, variant, raw, of_baseline, seeds)
-            agreement.own_noise = _noise_source(variant) != _noise_source(baseline)
+            agreement.own_noise |= _noise_source(variant) != _noise_source(baseline)
             if agreement.own_noise and seeds.cosine < 1 - 1e-9:
                 agreement.note = OWN_NOISE
             if not agreement.cosine and agreement.error is None:
@@ -109,6 +109,8 @@ def _compared(
     reference = of_baseline.gradient
     passed = _loss_and_gradient(subject, variant, raw)
     agreement = _agreement(of_baseline.loss, passed.loss, _difference(reference, _gradient(subject.policy)), seeds)
+    # A card draws the masks of dropout in another order for a half dtype: it computes more of them at once.
+    agreement.own_noise = subject.device.type != "cpu" and passed.autocast != of_baseline.autocast
     if passed.autocast is torch.float16:
         _loss_and_gradient(subject, variant, raw, scale=1.0)
         agreement.underflow, agreement.overflow = _lost(reference, _gradient(subject.policy))
