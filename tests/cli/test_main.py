@@ -6,6 +6,7 @@ import gzip
 import json
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from support.stored import stored
 from strobe.cli.main import COMMANDS, main
 from strobe.results.answer import CompareResult
 from strobe.runs import store
+from strobe.treatments.graphs import graph
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
 
@@ -168,6 +170,12 @@ def test_wrong_input_is_one_line_and_code_2(name, capsys, tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     argv, words = WRONG[name]
     assert_refused(argv, words, capsys, tmp_path)
+
+
+def test_a_warning_of_our_own_is_a_line_without_a_place_in_the_source():
+    own = warnings.formatwarning("graph=chunk steps aside", UserWarning, graph.__file__, 127)
+    assert own == "strobe: graph=chunk steps aside\n"
+    assert "test_main.py:3" in warnings.formatwarning("another's", UserWarning, __file__, 3)
 
 
 def test_cuda_without_one_is_refused(capsys):

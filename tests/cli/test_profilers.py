@@ -205,10 +205,12 @@ def test_kernels_gaps_and_a_snapshot_on_cuda(tmp_path):
     folder, result = run(
         tmp_path, "breakdown", "--policy.type=act", "--device=cuda", "--operators", "--memory-snapshot"
     )
+    assert pickle.loads((folder / "memory_snapshot.pickle").read_bytes())["device_traces"]
     seen = result.operators
+    if seen.device_not_judged:
+        pytest.skip(seen.device_not_judged)
     assert seen.kernel_calls > 100
     assert seen.kernels[0].own_ms > 0
     assert 0 < seen.device.busy_ms < seen.device.span_ms
     assert seen.device.busy_ms + seen.device.idle_ms == pytest.approx(seen.device.span_ms)
     assert seen.device.causes
-    assert pickle.loads((folder / "memory_snapshot.pickle").read_bytes())["device_traces"]

@@ -16,6 +16,14 @@ def test_a_device_that_waits_for_the_host(host: float, fires: bool):
     assert ("host-bound" in rules(on_device(host))) == fires
 
 
+@pytest.mark.parametrize(("vision", "fires"), [(40.0, True), (60.0, False)])
+def test_most_of_the_time_decides_whether_the_device_waits(vision: float, fires: bool):
+    """On an H100, pi0.5's vision tower keeps the device busy, and its denoising steps do not."""
+    parts = {"policy": 100.0, "policy/vision tower": vision, "policy/denoise step": 100.0 - vision}
+    more = {"policy/vision tower": {"host_ms": 0.5 * vision}, "policy/denoise step": {"host_ms": 102.0 - vision}}
+    assert ("host-bound" in rules(result(measured(parts, clock="device", more=more), device="cuda:0"))) == fires
+
+
 def test_the_host_is_not_bound_by_itself():
     assert "host-bound" not in rules(on_device(100.0, clock="host"))
 

@@ -68,6 +68,15 @@ def test_kernels_and_gaps_of_a_device():
     assert seen.device.gaps == 5  # the 5 ns before the copy are no gap
 
 
+def test_kernels_without_a_time_are_not_judged():
+    """As on a virtual machine with an H100, whose profiler gave all kernels the time 0."""
+    events = [{**e, "ts": 0.0} if e.get("cat") in ("kernel", "gpu_memcpy", "cuda_runtime") else e for e in CUDA]
+    seen = operator_profile(events, "inference")
+    assert (seen.kernel_calls, seen.device) == (0, None)
+    assert "7 kernels and copies ran" in seen.device_not_judged
+    assert not operator_profile(CUDA, "inference").device_not_judged
+
+
 def test_a_long_gap_is_named_by_what_is_around_it():
     late = [*launched(1, 90, 100, 150), *launched(2, 3700, 3750, 50, name="late"), *launched(3, 3810, 3900, 20)]
     seen = operator_profile([event("user_annotation", MARK, 0, 6000), *late], "inference")

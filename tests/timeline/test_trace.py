@@ -42,6 +42,15 @@ def test_operators_fall_inside_the_section_that_ran_them():
     assert operator["ts"] + operator["dur"] <= product["ts"] + product["dur"] + slack
 
 
+def test_an_event_without_a_time_is_left_out():
+    with profile(acc_events=True) as profiler, Timeline() as timeline:
+        mark_clocks()
+    events = [*events_of(profiler), {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 0.0, "dur": 3.0}]
+    names = {event.get("name") for event in chrome_trace(timeline.sections(), profiled=events)["traceEvents"]}
+    assert "strobe: start" in names
+    assert "gemm" not in names
+
+
 def test_a_profiler_without_the_mark_is_refused():
     with profile(acc_events=True) as profiler, Timeline() as timeline, section("x"):
         torch.ones(1) + 1

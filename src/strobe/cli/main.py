@@ -29,6 +29,17 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
+_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep  # Strobe's own sources
+_with_place = warnings.formatwarning
+
+
+def _formatted(message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None) -> str:
+    """Return a warning of Strobe's own without the place in its source, which says nothing to a user."""
+    return f"strobe: {message}\n" if file.startswith(_OWN) else _with_place(message, category, file, line, text)
+
+
+warnings.formatwarning = _formatted
+
 # group → command → what it answers; each command lives in the module of its name
 GROUPS = {
     "Start: can this machine be trusted?": {

@@ -19,8 +19,8 @@ from strobe.findings.view import (
     whole_ms,
     without,
 )
-from strobe.measure.components import host_and_device_ms, waits_for_host
 from strobe.results.answer import Result, TrainResult
+from strobe.results.device_waits import host_and_device
 from strobe.results.finding import Finding
 from strobe.results.numerals import significant
 
@@ -45,9 +45,10 @@ KEEP_MEMORY = (
 def host_bound(result: Result, _: Thresholds) -> Iterator[Finding]:
     """An accelerator that waits for Python to tell it what to do."""
     for measurement in examined(result):
-        if not waits_for_host(measurement):
+        parts = host_and_device(measurement)
+        if not parts.waits_for_host:
             continue
-        host, device = host_and_device_ms(measurement)
+        host, device = parts.host_ms, parts.device_ms
         yield Finding(
             rule="host-bound",
             level="warning",

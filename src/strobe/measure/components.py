@@ -20,8 +20,6 @@ from strobe.timeline import section
 from strobe.timeline.timeline import Section
 
 OTHER = "other"
-AROUND = ("preprocessing", "postprocessing")  # they copy to and from the device, so host and device wait for another
-HOST_BOUND = 0.95  # host time over device time from which the device waits; below 1, for the noise in both
 Path = tuple[str, ...]
 
 
@@ -119,33 +117,6 @@ def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> 
     part.gflop_by_dtype = {dtype: flop / 1e9 for dtype, flop in account.flop.items()}
     part.moved_bytes, part.kept_bytes, part.peak_bytes = account.moved_bytes, account.kept_bytes, account.peak_bytes
     part.ceiling_share = _ceiling_share(account, sum(part.values) / len(part.values), ceiling)
-
-
-def host_and_device_ms(measurement: Measurement) -> tuple[float, float]:
-    """Return the mean milliseconds of the policy's parts on the host and on the device; zeros without a device's clock.
-
-    The parts are those that are two deep, and those one deep without parts of their own.
-    """
-    named = [each for each in measurement.components if not each.other and not each.name.isdecimal()]
-    parents = {each.path[0] for each in named if each.depth > 1}
-    parts = [
-        each
-        for each in named
-        if (each.depth == 2 or (each.depth == 1 and each.path[0] not in parents)) and each.name not in AROUND
-    ]
-    known = [(each.host_ms, each.values) for each in parts if each.host_ms is not None and each.values]
-    if measurement.clock != "device":
-        return 0.0, 0.0
-    return sum(host for host, _ in known), sum(sum(values) / len(values) for _, values in known)
-
-
-def waits_for_host(measurement: Measurement) -> bool:
-    """Return whether the device waits for Python to launch its work.
-
-    Where the device is the limit, the host runs ahead of it, and its own time is shorter.
-    """
-    host, device = host_and_device_ms(measurement)
-    return device > 0 and host >= HOST_BOUND * device
 
 
 def spans(run: Iteration) -> list[Span]:

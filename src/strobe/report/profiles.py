@@ -43,6 +43,7 @@ def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = 
     """
     decimals = units.digits(seen.iteration_ms)
     lines = [f"{about} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
+    lines += [f"Not judged: {seen.device_not_judged}."] if seen.device_not_judged else []
     shown = [Section(f"operators{key}", "Operators", _times("Operator", seen.operators, decimals, of), lines)]
     if seen.kernels:
         lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]

@@ -68,6 +68,7 @@ class OperatorProfile(Data):
     kernel_median_us: Finite | None = None
     host: Gaps | None = Field(default=None, description="between torch's operators: Python, and libraries beside torch")
     device: Gaps | None = Field(default=None, description="between the accelerator's kernels and copies")
+    device_not_judged: str = Field(default="", description="why nothing is said of kernels that ran")
 
 
 class PythonFunction(Data):

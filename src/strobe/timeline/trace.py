@@ -14,6 +14,7 @@ from strobe.timeline.sections import section
 from strobe.timeline.timeline import Section
 
 MARK = "strobe: start"  # a section and a profiler annotation of this name tie the two clocks together
+_FAR_US = 86_400e6  # an event a day from the mark has no time
 
 
 def chrome_trace(
@@ -108,4 +109,6 @@ def _on_our_clock(events: Sequence[dict[str, Any]], sections: Sequence[Section],
         raise ValueError(f"no '{MARK}' in both the profiler's trace and the timeline: their clocks cannot be tied")
     # The annotation opens after the section, the first time by seconds: the least gap is the difference of the clocks.
     shift = max((our - base) / 1e3 - their for our, their in zip(sorted(ours), sorted(theirs), strict=True))
-    return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in events]
+    # A profiler that cannot read the device's clock gives its events the time 0: a viewer would show days of nothing.
+    near = [e for e in events if e.get("ph") == "M" or abs(e.get("ts", theirs[0]) - theirs[0]) < _FAR_US]
+    return [{**event, "ts": event["ts"] + shift} if "ts" in event else event for event in near]

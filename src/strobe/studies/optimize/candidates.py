@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.errors import UserError
-from strobe.measure.components import grouped, named, share, shares, waits_for_host
+from strobe.measure.components import grouped, named, share, shares
 from strobe.measure.guard import strongest
 from strobe.measure.roofline import least_in, times_in
 from strobe.policies.subject import Subject
+from strobe.results.device_waits import host_and_device
 from strobe.results.measurement import Component, Measurement
 from strobe.results.numerals import significant
 from strobe.results.subject import Ceiling
@@ -124,7 +125,7 @@ def in_order(
         times: a candidate → how many times as fast its dtypes can make its parts; None where that is not known.
     """
     most = max(shares(now).values(), default=0.0)
-    launching = waits_for_host(now)
+    launching = host_and_device(now).waits_for_host
 
     def order(candidate: Candidate) -> tuple[float, ...]:
         # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
