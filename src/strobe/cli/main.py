@@ -56,6 +56,7 @@ GROUPS = {
         "optimize": "a ladder of treatments to a target rate, each shown to be faster and guarded",
         "budget": "what is missing to reach a target rate: latency over denoising steps, by part, and with RTC",
         "batch": "the largest training batch that fits, and the size from which a larger one is no faster",
+        "export": "the whole policy as files that run without torch, in OpenVINO, checked against the policy",
     },
     "Prove: does it act the same?": {
         "verify": "a policy with and without a recipe: the whole check without timing; a CI gate",

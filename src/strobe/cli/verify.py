@@ -18,6 +18,7 @@ Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
   strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
   strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
+  strobe verify --exported=EXPORT --policy.path=FOLDER --dataset.root=DATASET     what strobe export wrote
   strobe verify --policy.path=FOLDER --against_python=.venv-next/bin/python       another environment: see below
 """
 
@@ -26,7 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli import verify_environment
 from strobe.cli.bounds import above, at_least
@@ -37,6 +39,9 @@ from strobe.cli.subject import load_subject, recipe_notes, studied
 from strobe.cli.subject_flags import ModelFlags
 from strobe.errors import UserError
 from strobe.policies.options import FactoryOptions
+
+if TYPE_CHECKING:
+    from strobe.results.answer import VerifyResult
 
 UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
@@ -52,6 +57,8 @@ REFUSED = {
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
+    # A folder that strobe export wrote, in place of a recipe. Its program runs as a user runs it, with the same noise.
+    exported: Path | None = None
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
@@ -71,9 +78,12 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags):
         raise UserError("a model has no actions: strobe compare shows how far its features move")
-    if config.recipe is None:
+    if config.exported is not None:
+        _check_export(flags, config)
+    elif config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
-    check_recipe(flags, config.recipe, ["inference"])
+    else:
+        check_recipe(flags, config.recipe, ["inference"])
     try:
         guard = Guards.parse(config.guard)
         if guard.requested is not None:
@@ -85,9 +95,24 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
     return flags, config
 
 
+def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
+    """Raise UserError for flags that do not go with --exported, and for a folder that is no export."""
+    if config.recipe is not None:
+        raise UserError(
+            "--exported and --recipe exclude each other: an export has the recipe that it was made with in it"
+        )
+    if isinstance(flags, FactoryOptions):
+        raise UserError("--exported is for policies of LeRobot")
+    if config.exported is not None and not (config.exported / "export.json").is_file():
+        raise UserError(f"--exported={config.exported}: no export.json there (strobe export writes such folders)")
+
+
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
-    """Load the policy and verify the recipe on it. Raises UserError."""
+    """Load the policy and verify the recipe, or the export, on it. Raises UserError."""
     subject = load_subject(flags, config, live)
+    if config.exported is not None:
+        result = verify_export(subject, config, config.exported, live)
+        return studied(result, flags, config, code=EXIT_CODES[result.outcome])
     from strobe.measure.guard import Guards
     from strobe.policies.callable_subject import CallableSubject
     from strobe.results.recipe import require_kind
@@ -108,6 +133,21 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
         result = verify(policy_of(subject), recipe, name, guards, live, **how)
     result.notes += recipe_notes(config.recipe)
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+
+
+def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
+    """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
+    from strobe.exports.exported import group_of
+    from strobe.measure.guard import Guards
+    from strobe.studies.verify import verify_groups
+    from strobe.treatments.treatment import policy_of
+
+    how: dict[str, Any] = {"count": config.observations, "passes": config.passes}
+    guards, seconds = Guards.parse(config.guard), config.seconds or math.inf
+    result = verify_groups(policy_of(subject), [group_of(folder)], folder.name, guards, live, seconds=seconds, **how)
+    result.recipe, result.exported = "", folder.name
+    result.title = f"{subject.info.name}: does the exported policy act the same?"
+    return result
 
 
 def _read(argv: Sequence[str]) -> tuple[object, ...]:

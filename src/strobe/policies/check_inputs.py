@@ -41,6 +41,12 @@ class Checks:
     neighbour: str
 
     @property
+    def same_cameras(self) -> list[int]:
+        """Indices of observations with the cameras of the first."""
+        first = _cameras(self.observations[0])
+        return [index for index, other in enumerate(self.observations) if _cameras(other) == first]
+
+    @property
     def same_shape(self) -> list[int]:
         """Indices of observations with the prompt and cameras of the first, three at most: their shapes match."""
         first = self.observations[0]

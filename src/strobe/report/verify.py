@@ -47,6 +47,8 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 def _headline(result: VerifyResult) -> str:
     if result.environments:
         return _headline_of_environments(result)
+    if result.exported:
+        return _headline_of_export(result)
     if of_outputs(result):
         return _headline_of_outputs(result)
     recipe, name = result.recipe or "the recipe", result.subject.name
@@ -77,11 +79,23 @@ def _headline_of_environments(result: VerifyResult) -> str:
     return f"NOT JUDGED: nothing shows that {name} acts the same in '{there}'. {why[:1].upper()}{why[1:]}."
 
 
+def _headline_of_export(result: VerifyResult) -> str:
+    name, check = result.subject.name, result.checks[0] if result.checks else None
+    if result.passed:
+        return f"PASSED: the exported policy in {result.exported} acts as {name} does, within rounding."
+    if check is not None and check.broken:
+        return f"FAILED: the exported policy in {result.exported} does not act as {name} does. {check.broken}."
+    why = check.unjudged if check is not None and check.unjudged else "no check was made"
+    return (
+        f"NOT JUDGED: nothing shows that the exported policy in {result.exported} acts as {name} does. "
+        f"{why[:1].upper()}{why[1:]}."
+    )
+
+
 def of_outputs(result: VerifyResult) -> bool:
     """Return whether it is of two things to call in Python, and not of a policy with a recipe."""
     return (
-        not result.recipe
-        and not result.environments
+        not (result.recipe or result.exported or result.environments)
         and bool(result.checks)
         and not any(check.treatments for check in result.checks)
     )

@@ -155,6 +155,7 @@ class VerifyResult(Result):
         default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
     )
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
+    exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
     environments: list[Environment] = Field(
         default_factory=list, description="the two that were held against each other, in place of a recipe"
     )

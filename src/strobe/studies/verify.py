@@ -53,12 +53,27 @@ def verify(
     Raises:
         UserError: a treatment does not apply.
     """
+    groups = groups_of(treatments_of(recipe, name))
+    return verify_groups(subject, groups, name, guards, reporter, count=count, passes=passes, seconds=seconds)
+
+
+def verify_groups(
+    subject: PolicySubject,
+    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
+    name: str,
+    guards: Guards,
+    reporter: Reporter | None = None,
+    *,
+    count: int = COUNT,
+    passes: int = PASSES,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Do what `verify` does, for ``groups`` of treatments, each with what it is called; the last has all of them."""
     reporter = reporter or Silent()
     options = Options(SamplingBudget(iterations=1), counted=False)
     title = f"{subject.info.name}: does it act the same with {name}?"
     result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
-    treatments = treatments_of(recipe, name)
-    groups = groups_of(treatments)
+    treatments = groups[-1][1]
     same = Sameness(subject, count=count)
     try:
         reporter.stage("the untouched policy's actions")

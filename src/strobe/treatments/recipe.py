@@ -93,6 +93,7 @@ class RecipeTreatment(Treatment):
     copies_weights = _inner("copies_weights")
     changes_input = _inner("changes_input")
     changes_execution = _inner("changes_execution")
+    fixed_inputs = _inner("fixed_inputs")
     guided = _inner("guided")
     micro_batches = _inner("micro_batches")
 

@@ -74,6 +74,8 @@ class Treatment(ABC):
         copies_weights: whether it holds a copy of the weights in ``dtypes`` besides the subject's own.
         changes_input: whether the subject is given less or other data, so that its outputs answer another question.
         changes_execution: whether another number of a chunk's actions is executed, so that chunks may differ in length.
+        fixed_inputs: whether it answers only for inputs like those that it was made of: all cameras, no Real-Time
+            Chunking.
         guided: whether the actions are guided towards a previous chunk, and differ on purpose.
         micro_batches: into how many parts it divides a training batch.
         recipe: name of the file that it was read from; '' where it was written on a command line.
@@ -89,6 +91,7 @@ class Treatment(ABC):
     copies_weights: bool = False
     changes_input: bool = False
     changes_execution: bool = False
+    fixed_inputs: bool = False
     guided: bool = False
     micro_batches: int = 1
     recipe: str = ""
@@ -295,6 +298,11 @@ class Variant:
     def changes_execution(self) -> bool:
         """Whether another number of a chunk's actions is executed than without it."""
         return any(treatment.changes_execution for treatment in self.treatments)
+
+    @property
+    def fixed_inputs(self) -> bool:
+        """Whether it answers only for inputs like those that it was made of."""
+        return any(treatment.fixed_inputs for treatment in self.treatments)
 
     @property
     def guided(self) -> bool:

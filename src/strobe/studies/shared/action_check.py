@@ -193,8 +193,12 @@ def yardsticks(
 def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     """Return the calls that ``variant`` is judged by.
 
-    Code that is compiled for one shape is not called with others, each of which could take a minute to compile.
+    Code that is compiled for one shape is not called with others, each of which could take a minute to compile. What
+    was made of certain inputs is called with such inputs alone.
     """
+    if variant.fixed_inputs:
+        alike = set(same.checks.same_cameras)
+        return [visit for visit in plan(same.count, rtc=False, passes=passes) if visit.observation in alike]
     if "compiled" not in variant.builds:
         return plan(same.count, rtc=same.rtc, passes=passes)
     alike = same.checks.same_shape

@@ -103,11 +103,7 @@ class OpenVINO:
         return f"openvino {version('openvino')}, torch {torch.__version__}{rest}"
 
     def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
-        openvino, inputs = _openvino(), calls[0]
-        # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
-        program = program.run_decompositions({torch.ops.aten.empty_like.default: _zeros})
-        model = openvino.convert_model(program)
-        model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
+        model = converted(program, calls[0])
         if precision == INT8:
             model = calibrated(model, calls)
         compiled = _core().compile_model(model, "CPU", self._options(precision))
@@ -142,6 +138,15 @@ class OpenVINO:
             return [torch.from_numpy(results[index]).clone() for index in range(count)]
 
         return run
+
+
+def converted(program: ExportedProgram, inputs: Inputs) -> Any:
+    """Return OpenVINO's model of ``program``, for the shapes of ``inputs``. Raises OpenVINO's exceptions."""
+    # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
+    program = program.run_decompositions({torch.ops.aten.empty_like.default: _zeros})
+    model = _openvino().convert_model(program)
+    model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
+    return model
 
 
 class TensorRT:

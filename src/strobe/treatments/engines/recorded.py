@@ -87,7 +87,7 @@ def played(forward: Callable[..., Any], args: Any, kwargs: Any) -> Played:
         return cache
 
     args, kwargs = tree_map(whole, (args, kwargs), is_leaf=lambda value: isinstance(value, Held))
-    with mock.patch.object(DynamicLayer, "update", _updated):
+    with mock.patch.object(DynamicLayer, "update", first_keys_as_they_are):
         value = forward(*args, **kwargs)
     appended = tuple(_appended(cache, before) for cache, before in zip(given, lengths, strict=True))
 
@@ -133,7 +133,7 @@ def _made(held: Held) -> DynamicCache:
     cache = DynamicCache()
     for keys, values in held.layers:
         layer = DynamicLayer()
-        _updated(layer, keys, values)
+        first_keys_as_they_are(layer, keys, values)
         cache.layers.append(layer)
     return cache
 
@@ -141,7 +141,9 @@ def _made(held: Held) -> DynamicCache:
 _UPDATE = DynamicLayer.update
 
 
-def _updated(layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+def first_keys_as_they_are(
+    layer: Any, keys: Tensor, values: Tensor, *args: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor]:
     """Do what ``DynamicLayer.update`` does, without joining the first keys to an empty tensor, which engines refuse."""
     if layer.is_initialized:
         return _UPDATE(layer, keys, values, *args, **kwargs)

@@ -1,0 +1,96 @@
+"""An exported policy in the place of the policy itself, so that Strobe's checks judge it like any treatment."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.errors import UserError
+from strobe.exports.whole import numbers_of, split
+from strobe.policies.subject import Subject
+from strobe.treatments.patch import replaced_method
+from strobe.treatments.recipe import RecipeTreatment
+from strobe.treatments.treatment import FOR_INFERENCE, PROCESS, Effect, Treatment, Undo, policy_of
+
+MANIFEST, PROGRAM = "export.json", "policy.py"  # files of an export's folder
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """Return what the folder's manifest says. Raises UserError where it is no export."""
+    try:
+        return json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
+
+
+@dataclass
+class ExportedPolicy(Treatment):
+    """The program of an export's folder, which runs as a user runs it, with the noise that torch would draw.
+
+    Where the folder holds the tokenizer, the program makes the tokens as well.
+
+    Raises:
+        UserError: the folder is no export, or its program cannot be loaded.
+    """
+
+    folder: Path
+    _program: Any = field(default=None, init=False, repr=False)
+    key = "exported"
+    effect: Effect = "rounding"
+    phases = FOR_INFERENCE
+    builds = "built"
+    fixed_inputs = True
+
+    def __post_init__(self) -> None:
+        self.about = manifest(self.folder)
+
+    def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
+        policy = policy_of(subject)
+        program = self._loaded()
+        words = split(policy)[0]
+        prompt = self.about["prompt"]
+        own_tokens = bool(prompt and prompt["tokenizer"])
+
+        def answer(observation: dict[str, Any], seed: int) -> Tensor:
+            numbers = numbers_of(words, observation)
+            if own_tokens:
+                numbers = {name: value for name, value in numbers.items() if ".language." not in name}
+            task = observation.get("task") or ""
+            torch.manual_seed(seed)
+            noise = [_drawn(wanted).numpy() for wanted in self.about["noise"]]
+            arrays = {name: value.numpy() for name, value in numbers.items()}
+            chunk = program.act(arrays, task if isinstance(task, str) else task[0], noise)
+            return torch.from_numpy(chunk)
+
+        return replaced_method(policy, "answer", answer)
+
+    def _loaded(self) -> Any:
+        if self._program is None:
+            file = self.folder / PROGRAM
+            spec = importlib.util.spec_from_file_location("strobe_exported_policy", file)
+            if spec is None or spec.loader is None or not file.exists():
+                raise UserError(f"{file} is missing: export the policy again")
+            module = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+                self._program = module.Policy(torch.get_num_threads())
+            except Exception as error:
+                raise UserError(f"{file} cannot be run: {type(error).__name__}: {error}") from error
+        return self._program
+
+
+def _drawn(wanted: dict[str, Any]) -> Tensor:
+    """Return what torch draws at this place."""
+    return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
+
+
+def group_of(folder: Path) -> tuple[str, tuple[RecipeTreatment, ...]]:
+    """Return the export in ``folder`` as what `verify_groups` checks. Raises UserError."""
+    made = ExportedPolicy(folder)
+    return "the exported policy", (RecipeTreatment(made, PROCESS, folder.name, f"exported={folder.name}"),)

@@ -1,0 +1,171 @@
+"""`strobe export`: a policy in a folder runs without torch, acts as the policy does, and a changed one does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.refused import assert_refused
+
+pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+
+from strobe.cli.main import main
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.results.answer import VerifyResult
+from strobe.runs import store
+
+TINY = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--observations=4", "--passes=1"]
+WITHOUT_TORCH = """
+import sys
+
+class Refusing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("torch", "lerobot", "transformers", "strobe"):
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, Refusing())
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from policy import Policy
+given = dict(np.load(sys.argv[2]))
+np.save(sys.argv[3], Policy(threads=1).act(given))
+"""
+
+
+def answer_of(runs: Path) -> VerifyResult:
+    (found,) = runs.glob("*/result.json")
+    answer = store.load(found.parent)
+    assert isinstance(answer, VerifyResult)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The export of a tiny ACT, and the folder of the run that made it."""
+    root = tmp_path_factory.mktemp("act")
+    assert main(["export", *TINY, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"]) == 0
+    return root / "export", root / "runs"
+
+
+def test_the_export_is_held_against_the_policy(act: tuple[Path, Path]) -> None:
+    folder, runs = act
+    answer = answer_of(runs)
+    assert (answer.outcome, answer.exported, answer.recipe) == ("held", "export", "")
+    (check,) = answer.checks
+    assert check.agreement is not None
+    assert check.agreement.rms is not None
+    assert check.agreement.rms < 1e-4
+    assert check.agreement.observations >= 4
+    readme = (folder / "README.md").read_text()
+    assert "PASSED" in readme
+    assert "`observation.state` | [1, 6] | float32" in readme
+
+
+def test_its_program_runs_without_torch(act: tuple[Path, Path], tmp_path: Path) -> None:
+    subject: Any = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    observation = subject.observation(1)
+    arrays = {name: value.numpy() for name, value in observation.items() if hasattr(value, "numpy")}
+    np.savez(tmp_path / "given.npz", **arrays)
+    ran = [sys.executable, "-c", WITHOUT_TORCH, str(act[0]), str(tmp_path / "given.npz"), str(tmp_path / "chunk.npy")]
+    subprocess.run(ran, check=True)
+    chunk, wanted = np.load(tmp_path / "chunk.npy"), subject.chunk(1).numpy()
+    assert chunk.shape == wanted.shape == (1, 100, 6)
+    assert np.abs(chunk - wanted).max() < 1e-3 * np.abs(wanted).max()
+
+
+def test_an_export_that_was_changed_is_found(act: tuple[Path, Path], tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(act[0], changed)
+    weights = bytearray((changed / "policy.bin").read_bytes())
+    middle = np.frombuffer(weights, np.float32, count=200_000, offset=4 * (len(weights) // 8))
+    middle[:] *= 1.5
+    (changed / "policy.bin").write_bytes(weights)
+    assert main(["verify", *TINY, f"--exported={changed}", f"--output_dir={tmp_path / 'runs'}"]) == 1
+    answer = answer_of(tmp_path / "runs")
+    assert answer.outcome == "broken"
+    assert answer.exported == "changed"
+
+
+def test_an_observation_that_does_not_fit_is_named(act: tuple[Path, Path]) -> None:
+    sys.path.insert(0, str(act[0]))
+    try:
+        from policy import Policy  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(act[0]))
+        sys.modules.pop("policy", None)
+    policy = Policy(threads=1)
+    with pytest.raises(ValueError, match=r"lacks observation\.images\.front"):
+        policy.act({"observation.state": np.zeros((1, 6), np.float32)})
+    images = {f"observation.images.{name}": np.zeros((1, 3, 64, 64), np.float32) for name in ("front", "wrist")}
+    with pytest.raises(ValueError, match=r"observation\.state is \[7\].*takes \[1, 6\]"):
+        policy.act({**images, "observation.state": np.zeros(7, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["export", "--policy.type=act"], "--to=FOLDER"),
+        (["export", "--policy.type=act", "--to={full}"], "is not empty"),
+        (["export", "--policy.type=act", "--to={new}", "--precision=int8"], "fp32, bf16"),
+        (["export", "--model.type=vjepa2", "--to={new}"], "policies of LeRobot"),
+        (["verify", "--policy.type=act", "--exported={new}"], "no export.json"),
+        (["verify", "--policy.type=act", "--exported={full}", "--recipe={full}/a"], "exclude each other"),
+    ],
+)
+def test_wrong_flags_are_a_line(argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").touch()
+    filled = [argument.format(full=tmp_path / "full", new=tmp_path / "new") for argument in argv]
+    (tmp_path / "empty").mkdir()
+    assert_refused(filled, said, capsys, tmp_path / "empty")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[UNK]": 0, "pick": 1, "up": 2, "the": 3, "cube": 4, "now": 5}
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    folder = tmp_path / "prompted"
+    shutil.copytree(act[0], folder)
+    made.save(str(folder / "tokenizer.json"))
+    about = json.loads((folder / "export.json").read_text())
+    about["prompt"] = {"tokenizer": "tokenizer.json", "suffix": " now", "length": 6, "side": "left", "pad": 9}
+    (folder / "export.json").write_text(json.dumps(about))
+    sys.path.insert(0, str(folder))
+    try:
+        from policy import Policy  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(folder))
+        sys.modules.pop("policy", None)
+    tokens = Policy(threads=1).tokens("pick up cube")
+    assert tokens["observation.language.tokens"].tolist() == [[9, 9, 1, 2, 4, 5]]
+    assert tokens["observation.language.attention_mask"].tolist() == [[False, False, True, True, True, True]]
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=4"],
+        ["--policy.type=smolvla", "--policy.num_steps=2"],
+    ],
+)
+def test_policies_with_noise_and_prompts(flags: list[str], tmp_path: Path) -> None:
+    tiny = [*flags, *TINY[1:], f"--to={tmp_path / 'export'}", f"--output_dir={tmp_path / 'runs'}"]
+    assert main(["export", *tiny]) == 0
+    about = json.loads((tmp_path / "export" / "export.json").read_text())
+    assert [each["kind"] for each in about["noise"]] == ["normal"]
+
+
+@pytest.mark.matrix
+def test_a_prompt_that_holds_the_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--policy.type=pi05", *TINY[1:], f"--to={tmp_path / 'export'}"]
+    assert_refused(["export", *flags], "more than the task into the prompt", capsys, tmp_path)
