@@ -133,7 +133,7 @@ def _suffix(subject: PolicySubject, words: Any) -> str:
     if len(set(text)) != 1 or not text[0].startswith(task):
         raise UserError(
             f"{subject.info.name} cannot be exported: its processors write more than the task into the prompt "
-            f"('{text[0][:60]}'), such as the state, which only Python can do"
+            f"('{' '.join(text[0].split())[:60]}'), such as the state, which only Python can do"
         )
     return text[0][len(task) :]
 
