@@ -31,6 +31,7 @@ def test_rtc_is_tried_where_lerobot_can_guide_the_policy() -> None:
         (0, Ranges(engines=("rtc",)), "a call takes no time"),
         (60, Ranges(engines=("rtc",)), "a call lasts 60 ticks, and a chunk has 50 actions"),
         (24, Ranges(engines=("rtc",), horizons=(10,), thresholds=(40,)), "lasts 24 ticks, and the horizon is 10"),
+        (26, Ranges(engines=("rtc",), horizons=(40,), thresholds=(40,)), "24 of a chunk's 50 actions remain"),
         (24, Ranges(engines=("rtc",), horizons=(30,), thresholds=(20,)), "begins with 20 actions in the queue"),
     ],
 )

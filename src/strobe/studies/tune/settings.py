@@ -189,6 +189,11 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
         return (
             f"a call lasts {ticks} ticks, and a chunk has {facts.chunk} actions: each chunk is used up before the next"
         )
+    if 2 * ticks > facts.chunk:
+        return (
+            f"a call lasts {ticks} ticks, and {facts.chunk - ticks} of a chunk's {facts.chunk} actions remain when it "
+            "comes: the queue runs empty in the next call"
+        )
     if ticks > setting.horizon:
         return f"a call lasts {ticks} ticks, and the horizon is {setting.horizon}: what is guided is past by then"
     if ticks > setting.threshold:
