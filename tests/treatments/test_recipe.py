@@ -252,7 +252,7 @@ def test_a_rung_has_the_traits_of_the_treatment_in_it() -> None:
         builds = "captured"
         dtypes = ("int8",)
         arithmetic = 0.5
-        copies_weights = changes_input = changes_execution = guided = True
+        copies_weights = changes_input = changes_execution = fixed_inputs = guided = True
         micro_batches = 3
 
         def apply(self, subject: Any) -> Any:
