@@ -16,6 +16,8 @@ from support.refused import assert_refused
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 from strobe.cli.main import main
+from strobe.errors import UserError
+from strobe.exports.whole import record
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.results.answer import VerifyResult
@@ -148,6 +150,16 @@ def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], 
     tokens = Policy(threads=1).tokens("pick up cube")
     assert tokens["observation.language.tokens"].tolist() == [[9, 9, 1, 2, 4, 5]]
     assert tokens["observation.language.attention_mask"].tolist() == [[False, False, True, True, True, True]]
+
+
+def test_numbers_that_change_before_the_tokens_are_refused() -> None:
+    """The program begins after the tokens: a user would give it raw numbers, and the check normalised ones."""
+    subject: Any = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]))
+    steps = list(subject.preprocessor.steps)
+    normalizer = next(step for step in steps if "Normalizer" in type(step).__name__)
+    subject.preprocessor.steps = [normalizer, *(step for step in steps if step is not normalizer)]
+    with pytest.raises(UserError, match=r"change observation\.state before they make tokens"):
+        record(subject)
 
 
 @pytest.mark.matrix

@@ -86,7 +86,7 @@ def numbers_of(words: Any, observation: dict[str, Any]) -> dict[str, Tensor]:
 def record(subject: PolicySubject) -> Recording:
     """Run one inference of ``subject`` on its first observation.
 
-    Raises UserError for a policy whose prompt holds more than the task.
+    Raises UserError for a policy whose prompt holds more than the task, or that changes numbers before its tokens.
     """
     words, _, tokenizer = split(subject)
     observation = subject.observation(0)
@@ -94,6 +94,7 @@ def record(subject: PolicySubject) -> Recording:
     with _Recorded() as recorded:
         chunk = subject.answer(dict(observation), subject.seed)
     inputs = numbers_of(words, observation)
+    _require_raw(inputs, observation)
     return Recording(inputs, recorded.draws, chunk.float(), suffix)
 
 
@@ -114,6 +115,18 @@ def exported(subject: PolicySubject, made: Recording) -> ExportedProgram:
         raise UserError(
             f"{subject.info.name} cannot be exported whole: {in_a_line(error)[-200:].rstrip('.')}"
         ) from error
+
+
+def _require_raw(inputs: dict[str, Tensor], observation: dict[str, Any]) -> None:
+    """Raise UserError where the processors up to the tokens change a number.
+
+    The program begins after them, so a user would give it another number than the check does.
+    """
+    raw = [value for value in observation.values() if isinstance(value, Tensor)]
+    for name, value in inputs.items():
+        same = (each.dtype == value.dtype and torch.equal(each, value) for each in raw)
+        if ".language." not in name and not any(same):
+            raise UserError(f"the processors change {name} before they make tokens, which an export would leave out")
 
 
 def _suffix(subject: PolicySubject, words: Any) -> str:

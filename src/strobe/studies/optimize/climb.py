@@ -150,7 +150,7 @@ class Climb:
 
     @property
     def with_parts(self) -> Measurement:
-        """What the parts cost: a graph hides those that it replays, so it is that of the highest rung below a graph."""
+        """The measurement that shows what the parts cost: of the highest rung below a graph, which hides its parts."""
         hidden = [any(catalogue.entry_of(next(iter(spec))).rank == CAPTURED for spec in s.specs) for s in self.steps]
         seen = [step for step, graph in zip(self.steps, hidden, strict=True) if not graph]
         return (seen or self.steps)[-1].measurement
