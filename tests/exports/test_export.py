@@ -17,7 +17,7 @@ pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 from strobe.cli.main import main
 from strobe.errors import UserError
-from strobe.exports.whole import record
+from strobe.exports.whole import exported, record
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.results.answer import VerifyResult
@@ -115,9 +115,11 @@ def test_an_observation_that_does_not_fit_is_named(act: tuple[Path, Path]) -> No
     [
         (["export", "--policy.type=act"], "--to=FOLDER"),
         (["export", "--policy.type=act", "--to={full}"], "is not empty"),
-        (["export", "--policy.type=act", "--to={new}", "--precision=int8"], "fp32, bf16"),
+        (["export", "--policy.type=act", "--to={new}", "--precision=int4"], "fp32, bf16, int8"),
+        (["export", "--policy.type=act", "--to={new}", "--format=torch"], "openvino, onnx, executorch"),
+        (["export", "--policy.type=act", "--to={new}", "--format=onnx", "--precision=bf16"], "onnx computes in fp32"),
         (["export", "--model.type=vjepa2", "--to={new}"], "policies of LeRobot"),
-        (["verify", "--policy.type=act", "--exported={new}"], "no export.json"),
+        (["verify", "--policy.type=act", "--exported={new}"], "neither export.json"),
         (["verify", "--policy.type=act", "--exported={full}", "--recipe={full}/a"], "exclude each other"),
     ],
 )
@@ -139,7 +141,8 @@ def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], 
     shutil.copytree(act[0], folder)
     made.save(str(folder / "tokenizer.json"))
     about = json.loads((folder / "export.json").read_text())
-    about["prompt"] = {"tokenizer": "tokenizer.json", "suffix": " now", "length": 6, "side": "left", "pad": 9}
+    made_so = {"text": "{task} now", "cleaned": False, "state": None}
+    about["prompt"] = {"tokenizer": "tokenizer.json", **made_so, "length": 6, "side": "left", "pad": 9}
     (folder / "export.json").write_text(json.dumps(about))
     sys.path.insert(0, str(folder))
     try:
@@ -147,7 +150,7 @@ def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], 
     finally:
         sys.path.remove(str(folder))
         sys.modules.pop("policy", None)
-    tokens = Policy(threads=1).tokens("pick up cube")
+    tokens = Policy(threads=1).tokens("pick up cube", {})
     assert tokens["observation.language.tokens"].tolist() == [[9, 9, 1, 2, 4, 5]]
     assert tokens["observation.language.attention_mask"].tolist() == [[False, False, True, True, True, True]]
 
@@ -159,7 +162,7 @@ def test_numbers_that_change_before_the_tokens_are_refused() -> None:
     normalizer = next(step for step in steps if "Normalizer" in type(step).__name__)
     subject.preprocessor.steps = [normalizer, *(step for step in steps if step is not normalizer)]
     with pytest.raises(UserError, match=r"change observation\.state before they make tokens"):
-        record(subject)
+        exported(subject, record(subject))
 
 
 @pytest.mark.matrix
@@ -168,6 +171,7 @@ def test_numbers_that_change_before_the_tokens_are_refused() -> None:
     [
         ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=4"],
         ["--policy.type=smolvla", "--policy.num_steps=2"],
+        ["--policy.type=pi05", "--policy.num_inference_steps=2"],
     ],
 )
 def test_policies_with_noise_and_prompts(flags: list[str], tmp_path: Path) -> None:
@@ -175,9 +179,3 @@ def test_policies_with_noise_and_prompts(flags: list[str], tmp_path: Path) -> No
     assert main(["export", *tiny]) == 0
     about = json.loads((tmp_path / "export" / "export.json").read_text())
     assert [each["kind"] for each in about["noise"]] == ["normal"]
-
-
-@pytest.mark.matrix
-def test_a_prompt_that_holds_the_state_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--policy.type=pi05", *TINY[1:], f"--to={tmp_path / 'export'}"]
-    assert_refused(["export", *flags], "more than the task into the prompt", capsys, tmp_path)

@@ -116,6 +116,12 @@ def test_nothing_is_said_of_what_was_not_counted_or_has_no_ceiling():
     assert limits([measurement("as it is", TREE, 10.0), in_half], CEILING) == [None, None]
 
 
+def test_nothing_is_said_where_products_ran_in_no_part_that_has_their_time():
+    """As where a probe was attached in another order while FLOP were counted: the bound would be far too low."""
+    lost = of("lost", 100.0, {"policy": {"float32": 8.0}, "decoder": {"float32": 0.5}}, {})
+    assert limits([lost], CEILING) == [None]
+
+
 def test_a_dtype_buys_what_its_ceiling_and_its_bytes_do():
     flop = {"encoder": {"float32": 2.0}, "decoder": {"float32": 0.5}}
     made = of("as it is", 100.0, flop, {"encoder": 10**7, "decoder": 10**8})

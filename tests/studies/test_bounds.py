@@ -95,6 +95,21 @@ def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float,
     assert {one.text for one in made} == {"graph=prefix", "graph=chunk", "channels_last="}
 
 
+def test_the_bound_of_several_dtypes_is_not_told_as_that_of_one():
+    """Half the parts in bfloat16, which this machine is slow in: all of it in float32 may take less."""
+    mixed = counted(SLOW_HALF)
+    for part in mixed.components:
+        if part.name in ("backbone", "policy"):
+            whole = sum(part.gflop_by_dtype.values())
+            share = 0.4 * whole
+            part.gflop_by_dtype = {"float32": whole - share, "bfloat16": share}
+    [mixed.limit] = limits([mixed], SLOW_HALF)
+    assert mixed.limit is not None
+    bounds = Bounds(mixed, SLOW_HALF)
+    assert mixed.limit.least_ms > 61.0
+    assert "at least 60 ms in float32" in bounds.too_slow(1.0, lossy=False), "in float32 it is the same work"
+
+
 def test_a_target_that_arithmetic_alone_does_not_meet_is_told():
     bounds = Bounds(counted(SLOW_HALF), SLOW_HALF)  # 50 + 10 ms; in int8 12.5 + 2.5
     said = bounds.too_slow(20.0, lossy=False)

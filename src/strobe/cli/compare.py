@@ -29,6 +29,7 @@ Examples:
   strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
   strobe compare --policy.type=pi05 --variant 'trimmed: padding=trimmed' --variant 'int8: precision=bf16, int8=dynamic'
   strobe compare --policy.type=act --variant 'engine: engine=openvino, engine.part=model.backbone'
+  strobe compare --policy.path=FOLDER --variant 'recipe: recipe=recipe.yaml' --variant 'export: exported=EXPORT'
   strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
   strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
   strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
@@ -43,8 +44,8 @@ the recipe.
 
 With --pace=HZ Strobe calls every variant as on a robot of that control rate, with gaps between the calls.
 
-A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), and the treatments
-listed at the end.
+A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of
+strobe export, or of physicalai; it stands alone), and the treatments listed at the end.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """strobe export: a policy as files that run without torch, and proof that they act as the policy does.
 
-Writes the whole policy into a folder, in OpenVINO: its processors, its sampling and its weights in one model. A
-program of 80 lines beside it, policy.py, runs it with OpenVINO and NumPy, without torch and without LeRobot. A policy
-that reads a prompt also gets its tokenizer's file (pip install tokenizers).
+Writes the whole policy into a folder, for OpenVINO or ONNX Runtime: its processors, its sampling and its weights in
+one model. A program of 100 lines beside it, policy.py, runs it with that engine and NumPy, without torch and without
+LeRobot. A policy that reads a prompt also gets its tokenizer's file (pip install tokenizers).
 
 Then Strobe runs that program and the untouched policy on at least 16 observations with the same noise, and judges the
 actions as `strobe verify` does. The README in the folder holds what the check said. `strobe verify --exported=FOLDER`
@@ -10,6 +10,12 @@ checks it again, on other observations or another machine.
 
 What a policy draws at random is an input of the model. So the check gives torch and the export the same noise, and
 policy.py draws its own.
+
+--precision=int8 puts the products in 8 bits, scaled by 16 observations. That changes the actions by more than rounding,
+so it is judged by the wider guard, as int8 in a recipe is.
+
+Of a recipe, the policy's own settings go into the export, such as its denoising steps. The rest says how torch
+computes, and the export's engine does that its own way.
 
 Not in an export: Real-Time Chunking, missing cameras (all that the first observation has are needed), and prompts that
 hold more than the task (pi0.5 writes the state into it). The command names what cannot be exported, with the reason.
@@ -20,16 +26,17 @@ the guard could not be judged, 130 after Ctrl-C.
 Examples:
   strobe export --policy.path=FOLDER --dataset.root=DATASET --to=EXPORT
   strobe export --policy.path=FOLDER --to=EXPORT --precision=bf16          faster on CPUs that have it
+  strobe export --policy.path=FOLDER --to=EXPORT --format=onnx             for ONNX Runtime
   strobe export --policy.path=FOLDER --recipe=recipe.yaml --to=EXPORT      with fewer denoising steps, for example
   strobe export --policy.type=act --policy.size=tiny --to=EXPORT           random weights, to try it
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.cli.bounds import checked
 from strobe.cli.flags import SubjectFlags, check_recipe, read_flags
@@ -39,13 +46,20 @@ from strobe.cli.subject import load_subject, recipe_notes, studied
 from strobe.cli.subject_flags import ModelFlags
 from strobe.cli.verify import REFUSED, VerifyConfig, verify_export
 from strobe.errors import UserError
+from strobe.exports.formats import FORMATS, require
 from strobe.policies.options import FactoryOptions
 
-PRECISIONS = ("fp32", "bf16")
+if TYPE_CHECKING:
+    from strobe.results.agreement import Effect
+    from strobe.treatments.recipe import RecipeTreatment
+
+    Treatments = tuple[RecipeTreatment, ...]
+
+PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
 
 
-def _known(name: str) -> str:
-    return "" if name in PRECISIONS else f"take one of {', '.join(PRECISIONS)}"
+def _one_of(names: Collection[str]) -> Callable[[str], str]:
+    return lambda name: "" if name in names else f"take one of {', '.join(names)}"
 
 
 @dataclass
@@ -54,8 +68,10 @@ class ExportConfig(VerifyConfig):
 
     # New folder for the exported policy.
     to: Path | None = None
-    # The dtype in which the engine computes: fp32 or bf16. The weights are kept in float32.
-    precision: str = field(default="fp32", metadata=checked(_known))
+    # What runs the export: openvino or onnx (ONNX Runtime).
+    format: str = field(default="openvino", metadata=checked(_one_of(FORMATS)))
+    # The dtype in which the engine computes: fp32, bf16 (weights stay in float32) or int8 (openvino alone).
+    precision: str = field(default="fp32", metadata=checked(_one_of(PRECISIONS)))
 
 
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
@@ -63,12 +79,14 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, ExportConfig]:
     flags, config = read_flags(ExportConfig, argv, refused=REFUSED)
     if isinstance(flags, ModelFlags | FactoryOptions):
         raise UserError("strobe export is for policies of LeRobot")
-    if config.exported is not None:
+    if config.exported is not None or config.exported_python:
         raise UserError("--exported is what strobe verify checks: name the new folder with --to")
     if config.to is None:
         raise UserError("name a new folder for the exported policy: --to=FOLDER")
     if config.to.exists() and (not config.to.is_dir() or any(config.to.iterdir())):
         raise UserError(f"--to={config.to} is not empty: name a new folder")
+    if config.precision not in (able := FORMATS[config.format].precisions):
+        raise UserError(f"--precision={config.precision}: --format={config.format} computes in {', '.join(able)}")
     if config.recipe is not None:
         check_recipe(flags, config.recipe, ["inference"])
     return flags, config
@@ -78,34 +96,44 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
     """Load the policy, export it, and check the export. Raises UserError."""
     from strobe.exports import folder
     from strobe.report import verify as shown
+    from strobe.treatments.treatment import Variant
 
-    folder.require_engine()
+    require(config.format)
     assert config.to is not None  # checked when it was read
     subject: Any = load_subject(flags, config, live)
-    undo = _with_recipe(subject, config.recipe)
+    inside, outside = _of_recipe(config.recipe)
+    undo = Variant("recipe", inside).apply(subject)
+    effect: Effect = "lossy" if any(treatment.effect == "lossy" for treatment in inside) else "rounding"
     try:
-        folder.write(subject, config.to, config.precision, live.stage)
+        folder.write(subject, config.to, folder.Wanted(config.format, config.precision, effect), live.stage)
     finally:
         undo()
     result = verify_export(subject, config, config.to, live)
     said = " ".join(shown.answers(result))
     folder.write_readme(config.to, said)
     result.notes += [f"exported to {config.to}: {folder.size(config.to)}", *recipe_notes(config.recipe)]
+    if outside:
+        result.notes.append(
+            f"of {config.recipe}, not in the export: {', '.join(treatment.written for treatment in outside)}. They say "
+            "how torch computes, and the export's engine does that its own way (--precision gives its dtype)"
+        )
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
 
 
-def _with_recipe(subject: Any, path: Path | None) -> Callable[[], None]:
-    """Put the recipe at ``path`` on ``subject``; the result takes it off. Raises UserError for what is built."""
+def _of_recipe(path: Path | None) -> tuple[Treatments, Treatments]:
+    """Return the recipe's treatments that an export holds, and the others.
+
+    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
+    observation, such as its prompt, and an export would keep it for ever.
+    """
     if path is None:
-        return lambda: None
+        return (), ()
     from strobe.treatments.recipe import load, treatments_of
-    from strobe.treatments.treatment import Variant
+    from strobe.treatments.table import SETTING
 
     treatments = treatments_of(load(path), path.name)
-    built = [treatment.written for treatment in treatments if treatment.builds]
-    if built:
-        raise UserError(f"{path}: an export is one engine of its own, so leave out {', '.join(built)}")
-    return Variant(path.name, treatments).apply(subject)
+    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
+    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
 run = Command(

@@ -47,6 +47,7 @@ UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
     "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
 )  # fmt: skip
+MANIFESTS = ("export.json", "manifest.json")  # of an export of Strobe's, and of a policy package
 REFUSED = {
     f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
     for name in UNTIMED
@@ -58,7 +59,10 @@ class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
     # A folder that strobe export wrote, in place of a recipe. Its program runs as a user runs it, with the same noise.
+    # Or a policy package of physicalai, which its own runtime runs.
     exported: Path | None = None
+    # The Python of an environment with physicalai, for such a package (default: this one).
+    exported_python: str = ""
     # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
     # recipe's own guard, else by what its treatments do).
     guard: str = ""
@@ -103,8 +107,11 @@ def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
         )
     if isinstance(flags, FactoryOptions):
         raise UserError("--exported is for policies of LeRobot")
-    if config.exported is not None and not (config.exported / "export.json").is_file():
-        raise UserError(f"--exported={config.exported}: no export.json there (strobe export writes such folders)")
+    if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):
+        raise UserError(
+            f"--exported={config.exported}: neither export.json there (strobe export writes it) nor manifest.json "
+            "(physicalai writes it)"
+        )
 
 
 def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
@@ -144,7 +151,15 @@ def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) 
 
     how: dict[str, Any] = {"count": config.observations, "passes": config.passes}
     guards, seconds = Guards.parse(config.guard), config.seconds or math.inf
-    result = verify_groups(policy_of(subject), [group_of(folder)], folder.name, guards, live, seconds=seconds, **how)
+    result = verify_groups(
+        policy_of(subject),
+        [group_of(folder, config.exported_python)],
+        folder.name,
+        guards,
+        live,
+        seconds=seconds,
+        **how,
+    )
     result.recipe, result.exported = "", folder.name
     result.title = f"{subject.info.name}: does the exported policy act the same?"
     return result

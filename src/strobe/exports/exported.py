@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
+from strobe.exports.package import PolicyPackage, is_package
 from strobe.exports.whole import numbers_of, split
 from strobe.policies.subject import Subject
 from strobe.treatments.patch import replaced_method
@@ -19,14 +20,18 @@ from strobe.treatments.recipe import RecipeTreatment
 from strobe.treatments.treatment import FOR_INFERENCE, PROCESS, Effect, Treatment, Undo, policy_of
 
 MANIFEST, PROGRAM = "export.json", "policy.py"  # files of an export's folder
+KEYS = ("format", "model", "policy", "precision", "effect", "inputs", "noise", "prompt", "chunk")
 
 
 def manifest(folder: Path) -> dict[str, Any]:
-    """Return what the folder's manifest says. Raises UserError where it is no export."""
+    """Return what the folder's manifest says. Raises UserError where it is no export, or an older one."""
     try:
-        return json.loads((folder / MANIFEST).read_text())
+        about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
+    if missing := [name for name in KEYS if name not in about]:
+        raise UserError(f"{folder}: {MANIFEST} lacks {', '.join(missing)}: export the policy again")
+    return about
 
 
 @dataclass
@@ -49,18 +54,18 @@ class ExportedPolicy(Treatment):
 
     def __post_init__(self) -> None:
         self.about = manifest(self.folder)
+        self.effect = self.about["effect"]
 
     def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
         policy = policy_of(subject)
         program = self._loaded()
-        words = split(policy)[0]
+        processors = split(policy)
         prompt = self.about["prompt"]
-        own_tokens = bool(prompt and prompt["tokenizer"])
+        # Without the tokenizer's file, the policy's own processors make the tokens.
+        before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
 
         def answer(observation: dict[str, Any], seed: int) -> Tensor:
-            numbers = numbers_of(words, observation)
-            if own_tokens:
-                numbers = {name: value for name, value in numbers.items() if ".language." not in name}
+            numbers = numbers_of(before, observation)
             task = observation.get("task") or ""
             torch.manual_seed(seed)
             noise = [_drawn(wanted).numpy() for wanted in self.about["noise"]]
@@ -90,7 +95,12 @@ def _drawn(wanted: dict[str, Any]) -> Tensor:
     return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
 
 
-def group_of(folder: Path) -> tuple[str, tuple[RecipeTreatment, ...]]:
-    """Return the export in ``folder`` as what `verify_groups` checks. Raises UserError."""
-    made = ExportedPolicy(folder)
+def group_of(folder: Path, python: str = "") -> tuple[str, tuple[RecipeTreatment, ...]]:
+    """Return the export in ``folder``, Strobe's or another's, as what `verify_groups` checks. Raises UserError.
+
+    Args:
+        python: of an environment with physicalai, which runs another's; '' for this environment's.
+    """
+    theirs = not (folder / MANIFEST).exists() and is_package(folder)
+    made = PolicyPackage(folder, python) if theirs else ExportedPolicy(folder)
     return "the exported policy", (RecipeTreatment(made, PROCESS, folder.name, f"exported={folder.name}"),)

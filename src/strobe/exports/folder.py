@@ -6,54 +6,59 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from strobe.errors import UserError, install
+from strobe.errors import UserError
 from strobe.exports.exported import MANIFEST, PROGRAM, manifest
+from strobe.exports.formats import FORMATS, require
 from strobe.exports.whole import Recording, exported, record, split
 from strobe.policies.policy_subject import PolicySubject
+from strobe.results.agreement import Effect
 from strobe.treatments.numbers.precision import Precision
 
 CARRIED = Path(__file__).parent / "carried"
-MODEL, README, TOKENIZER = "policy.xml", "README.md", "tokenizer.json"
-PRECISIONS = {"fp32": "f32", "bf16": "bf16"}  # as Strobe writes them → OpenVINO's hints
+README, TOKENIZER = "README.md", "tokenizer.json"
+CALIBRATION = 16  # observations that the scales of int8 are taken from
 
 
-def require_engine() -> None:
-    """Raise UserError without OpenVINO."""
-    from importlib.util import find_spec
-
-    if find_spec("openvino") is None:
-        raise UserError(f"strobe export needs OpenVINO: {install('openvino')}")
-
-
-def write(subject: PolicySubject, folder: Path, precision: str, stage: Callable[[str], None]) -> None:
-    """Export ``subject`` in OpenVINO into ``folder``, which is empty or not there.
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of an export.
 
     Args:
-        precision: 'fp32' or 'bf16', in which the engine computes.
-        stage: is told what is being done.
+        format: a key of `FORMATS`.
+        precision: of those that the format has.
+        effect: what the recipe that is on the policy does to its actions at most.
+    """
+
+    format: str = "openvino"
+    precision: str = "fp32"
+    effect: Effect = "rounding"
+
+
+def write(subject: PolicySubject, folder: Path, wanted: Wanted, stage: Callable[[str], None]) -> None:
+    """Export ``subject`` into ``folder``, which is empty or not there. ``stage`` is told what is being done.
 
     Raises:
-        UserError: the policy cannot be exported, with the reason; the folder holds something.
+        UserError: the policy cannot be exported, with the reason; the folder holds something; a package is missing.
     """
+    require(wanted.format)
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} is not empty: name a new folder with --to")
     if subject.device.type != "cpu":
         raise UserError(f"strobe export traces on the CPU, and the policy is on {subject.device}: --device=cpu")
-    undo = Precision("fp32").apply(subject)  # of a program in bfloat16, OpenVINO cannot take every operator
+    undo = Precision("fp32").apply(subject)  # of a program in bfloat16, engines do not know every operator
     try:
-        made, model = _converted(subject, stage)
-        import openvino
-
         folder.mkdir(parents=True, exist_ok=True)
-        openvino.save_model(model, str(folder / MODEL), compress_to_fp16=False)
+        made = _saved(subject, folder, wanted, stage)
         prompt = _prompt(subject, made, folder)
-        (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, precision, prompt), indent=1) + "\n")
+        (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt), indent=1) + "\n")
         shutil.copy(CARRIED / PROGRAM, folder / PROGRAM)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}") from error
@@ -61,34 +66,37 @@ def write(subject: PolicySubject, folder: Path, precision: str, stage: Callable[
         undo()
 
 
-def _converted(subject: PolicySubject, stage: Callable[[str], None]) -> tuple[Recording, Any]:
-    """Return one inference of ``subject`` and OpenVINO's model of it. Raises UserError, with the reason."""
-    from strobe.treatments.engines.backends import converted
-
+def _saved(subject: PolicySubject, folder: Path, wanted: Wanted, stage: Callable[[str], None]) -> Recording:
+    """Write the model into ``folder``, and return one inference of ``subject``. Raises UserError, with the reason."""
+    into = FORMATS[wanted.format]
     stage(f"exporting {subject.info.name}")
     made = record(subject)
     program = exported(subject, made)
-    stage("converting it to OpenVINO")
+    more = range(1, CALIBRATION) if wanted.precision == "int8" else ()
+    calls = [made.values, *(record(subject, index).values for index in more)]
+    names = [*made.inputs, *(f"noise {number}" for number in range(len(made.noise)))]
+    stage(f"converting it to {into.title}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's code about torch's own
-            model = converted(program, made.values)
+            into.save(program, calls, names, folder / into.file)
     except Exception as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        with suppress(OSError):
+            folder.rmdir()  # nothing was written
+        if isinstance(error, torch.OutOfMemoryError | OSError):
             raise
-        raise UserError(f"OpenVINO cannot take {subject.info.name}: {_reason(error)}") from error
-    _name_inputs(model, made)
-    return made, model
+        raise UserError(f"{into.title} cannot take {subject.info.name}: {_reason(error)}") from error
+    return made
 
 
 def write_readme(folder: Path, outcome: str) -> None:
     """Write the folder's README. ``outcome``: what the check of the export said, in sentences."""
     about = manifest(folder)
     inputs = "\n".join(f"| `{each['name']}` | {each['shape']} | {each['dtype']} |" for each in about["inputs"])
-    needs = "openvino numpy tokenizers" if about["prompt"] else "openvino numpy"
+    into = FORMATS[about["format"]]
+    needs = f"{into.runs_with} tokenizers" if about["prompt"] else into.runs_with
     _, actions, width = about["chunk"]
-    floats = {hint: name for name, hint in PRECISIONS.items()}[about["precision"]]
-    text = f"""# {about["policy"]} in OpenVINO
+    text = f"""# {about["policy"]} in {into.title}
 
 Runs without torch and without LeRobot: `pip install {needs}`, then
 
@@ -100,8 +108,8 @@ Runs without torch and without LeRobot: `pip install {needs}`, then
 {inputs}
 
 Images are floats from 0 to 1, channels first, as LeRobot gives them. The answer is a chunk of {actions} actions with
-{width} numbers each, in the robot's own units: both processors are in the model. It computes in {floats}. Strobe
-{about["strobe"]} exported it from LeRobot {about["lerobot"]}.
+{width} numbers each, in the robot's own units: both processors are in the model. It computes in
+{about["precision"]}. Strobe {about["strobe"]} exported it from LeRobot {about["lerobot"]}.
 
 ## Does it act as the policy does?
 
@@ -117,29 +125,29 @@ def size(folder: Path) -> str:
     return f"{sum(file.stat().st_size for file in folder.iterdir()) / 2**20:,.1f} MiB"
 
 
-def _manifest(subject: PolicySubject, made: Recording, precision: str, prompt: dict[str, Any] | None) -> dict[str, Any]:
+def _manifest(subject: PolicySubject, made: Recording, wanted: Wanted, prompt: dict[str, Any] | None) -> dict[str, Any]:
     inputs = [{"name": n, "shape": list(v.shape), "dtype": _dtype(v.dtype)} for n, v in made.inputs.items()]
+    into = FORMATS[wanted.format]
     return {
-        "format": "openvino",
-        "model": MODEL,
+        "format": wanted.format,
+        "model": into.file,
         "policy": subject.info.name,
-        "precision": PRECISIONS[precision],
+        "precision": wanted.precision,
+        "effect": "lossy" if wanted.precision == "int8" else wanted.effect,
         "inputs": inputs,
         "noise": [{"kind": kind, "shape": list(drawn.shape)} for kind, drawn in made.noise],
         "prompt": prompt,
         "chunk": list(made.chunk.shape),
         "actions": list(subject.inputs.action_names or ()),
-        **{name: version(package) for name, package in PACKAGES.items()},
+        "strobe": version("strobe-lab"),
+        **{package: version(package) for package in ("lerobot", "torch", into.packages[0])},
     }
-
-
-PACKAGES = {"strobe": "strobe-lab", "lerobot": "lerobot", "torch": "torch", "openvino": "openvino"}
 
 
 def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> dict[str, Any] | None:
     """Save the tokenizer, and return how a task becomes tokens; its ``tokenizer`` is None where it has no file."""
-    _, _, step = split(subject)
-    if step is None:
+    step = split(subject).tokenizer
+    if step is None or made.prompt is None:
         return None
     tokenizer = step.input_tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -147,17 +155,11 @@ def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> dict[str, 
         backend.save(str(folder / TOKENIZER))
     return {
         "tokenizer": TOKENIZER if backend is not None else None,
-        "suffix": made.suffix,
+        **made.prompt.data(),
         "length": step.max_length,
         "side": step.padding_side,
         "pad": int(getattr(tokenizer, "pad_token_id", 0) or 0),
     }
-
-
-def _name_inputs(model: Any, made: Recording) -> None:
-    names = [*made.inputs, *(f"noise {number}" for number in range(len(made.noise)))]
-    for given, name in zip(model.inputs, names, strict=True):
-        given.get_tensor().set_names({name})
 
 
 def _dtype(dtype: torch.dtype) -> str:
@@ -165,7 +167,7 @@ def _dtype(dtype: torch.dtype) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Return the line of OpenVINO's report that names what it does not know."""
+    """Return the line of an engine's report that names what it does not know."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     summary = [line for line in lines if "Conversion is failed" in line]
     told = [line for line in lines if not line.startswith("Check 'false'")]  # a place in OpenVINO's source

@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from strobe.errors import UserError, in_a_line
+from strobe.exports.prompt import Prompt, prompt_of
 from strobe.policies.families.registry import predict
 from strobe.policies.policy_subject import PolicySubject
 from strobe.timeline.sections import recording
@@ -45,13 +46,15 @@ class Recording:
         inputs: name → tensor of what the program is given, in its order.
         noise: kind and values of each draw, in their order.
         chunk: the actions, (1, chunk, action dim).
-        suffix: what the processors add to the task before it becomes tokens; None for a policy without a prompt.
+        prompt: what the processors write before it becomes tokens; None for a policy without a prompt.
+        changed: inputs that the processors change before they make tokens, which is before the program begins.
     """
 
     inputs: dict[str, Tensor]
     noise: list[tuple[NoiseKind, Tensor]]
     chunk: Tensor
-    suffix: str | None
+    prompt: Prompt | None
+    changed: frozenset[str] = frozenset()
 
     @property
     def values(self) -> tuple[Tensor, ...]:
@@ -59,96 +62,95 @@ class Recording:
         return (*self.inputs.values(), *(drawn for _, drawn in self.noise))
 
 
-def split(subject: PolicySubject) -> tuple[Any, Any, Any]:
-    """Return the processors up to the tokens, those after them, and the step that makes tokens (None without one).
+@dataclass(frozen=True)
+class Processors:
+    """The processors of a policy, in the order in which they run.
 
-    Prompts are padded to their greatest length, since a program has one shape.
+    Args:
+        prepare: the first ones, which rename arrays and add their batch dimension.
+        words: up to the tokens, with ``prepare`` among them.
+        numeric: those after the tokens.
+        tokenizer: the step that makes tokens; None without one.
     """
+
+    prepare: Any
+    words: Any
+    numeric: Any
+    tokenizer: Any
+
+
+def split(subject: PolicySubject) -> Processors:
+    """Return the processors of ``subject``. Prompts are padded to their greatest length: a program has one shape."""
     pipeline = subject.preprocessor
     steps = list(pipeline.steps)
     at = next((i for i, step in enumerate(steps) if hasattr(step, "input_tokenizer")), None)
     if at is not None:
         steps[at] = copy.copy(steps[at])
         steps[at].padding = "max_length"
-    before = steps[: at + 1] if at is not None else []
-    made = [
-        type(pipeline)(steps=part, to_transition=pipeline.to_transition, to_output=pipeline.to_output)
-        for part in (before, steps[len(before) :])
-    ]
-    return made[0], made[1], steps[at] if at is not None else None
+    end = at + 1 if at is not None else 0
+    changes = next((i for i, step in enumerate(steps[:end]) if hasattr(step, "norm_map")), end)
+    changes = min(changes, end - 1) if at is not None else 0
+
+    def part(of: Sequence[Any]) -> Any:
+        return type(pipeline)(steps=list(of), to_transition=pipeline.to_transition, to_output=pipeline.to_output)
+
+    tokenizer = steps[at] if at is not None else None
+    return Processors(part(steps[:changes]), part(steps[:end]), part(steps[end:]), tokenizer)
 
 
-def numbers_of(words: Any, observation: dict[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of ``observation`` after the processors ``words``, which turn its prompt into tokens."""
-    return {name: value for name, value in words(dict(observation)).items() if isinstance(value, Tensor)}
+def numbers_of(processors: Any, observation: dict[str, Any]) -> dict[str, Tensor]:
+    """Return the tensors of ``observation`` after ``processors``."""
+    return {name: value for name, value in processors(dict(observation)).items() if isinstance(value, Tensor)}
 
 
-def record(subject: PolicySubject) -> Recording:
-    """Run one inference of ``subject`` on its first observation.
+def record(subject: PolicySubject, index: int = 0) -> Recording:
+    """Run one inference of ``subject`` on the observation at ``index``.
 
-    Raises UserError for a policy whose prompt holds more than the task, or that changes numbers before its tokens.
+    Raises UserError for a policy whose prompt has no form that is known.
     """
-    words, _, tokenizer = split(subject)
-    observation = subject.observation(0)
-    suffix = None if tokenizer is None else _suffix(subject, words)
+    processors = split(subject)
+    observation = subject.observation(index)
+    prompt = None
+    if processors.tokenizer is not None:
+        prompt = prompt_of(subject, processors.prepare, processors.words)
     with _Recorded() as recorded:
-        chunk = subject.answer(dict(observation), subject.seed)
-    inputs = numbers_of(words, observation)
-    _require_raw(inputs, observation)
-    return Recording(inputs, recorded.draws, chunk.float(), suffix)
+        chunk = subject.answer(dict(observation), subject.seed + index)
+    inputs = numbers_of(processors.words, observation)
+    raw = numbers_of(processors.prepare, observation)
+    changed = {name for name in inputs.keys() & raw.keys() if not torch.equal(inputs[name], raw[name])}
+    return Recording(inputs, recorded.draws, chunk.float(), prompt, frozenset(changed))
+
+
+def draws(subject: PolicySubject) -> bool:
+    """Return whether one inference of ``subject`` draws random numbers."""
+    with _Recorded() as recorded:
+        subject.answer(dict(subject.observation(0)), subject.seed)
+    return bool(recorded.draws)
 
 
 def exported(subject: PolicySubject, made: Recording) -> ExportedProgram:
     """Return the program of the policy, for the shapes of ``made``. It shares the policy's weights.
 
-    Raises UserError, with the reason, for what torch cannot export.
+    Raises UserError, with the reason, for what torch cannot export, and for a policy that needs a number which the
+    processors change before they make tokens: a user would give it raw.
     """
-    words, numeric, _ = split(subject)
-    rest = {k: v for k, v in words(subject.observation(0)).items() if not isinstance(v, Tensor)}
-    whole = _Whole(subject, numeric, list(made.inputs), rest).eval()
+    processors = split(subject)
+    rest = {k: v for k, v in processors.words(subject.observation(0)).items() if not isinstance(v, Tensor)}
+    whole = _Whole(subject, processors.numeric, list(made.inputs), rest).eval()
     try:
         with _traceable(subject), redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
-            return torch.export.export(whole, made.values, strict=False)
+            program = torch.export.export(whole, made.values, strict=False)
     except Exception as error:
         if isinstance(error, torch.OutOfMemoryError | UserError):
             raise
         raise UserError(
             f"{subject.info.name} cannot be exported whole: {in_a_line(error)[-200:].rstrip('.')}"
         ) from error
-
-
-def _require_raw(inputs: dict[str, Tensor], observation: dict[str, Any]) -> None:
-    """Raise UserError where the processors up to the tokens change a number.
-
-    The program begins after them, so a user would give it another number than the check does.
-    """
-    raw = [value for value in observation.values() if isinstance(value, Tensor)]
-    for name, value in inputs.items():
-        same = (each.dtype == value.dtype and torch.equal(each, value) for each in raw)
-        if ".language." not in name and not any(same):
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"][-len(made.values) :]
+    for node, name in zip(placeholders, made.inputs, strict=False):
+        if name in made.changed and node.users:
             raise UserError(f"the processors change {name} before they make tokens, which an export would leave out")
-
-
-def _suffix(subject: PolicySubject, words: Any) -> str:
-    """Return what the processors add to a task, whatever the observation."""
-    text: list[str] = []
-    task = "strobe"
-    step = type(words.steps[-1])
-
-    def noted(self: Any, texts: Any) -> Any:
-        text.extend([texts] if isinstance(texts, str) else texts)
-        return original(self, texts)
-
-    original = step._tokenize_text
-    with mock.patch.object(step, "_tokenize_text", noted):
-        for index in range(2):
-            words({**subject.observation(index), "task": task})
-    if len(set(text)) != 1 or not text[0].startswith(task):
-        raise UserError(
-            f"{subject.info.name} cannot be exported: its processors write more than the task into the prompt "
-            f"('{' '.join(text[0].split())[:60]}'), such as the state, which only Python can do"
-        )
-    return text[0][len(task) :]
+    return program
 
 
 class _Whole(nn.Module):

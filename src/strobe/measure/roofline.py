@@ -16,13 +16,18 @@ from strobe.results.measurement import Component, Limit, Lower, Measurement, Par
 from strobe.results.subject import Ceiling
 
 OTHER = "other"
+# Of the whole: products in no named part that take so much longer than the time which is in none were counted elsewhere
+# than they ran. The bound of such parts would be far too low, so there is none.
+MISPLACED = 0.05
 # Floating dtypes from the widest down, then the integers that weights and inputs are rounded to; with their bytes.
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
 LOWER = {"float32": ("bfloat16", "float16", "int8"), "bfloat16": ("int8",), "float16": ("int8",)}
 
 
 def limits(measurements: Sequence[Measurement], ceiling: Ceiling) -> list[Limit | None]:
-    """The limit of each measurement of one subject; None where FLOP, or the ceiling of one of their dtypes, is missing.
+    """The limit of each measurement of one subject.
+
+    None where FLOP, or the ceiling of one of their dtypes, is missing, and where FLOP are in no part with their time.
 
     The first measurement decides which parts are looked into, as in `common_parts`.
     """
@@ -43,6 +48,8 @@ def _limit(measurement: Measurement, parts: Mapping[str, Sequence[Component]], c
     rest = {dtype: gflop - named.get(dtype, 0.0) for dtype, gflop in total.items()}
     rest_ms = max(0.0, whole_ms - sum(part.ms for part in limits))
     limits.append(_part(OTHER, rest_ms, _clean(rest, sum(total.values()) / 1e4), None, ceiling))
+    if limits[-1].compute_ms - rest_ms > MISPLACED * whole_ms:
+        return None
     dtype = max(total, key=lambda name: total[name])
     least = sum(part.least_ms for part in limits)
     lower = [

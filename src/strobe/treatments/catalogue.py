@@ -27,7 +27,7 @@ ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
 
 
 # What `--variant` reads before it looks here.
-_TAKEN = ("recipe", "rtc")
+_TAKEN = ("recipe", "exported", "rtc")
 
 
 def entries() -> tuple[Entry, ...]:

@@ -3,11 +3,13 @@
 It reads orders from its standard input, one JSON object a line, and answers each with one. What libraries print goes to
 standard error. It ends when its input does, so that it never outlives the process that started it.
 
-Needs Python 3.10 or later, torch and LeRobot. All files of this folder are carried, and import nothing of Strobe.
+Needs Python 3.10 or later, and torch and LeRobot, or physicalai for a policy package. All files of this folder are
+carried, and import nothing of Strobe.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
@@ -25,11 +27,10 @@ def main() -> None:
     side = None
     while True:
         order = json.loads(orders.get())
+        module = order.pop("module", "carried_policy")  # of the first order: what the side is
         try:
             if side is None:
-                from carried_policy import Side  # imports torch and LeRobot
-
-                side = Side()
+                side = importlib.import_module(module).Side()  # the policy's imports torch and LeRobot
             answer = getattr(side, "do_" + order.pop("do"))(**order)
         except BaseException as error:
             answer = {"error": type(error).__name__, "text": _first_line(error), "place": _place(error)}

@@ -1,4 +1,4 @@
-"""The policy of this folder, without torch: pip install openvino numpy, and tokenizers where it reads a prompt.
+"""The policy of this folder, without torch. README.md says what to install.
 
     policy = Policy()
     chunk = policy.act({"observation.state": state, "observation.images.front": image}, task="pick up the cube")
@@ -10,29 +10,22 @@ first. A chunk is (1, actions, action dim) in the robot's own units.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino
 
 HERE = Path(__file__).resolve().parent
 TOKENS, MASK = "observation.language.tokens", "observation.language.attention_mask"
 
 
 class Policy:
-    """The exported policy. ``threads``: of the CPU, 0 for as many as OpenVINO takes; ``seed``: of its noise."""
+    """The exported policy. ``threads``: of the CPU, 0 for as many as the engine takes; ``seed``: of its noise."""
 
     def __init__(self, threads: int = 0, seed: int | None = None) -> None:
         self.about: dict[str, Any] = json.loads((HERE / "export.json").read_text())
-        options: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": self.about["precision"],
-            "PERFORMANCE_HINT": "LATENCY",
-        }
-        if threads:
-            options["INFERENCE_NUM_THREADS"] = threads
-        compiled = openvino.Core().compile_model(HERE / self.about["model"], "CPU", options)
-        self._request = compiled.create_infer_request()
+        self._run = ENGINES[self.about["format"]](str(HERE / self.about["model"]), self.about["precision"], threads)
         self._random = np.random.default_rng(seed)
         self._tokenizer: Any = None
 
@@ -43,13 +36,13 @@ class Policy:
         """
         given = dict(observation)
         if self.about["prompt"] and TOKENS not in given:
-            given |= self.tokens(task)
+            given |= self.tokens(task, given)
         arrays = [self._array(given, wanted) for wanted in self.about["inputs"]]
         drawn = [self._drawn(wanted) for wanted in self.about["noise"]] if noise is None else list(noise)
-        return self._request.infer([*arrays, *drawn])[0].copy()
+        return self._run([*arrays, *drawn])
 
-    def tokens(self, task: str) -> dict[str, Any]:
-        """Return the tokens of a prompt and their mask, (1, length) each."""
+    def tokens(self, task: str, observation: dict[str, Any]) -> dict[str, Any]:
+        """Return the tokens of a prompt and their mask, (1, length) each; some prompts hold the state."""
         about = self.about["prompt"]
         if self._tokenizer is None:
             from tokenizers import Tokenizer
@@ -57,7 +50,7 @@ class Policy:
             self._tokenizer = Tokenizer.from_file(str(HERE / about["tokenizer"]))
             self._tokenizer.no_padding()
             self._tokenizer.no_truncation()
-        ids = self._tokenizer.encode(task + about["suffix"]).ids[: about["length"]]
+        ids = self._tokenizer.encode(prompt_of(about, task, observation)).ids[: about["length"]]
         rest = about["length"] - len(ids)
         padding, right = [about["pad"]] * rest, about["side"] == "right"
         tokens = [*ids, *padding] if right else [*padding, *ids]
@@ -76,6 +69,58 @@ class Policy:
         draw = self._random.standard_normal if wanted["kind"] == "normal" else self._random.random
         return draw(wanted["shape"]).astype(np.float32)
 
+
+def prompt_of(about: dict[str, Any], task: str, observation: dict[str, Any]) -> str:
+    """Return the prompt, written as ``about`` (of `export.json`) says."""
+    text: str = about["text"]
+    if state := about["state"]:
+        values = np.asarray(observation[state["name"]], np.float32).reshape(-1)
+        offset, divisor = (np.asarray(state[key], np.float32) for key in ("offset", "divisor"))
+        scaled = state["times"] * (values - offset) / divisor + state["plus"]
+        bins = np.digitize(scaled, np.linspace(-1, 1, state["bins"] + 1)[:-1]) - 1
+        text = text.replace("{state}", " ".join(map(str, bins)))
+    cleaned = task.strip().replace("_", " ").replace("\n", " ") if about["cleaned"] else task
+    return text.replace("{task}", cleaned)
+
+
+# Each engine: the model's file, its precision and the CPU's threads in; out comes what turns inputs into a chunk.
+Run = Callable[[list[Any]], Any]
+
+
+def _openvino(file: str, precision: str, threads: int) -> Run:
+    import openvino
+
+    floating = "bf16" if precision == "bf16" else "f32"  # without a hint it takes bf16 wherever the CPU has it
+    options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": floating, "PERFORMANCE_HINT": "LATENCY"}
+    if threads:
+        options["INFERENCE_NUM_THREADS"] = threads
+    request = openvino.Core().compile_model(file, "CPU", options).create_infer_request()
+    return lambda arrays: request.infer(arrays)[0].copy()
+
+
+def _onnx(file: str, _: str, threads: int) -> Run:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    names = [given.name for given in session.get_inputs()]
+    return lambda arrays: session.run(None, dict(zip(names, arrays, strict=True)))[0]
+
+
+def _executorch(file: str, _: str, threads: int) -> Run:
+    import torch  # ExecuTorch's runtime in Python needs it; the one in C++ does not
+    from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
+    from executorch.runtime import Runtime
+
+    if threads:
+        _unsafe_reset_threadpool(threads)
+    program = Runtime.get().load_program(file)
+    method = program.load_method("forward")
+    return lambda arrays: method.execute([torch.from_numpy(array) for array in arrays])[0].numpy().copy()
+
+
+ENGINES = {"openvino": _openvino, "onnx": _onnx, "executorch": _executorch}
 
 if __name__ == "__main__":
     policy = Policy(seed=0)

@@ -15,6 +15,7 @@ import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError, in_a_line
+from strobe.exports.exported import group_of
 from strobe.policies.subject import Phase, Subject
 from strobe.studies.shared.variant_text import check_levers, check_rtc, split_variant
 from strobe.treatments import catalogue, levers
@@ -97,13 +98,18 @@ class Composed:
 def parse_variant(text: str, inference_delay: int) -> Draft:
     """Parse ``'NAME: key=value, key=value'`` into a draft. Raises UserError.
 
-    Keys are ``rtc.FIELD``, ``recipe``, and those of the catalogue. ``inference_delay`` is RTC's, in control ticks.
+    Keys are ``rtc.FIELD``, ``recipe``, ``exported``, ``exported.python``, and those of the catalogue.
+    ``inference_delay`` is RTC's, in control ticks.
     """
     parts = split_variant(text)
     try:
         specs = tuple(catalogue.parse(parts.treatments))
-        rtc = (RealTimeChunking(_rtc_config(parts.rtc), inference_delay),) if parts.rtc else ()
-        draft = Draft(parts.name, rtc, specs, parts.recipe)
+        first: list[Treatment] = []
+        if parts.rtc:
+            first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
+        if parts.exported is not None:
+            first += group_of(parts.exported, parts.exported_python)[1]
+        draft = Draft(parts.name, tuple(first), specs, parts.recipe)
         draft.variant()
     except UserError as error:
         raise UserError(f"--variant '{text}': {error}") from None

@@ -278,7 +278,9 @@ class Bounds:
         limit = self.counted.limit
         if limit is None:
             return ""
-        least = {limit.dtype: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
+        used = {dtype for parts in self._whole for part in parts for dtype in part.gflop_by_dtype}
+        own = limit.dtype if len(used) <= 1 else "its dtypes"
+        least = {own: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
         if self.ceiling is not None and (wide := least_in("float32", self._whole, self.ceiling)) is not None:
             least.setdefault("float32", wide)  # which some machines are faster in than in bfloat16
         integers = least.pop("int8", None)

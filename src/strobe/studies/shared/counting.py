@@ -25,26 +25,15 @@ class Counted:
 
 
 def count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]) -> Counted:
-    """Call ``variant`` once, counted. What it builds is counted without being built."""
-    undo = variant.apply(subject)
-    accounting, on_device = None, None
-    allocator = allocator_of(subject.device)
-    try:
-        weights = Weights(hooks)
-        with peak_process() as process:
-            if variant.builds:  # operators inside a compiled region or an engine cannot be seen
-                call(0)
-                if allocator is not None:
-                    pools = variant.pools(subject.device)
-                    on_device = allocator.peak() + allocator.memory.unused_in(pools)
-            else:
-                accounting = Accounting(allocator)
-                with Attached(hooks):
-                    accounting.run(lambda: call(0))
-                on_device = accounting.peak if allocator is not None else None
-    finally:
-        undo()
-    memory = Memory(peak_process=process.bytes, peak_device=on_device)
+    """Call ``variant`` once, counted. What it builds is counted without being built.
+
+    The probes are attached before the treatments are put on, as they are where time is taken: a treatment that calls
+    what a probe stands around would otherwise call it past the probe, and its FLOP would be in no part that has a time.
+    """
+    if variant.builds:  # operators inside a compiled region or an engine cannot be seen
+        accounting, weights, memory = None, *_built(subject, variant, call, hooks)
+    else:
+        accounting, weights, memory = _seen(subject, variant, call, hooks)
     if accounting is None:
         accounting = _count_unbuilt(subject, variant, call, hooks)
         if accounting is None:
@@ -58,6 +47,42 @@ def count(subject: Subject, variant: Variant, call: Callable[[int], Any], hooks:
     return Counted(accounting.accounts, memory, weights, accounting.uncounted)
 
 
+def _built(
+    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+) -> tuple[Weights, Memory]:
+    """Return the weights and the memory of ``variant`` with what it builds."""
+    allocator, on_device = allocator_of(subject.device), None
+    undo = variant.apply(subject)
+    try:
+        weights = Weights(hooks)
+        with peak_process() as process:
+            call(0)
+            if allocator is not None:
+                pools = variant.pools(subject.device)
+                on_device = allocator.peak() + allocator.memory.unused_in(pools)
+    finally:
+        undo()
+    return weights, Memory(peak_process=process.bytes, peak_device=on_device)
+
+
+def _seen(
+    subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
+) -> tuple[Accounting, Weights, Memory]:
+    """Return all that one call of ``variant`` did, with its weights and memory."""
+    allocator = allocator_of(subject.device)
+    accounting = Accounting(allocator)
+    with Attached(hooks):
+        undo = variant.apply(subject)
+        try:
+            weights = Weights(hooks)
+            with peak_process() as process:
+                accounting.run(lambda: call(0))
+        finally:
+            undo()
+    on_device = accounting.peak if allocator is not None else None
+    return accounting, weights, Memory(peak_process=process.bytes, peak_device=on_device)
+
+
 def _count_unbuilt(
     subject: Subject, variant: Variant, call: Callable[[int], Any], hooks: Sequence[Hook]
 ) -> Accounting | None:
@@ -67,12 +92,12 @@ def _count_unbuilt(
     """
     accounting = Accounting()
     try:
-        undo = variant.unbuilt().apply(subject)
-        try:
-            with Attached(hooks):
+        with Attached(hooks):
+            undo = variant.unbuilt().apply(subject)
+            try:
                 accounting.run(lambda: call(0))
-        finally:
-            undo()
+            finally:
+                undo()
     except Exception:  # a library's own, too
         return None
     return accounting

@@ -10,6 +10,7 @@ from strobe.lerobot.schema import shapes
 from strobe.lerobot.schema.source import UnreadableSourceError, find
 from strobe.treatments import known, words
 
+NAMED = ("recipe", "exported", "exported.python")  # keys that are no treatments, but files
 RTC = "lerobot.policies.rtc.configuration_rtc:RTCConfig"
 
 
@@ -22,12 +23,16 @@ class VariantText:
         rtc: its pairs ``rtc.FIELD=value``.
         treatments: its other pairs, joined by commas.
         recipe: the file that it names.
+        exported: the folder of an exported policy, which stands in the place of the policy.
+        exported_python: of an environment that runs it, where it is a policy package; '' for this one.
     """
 
     name: str
     rtc: tuple[str, ...] = ()
     treatments: str = ""
     recipe: Path | None = None
+    exported: Path | None = None
+    exported_python: str = ""
 
 
 def split_variant(text: str) -> VariantText:
@@ -37,12 +42,17 @@ def split_variant(text: str) -> VariantText:
     if not colon or not name.strip() or not pairs:
         raise UserError(f"--variant '{text}': write 'NAME: key=value, key=value', e.g. '5 steps: policy.num_steps=5'")
     guided = [pair for pair in pairs if pair.startswith("rtc.")]
-    named = [pair for pair in pairs if pair.partition("=")[0].strip() == "recipe"]
-    if len(named) > 1:
-        raise UserError(f"--variant '{text}': one recipe, not {len(named)}")
-    others = [pair for pair in pairs if pair not in guided and pair not in named]
-    recipe = Path(named[0].partition("=")[2].strip()) if named else None
-    return VariantText(name.strip(), tuple(guided), ", ".join(others), recipe)
+    named = {key: [pair for pair in pairs if pair.partition("=")[0].strip() == key] for key in NAMED}
+    for key, found in named.items():
+        if len(found) > 1:
+            raise UserError(f"--variant '{text}': one {key}, not {len(found)}")
+    value = {key: found[0].partition("=")[2].strip() for key, found in named.items() if found}
+    others = [pair for pair in pairs if pair not in guided and not any(pair in found for found in named.values())]
+    if "exported" in value and (others or guided or "recipe" in value):
+        raise UserError(f"--variant '{text}': exported=FOLDER stands in the policy's place, so nothing goes with it")
+    recipe, exported = (Path(value[key]) if key in value else None for key in ("recipe", "exported"))
+    python = value.get("exported.python", "")
+    return VariantText(name.strip(), tuple(guided), ", ".join(others), recipe, exported, python)
 
 
 def check_words(text: str) -> VariantText:

@@ -1,0 +1,197 @@
+"""One policy against the engines that people would use in Strobe's place: all of them in one interleaved run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import psutil
+
+from strobe.cli.live import Live
+from strobe.errors import UserError, in_a_line
+from strobe.exports import folder
+from strobe.exports.exported import ExportedPolicy
+from strobe.exports.package import PolicyPackage
+from strobe.measure.guard import Guards
+from strobe.measure.sampling import SamplingBudget
+from strobe.measure.verdicts import paired_verdict
+from strobe.policies.loading import load_model, load_subject
+from strobe.policies.options import ModelOptions, PolicyOptions
+from strobe.studies.compare.run import compare
+from strobe.studies.shared.measuring import Options
+from strobe.treatments import catalogue
+from strobe.treatments.recipe import rungs_of
+from strobe.treatments.treatment import Treatment, Variant
+
+LEROBOT, STROBE = "as it is", "Strobe's recipe"
+MODELS = ("vjepa2",)  # backbones of transformers, which strobe export does not take
+PHYSICALAI = """
+import sys
+from physicalai.policies import ACT
+ACT(sys.argv[1]).export(sys.argv[2], backend="openvino")
+"""
+
+
+@dataclass
+class Seen:
+    """Figures of one engine; those are None where it could not be run, and ``why_not`` says the reason.
+
+    Args:
+        over_recipe: its time over that of Strobe's recipe, paired, with its interval; more than 1 is slower.
+        times: how many times as fast as LeRobot.
+        least_share: the least time that the roofline allows over the time taken; None where it was not counted.
+    """
+
+    name: str
+    why_not: str = ""
+    build_s: float | None = None
+    memory_mib: float | None = None
+    ms: float | None = None
+    times: float = 1.0
+    over_recipe: tuple[float, float, float] | None = None
+    least_share: float | None = None
+    rms: float | None = None
+    worst: float | None = None
+    broken: str = ""
+    unjudged: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy: its flags, and how long is looked for a recipe.
+
+    Args:
+        share: of what the roofline says is possible that the recipe must reach.
+        guard: how far the actions may move, as for ``--guard``; '' for the usual.
+    """
+
+    name: str
+    share: float
+    flags: tuple[str, ...] = ()
+    guard: str = ""
+    search_s: float = 120.0
+
+
+def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
+    """Build every engine, let all take turns for ``seconds``, and judge each.
+
+    Args:
+        python: that has physicalai-train, to export with it; '' for none.
+    """
+    subject = _subject(case, quick)
+    variants, seen = [Variant(LEROBOT)], {LEROBOT: Seen(LEROBOT)}
+    with TemporaryDirectory() as made, Live() as live:
+        for name, make in _engines(case, subject, Path(made), quick, python, live):
+            live.stage(f"{case.name}: building {name}")
+            seen[name] = one = Seen(name)
+            began, before = time.perf_counter(), psutil.Process().memory_info().rss
+            try:
+                variant = Variant(name, make())
+                undo = variant.apply(subject)
+                try:
+                    subject.call("inference", 1)(0)
+                finally:
+                    undo()
+            except (UserError, RuntimeError, subprocess.SubprocessError, OSError) as error:
+                one.why_not = in_a_line(error)[:200] or type(error).__name__
+                continue
+            one.build_s = time.perf_counter() - began
+            one.memory_mib = (psutil.Process().memory_info().rss - before) / 2**20
+            variants.append(variant)
+        options = Options(SamplingBudget(seconds=seconds), batch_size=1)
+        result, measured = compare(subject, variants, "inference", options, live, Guards.parse(case.guard))
+    samples = {name: each.values for name, each in measured.collected.samples.items()}
+    for measurement in result.measurements:
+        one = seen[measurement.name]
+        one.ms = measurement.samples.summary.median
+        if measurement.limit is not None:
+            one.least_share = measurement.limit.least_ms / one.ms
+        if STROBE in samples and measurement.name != STROBE:
+            verdict = paired_verdict(samples[STROBE], samples[measurement.name])
+            one.over_recipe = (verdict.ratio, verdict.interval.low, verdict.interval.high)
+    for comparison in (each for each in result.comparisons if each.baseline == LEROBOT):
+        one = seen[comparison.candidate]
+        one.times = 1 / comparison.verdict.ratio if comparison.verdict.ratio > 0 else 0.0
+        one.broken, one.unjudged = comparison.broken, comparison.unjudged
+        if comparison.agreement is not None:
+            one.rms, one.worst = comparison.agreement.rms, comparison.agreement.worst
+    return list(seen.values())
+
+
+def _engines(
+    case: Case, subject: Any, made: Path, quick: bool, python: str, live: Live
+) -> Iterator[tuple[str, Callable[[], tuple[Treatment, ...]]]]:
+    """Yield each engine's name, and what builds its treatments. Raises there what says why it cannot be built."""
+
+    def treated(**spec: str) -> tuple[Treatment, ...]:
+        return (catalogue.make(spec),)
+
+    def exported(name: str, precision: str) -> tuple[Treatment, ...]:
+        at = made / f"{name}-{precision}"
+        folder.write(subject, at, folder.Wanted(name, precision), live.stage)
+        return (ExportedPolicy(at),)
+
+    def recipe() -> tuple[Treatment, ...]:
+        return tuple(rungs_of(subject, _found(case, made, quick)))
+
+    yield STROBE, recipe
+    yield "torch.compile", partial(treated, compile="default")
+    yield "torch.compile, max-autotune", partial(treated, compile="max-autotune-no-cudagraphs")
+    if case.name in MODELS:
+        yield "OpenVINO, fp32", partial(treated, engine="openvino")
+        return
+    yield "OpenVINO, fp32", partial(exported, "openvino", "fp32")
+    yield "OpenVINO, int8", partial(exported, "openvino", "int8")
+    yield "ONNX Runtime, fp32", partial(exported, "onnx", "fp32")
+    yield "ExecuTorch (XNNPACK), fp32", partial(exported, "executorch", "fp32")
+    yield "physicalai, fp32", partial(_physicalai, case, subject, made / "physicalai", python)
+
+
+def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Treatment, ...]:
+    """Let physicalai-train export the checkpoint, in the environment of ``python``."""
+    if case.name != "act":
+        raise UserError("physicalai draws the noise inside its export: its actions cannot be held against LeRobot's")
+    if not python:
+        raise UserError("no environment with physicalai-train: --physicalai=PYTHON")
+    checkpoint = made / "checkpoint"
+    subject.policy.save_pretrained(checkpoint)
+    ran = subprocess.run(
+        [python, "-c", PHYSICALAI, str(checkpoint), str(made / "export")], capture_output=True, text=True
+    )
+    if ran.returncode:
+        raise UserError(ran.stderr.strip().splitlines()[-1])
+    return (PolicyPackage(made / "export", python),)
+
+
+def _found(case: Case, made: Path, quick: bool) -> Path:
+    """Let ``strobe optimize`` find a recipe, as a user does. Raises UserError where it ends without one."""
+    seconds = 20.0 if quick else case.search_s
+    command = [sys.executable, "-m", "strobe", "optimize", *_flags(case, quick), f"--time_limit={seconds}"]
+    ran = subprocess.run([*command, f"--output_dir={made / 'runs'}"], capture_output=True, text=True)
+    recipes = list((made / "runs").rglob("recipe.yaml"))
+    if not recipes:
+        raise UserError(f"strobe optimize ended without a recipe (exit code {ran.returncode})")
+    print(f"{case.name}: {recipes[0].read_text()}", file=sys.stderr)
+    return recipes[0]
+
+
+def _flags(case: Case, quick: bool) -> list[str]:
+    if case.name in MODELS:
+        return [f"--model.type={case.name}", *(["--model.size=tiny"] if quick else []), "--model.dtype=float32"]
+    own = [f"--policy.{flag}" for flag in case.flags]
+    return [f"--policy.type={case.name}", f"--policy.size={'tiny' if quick else 'full'}", *own, "--device=cpu"]
+
+
+def _subject(case: Case, quick: bool) -> Any:
+    if case.name in MODELS:
+        size: Any = "tiny" if quick else "large"
+        return load_model(ModelOptions(type=case.name, size=size, dtype="float32"), device="cpu")
+    overrides = ["--device=cpu", *(f"--{flag}" for flag in case.flags)]
+    return load_subject(PolicyOptions(type=case.name, size="tiny" if quick else "full", overrides=overrides))

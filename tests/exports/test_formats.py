@@ -1,0 +1,88 @@
+"""`strobe export --format`, `--precision` and `--recipe`: what is in the folder, and how it is judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.refused import assert_refused
+
+from strobe.cli.main import main
+from strobe.exports import formats
+from strobe.policies.loading import load_subject
+from strobe.policies.options import PolicyOptions
+from strobe.results.answer import VerifyResult
+from strobe.runs import store
+
+TINY = ["--policy.size=tiny", "--device=cpu", "--observations=4", "--passes=1"]
+RUN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from policy import Policy
+np.save(sys.argv[3], Policy(threads=1).act(dict(np.load(sys.argv[2]))))
+assert "torch" not in sys.modules
+"""
+
+
+def exported(root: Path, *flags: str) -> tuple[int, Path, VerifyResult]:
+    """Export a tiny policy: the exit code, its folder, and the answer of the check."""
+    code = main(["export", *flags, *TINY, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"])
+    (found,) = (root / "runs").glob("*/result.json")
+    answer = store.load(found.parent)
+    assert isinstance(answer, VerifyResult)
+    return code, root / "export", answer
+
+
+def test_onnx_runs_without_torch_and_acts_the_same(tmp_path: Path) -> None:
+    for package in ("onnxruntime", "onnxscript"):
+        pytest.importorskip(package, reason="needs the extra 'onnx'")
+    code, folder, answer = exported(tmp_path, "--policy.type=act", "--format=onnx")
+    assert (code, answer.outcome) == (0, "held")
+    assert answer.checks[0].agreement.rms < 1e-4
+    assert "pip install onnxruntime numpy" in (folder / "README.md").read_text()
+    subject: Any = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    observation = subject.observation(1)
+    np.savez(tmp_path / "given.npz", **{name: v.numpy() for name, v in observation.items() if hasattr(v, "numpy")})
+    files = [str(folder), str(tmp_path / "given.npz"), str(tmp_path / "chunk.npy")]
+    subprocess.run([sys.executable, "-c", RUN, *files], check=True)
+    chunk, wanted = np.load(tmp_path / "chunk.npy"), subject.chunk(1).numpy()
+    assert np.abs(chunk - wanted).max() < 1e-3 * np.abs(wanted).max()
+
+
+def test_int8_is_judged_as_what_changes_more_than_rounding(tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    _, folder, answer = exported(tmp_path, "--policy.type=act", "--precision=int8")
+    about = json.loads((folder / "export.json").read_text())
+    assert (about["precision"], about["effect"]) == ("int8", "lossy")
+    (check,) = answer.checks
+    assert check.effect == "lossy"
+    assert check.agreement.rms > 1e-4, "nothing was put in 8 bits"
+
+
+def test_a_recipes_settings_go_in_and_the_rest_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("policy: diffusion\ntreatments:\n- policy.num_inference_steps: 2\n- channels_last: true\n")
+    flags = ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=4"]
+    _, folder, answer = exported(tmp_path, *flags, f"--recipe={recipe}")
+    about = json.loads((folder / "export.json").read_text())
+    assert about["effect"] == "lossy"
+    (note,) = [note for note in answer.notes if "not in the export" in note]
+    assert "channels_last" in note
+    assert "num_inference_steps" not in note
+    assert answer.checks[0].agreement.rms > 1e-3, "the export has the policy's own number of steps"
+
+
+def test_a_missing_package_is_named_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(formats.FORMATS["executorch"], "packages", ("no_such_package",))
+    flags = ["--policy.type=act", *TINY, f"--to={tmp_path / 'export'}", "--format=executorch"]
+    assert_refused(["export", *flags], "no_such_package", capsys, tmp_path)
+    assert not (tmp_path / "export").exists()

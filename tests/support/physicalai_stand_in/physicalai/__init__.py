@@ -1,0 +1,1 @@
+"""A stand-in for physicalai, which cannot be installed beside LeRobot: it wants another transformers."""

@@ -1,0 +1,26 @@
+"""The few names of physicalai 0.3 that Strobe uses, as its documentation describes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import openvino
+
+
+class InferenceModel:
+    """A package with one OpenVINO model, and no processors of its own."""
+
+    def __init__(self, export_dir: str, **options: Any) -> None:
+        folder = Path(export_dir)
+        about = json.loads((folder / "manifest.json").read_text())["model"]
+        model = openvino.Core().read_model(folder / about["artifacts"]["openvino"])
+        self._compiled = openvino.compile_model(model, "CPU", options)
+        self.input_features = [SimpleNamespace(name=each["name"]) for each in about.get("input_features", [])]
+        self.adapter = SimpleNamespace(input_names=[given.any_name for given in model.inputs])
+
+    def predict_action_chunk(self, observation: dict[str, Any]) -> Any:
+        names = self.adapter.input_names
+        return self._compiled({name: observation[name] for name in names})["action"][0]
