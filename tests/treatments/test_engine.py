@@ -345,6 +345,25 @@ def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
     assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
 
 
+def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it_has_twice_once() -> None:
+    """ACT's images are in its batch under two names: as two inputs, one of them would be no input of the engine."""
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    paths = {}
+    for kind in ("act", "diffusion"):
+        subject = load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
+        paths[kind] = [spec["engine.part"] for spec in engine.ENTRY.candidates(subject)]
+    assert paths["act"][0] == "model"
+    assert "diffusion" not in paths["diffusion"], "its forward pass is training's"
+    subject = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
+    untouched = [subject.chunk(index) for index in range(3)]
+    undo = PartInEngine("openvino", "model", "fp32").apply(subject)
+    try:
+        for index, wanted in enumerate(untouched):
+            torch.testing.assert_close(subject.chunk(index), wanted, rtol=1e-3, atol=1e-3 * float(wanted.abs().max()))
+    finally:
+        undo()
+
+
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes hang on values of its inputs"):

@@ -276,11 +276,12 @@ def require_nncf() -> None:
         raise UserError(f"int8_engine needs a package: {install('openvino')}")
 
 
-def calibrated(model: Any, calls: Sequence[Sequence[Tensor]]) -> Any:
+def calibrated(model: Any, calls: Sequence[Sequence[Tensor]], *, corrected: bool = True) -> Any:
     """Return ``model`` with the products that NNCF quantises in int8.
 
     Args:
         calls: its inputs in recorded calls, on the CPU, floating ones in float32; scales are taken from all of them.
+        corrected: whether biases make up for the mean error of their products. NNCF builds a model for each of those.
     """
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # NNCF imports it: "no CUDA runtime"
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # bars of progress
@@ -288,7 +289,11 @@ def calibrated(model: Any, calls: Sequence[Sequence[Tensor]]) -> Any:
         nncf.set_log_level(logging.ERROR)
         arrays = [[value.detach().contiguous().numpy() for value in call] for call in calls]
         return nncf.quantize(
-            model, nncf.Dataset(arrays), subset_size=len(arrays), model_type=nncf.ModelType.TRANSFORMER
+            model,
+            nncf.Dataset(arrays),
+            subset_size=len(arrays),
+            model_type=nncf.ModelType.TRANSFORMER,
+            advanced_parameters=nncf.AdvancedQuantizationParameters(disable_bias_correction=not corrected),
         )
 
 

@@ -367,7 +367,15 @@ def _candidates(subject: Subject) -> list[Spec]:
     if engine == "openvino":  # such parts have not been tried in TensorRT
         one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
         specs += [(path, one_form) for path in subject.family.caching]
+        specs = [*((path, one_form) for path in _networks(subject)), *specs]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
+
+
+def _networks(subject: Subject) -> list[str]:
+    """Return the paths of whole networks that are called as one module, such as ACT's: one engine has no seams."""
+    inside = without_caches(subject)
+    called = [path for path, method in subject.compiled if path and method == "forward"]
+    return [path for path in called if sum(part.startswith(f"{path}.") for part in inside) > 1]
 
 
 def without_caches(subject: Subject) -> list[str]:

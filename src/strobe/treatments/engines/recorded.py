@@ -171,7 +171,8 @@ class Call:
     """Arguments of a part's forward, with tensors in the place of caches, as they were and flat.
 
     ``leaves``: every tensor and constant in the arguments, in order; ``spec`` puts them back into ``args`` and
-    ``kwargs``. ``key``: shapes and constants; calls of one key can share an engine. ``caches``: those that were given.
+    ``kwargs``. ``key``: shapes, constants, and which tensors are there twice; calls of one key can share an engine.
+    ``caches``: those that were given.
     """
 
     args: tuple[Any, ...]
@@ -188,13 +189,18 @@ class Call:
         leaves, spec = tree_flatten((args, kwargs))
         _require_constants(leaves, part, "takes")
         # Not the dtypes: what comes in another one is converted.
-        key = (tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves), repr(spec))
-        return cls(args, kwargs, leaves, spec, key, caches)
+        shapes = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves)
+        return cls(args, kwargs, leaves, spec, (shapes, repr(spec), _numbers(leaves)), caches)
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """Of each tensor among the leaves, in order, its place in `tensors`."""
+        return _numbers(self.leaves)
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The arguments that are tensors, in order."""
-        return [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
+        """The arguments that are tensors, in order, each once: ACT's images are in its batch under two names."""
+        return list({id(leaf): leaf for leaf in self.leaves if isinstance(leaf, Tensor)}.values())
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -203,9 +209,15 @@ class Call:
 
     def copied(self) -> Call:
         """Return the same call with tensors of its own."""
-        leaves = [leaf.detach().clone() if isinstance(leaf, Tensor) else leaf for leaf in self.leaves]
+        own = {id(tensor): tensor.detach().clone() for tensor in self.tensors}
+        leaves = [own.get(id(leaf), leaf) for leaf in self.leaves]
         args, kwargs = tree_unflatten(leaves, self.spec)
         return Call(args, kwargs, leaves, self.spec, self.key, [])
+
+
+def _numbers(leaves: Sequence[Any]) -> tuple[int, ...]:
+    seen: dict[int, int] = {}
+    return tuple(seen.setdefault(id(leaf), len(seen)) for leaf in leaves if isinstance(leaf, Tensor))
 
 
 @dataclass
@@ -244,8 +256,9 @@ class Flat(nn.Module):
         self._call, self._places = call, places
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        given = iter([value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)])
-        leaves = [next(given) if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
+        given = [value.to(dtype) for value, dtype in zip(tensors, self._call.dtypes, strict=True)]
+        numbers = iter(self._call.numbers)
+        leaves = [given[next(numbers)] if isinstance(leaf, Tensor) else leaf for leaf in self._call.leaves]
         args, kwargs = tree_unflatten(leaves, self._call.spec)
         results = tree_flatten(played(self.part, args, kwargs))[0]
         return tuple(as_float32(results[place]) for place in self._places)
