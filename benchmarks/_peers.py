@@ -135,7 +135,7 @@ def _engines(
 
     def exported(name: str, precision: str) -> tuple[Treatment, ...]:
         at = made / f"{name}-{precision}"
-        folder.write(subject, at, folder.Wanted(name, precision), live.stage)
+        folder.write(subject, at, folder.ExportOptions(name, precision), live.stage)
         return (ExportedPolicy(at),)
 
     def recipe() -> tuple[Treatment, ...]:

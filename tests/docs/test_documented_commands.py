@@ -199,7 +199,7 @@ def treatments(value: str, flag: str) -> None:
     from strobe.treatments.catalogue import parse
 
     text = value.partition(":")[2] if flag == "--variant" else value
-    text = ",".join(pair for pair in text.split(",") if not pair.strip().startswith(("rtc.", "recipe")))
+    text = ",".join(pair for pair in text.split(",") if not pair.strip().startswith(("rtc.", "recipe", "exported")))
     if flag == "--variant" and "policy.delay_training" in text:
         return  # a field that a training reads
     parse(text)

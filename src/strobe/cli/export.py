@@ -105,7 +105,7 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
     undo = Variant("recipe", inside).apply(subject)
     effect: Effect = "lossy" if any(treatment.effect == "lossy" for treatment in inside) else "rounding"
     try:
-        folder.write(subject, config.to, folder.Wanted(config.format, config.precision, effect), live.stage)
+        folder.write(subject, config.to, folder.ExportOptions(config.format, config.precision, effect), live.stage)
     finally:
         undo()
     result = verify_export(subject, config, config.to, live)

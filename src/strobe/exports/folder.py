@@ -28,7 +28,7 @@ CALIBRATION = 16  # observations that the scales of int8 are taken from
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExportOptions:
     """What is asked of an export.
 
     Args:
@@ -42,7 +42,7 @@ class Wanted:
     effect: Effect = "rounding"
 
 
-def write(subject: PolicySubject, folder: Path, wanted: Wanted, stage: Callable[[str], None]) -> None:
+def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Callable[[str], None]) -> None:
     """Export ``subject`` into ``folder``, which is empty or not there. ``stage`` is told what is being done.
 
     Raises:
@@ -66,7 +66,7 @@ def write(subject: PolicySubject, folder: Path, wanted: Wanted, stage: Callable[
         undo()
 
 
-def _saved(subject: PolicySubject, folder: Path, wanted: Wanted, stage: Callable[[str], None]) -> Recording:
+def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Callable[[str], None]) -> Recording:
     """Write the model into ``folder``, and return one inference of ``subject``. Raises UserError, with the reason."""
     into = FORMATS[wanted.format]
     stage(f"exporting {subject.info.name}")
@@ -125,7 +125,11 @@ def size(folder: Path) -> str:
     return f"{sum(file.stat().st_size for file in folder.iterdir()) / 2**20:,.1f} MiB"
 
 
-def _manifest(subject: PolicySubject, made: Recording, wanted: Wanted, prompt: dict[str, Any] | None) -> dict[str, Any]:
+def _manifest(
+    subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: dict[str, Any] | None
+) -> dict[str, Any]:
+    subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: dict[str, Any] | None
+) -> dict[str, Any]:
     inputs = [{"name": n, "shape": list(v.shape), "dtype": _dtype(v.dtype)} for n, v in made.inputs.items()]
     into = FORMATS[wanted.format]
     return {

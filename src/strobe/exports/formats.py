@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -111,11 +112,10 @@ class ExecuTorch:
     precisions: tuple[str, ...] = ("fp32",)
 
     def save(self, program: ExportedProgram, calls: Sequence[Inputs], names: Sequence[str], to: Path) -> None:  # noqa: D102  # as a format's
-        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-        from executorch.exir import to_edge_transform_and_lower
-
+        exir: Any = import_module("executorch.exir")
+        xnnpack: Any = import_module("executorch.backends.xnnpack.partition.xnnpack_partitioner")
         with _quiet("executorch"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            lowered: Any = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+            lowered: Any = exir.to_edge_transform_and_lower(program, partitioner=[xnnpack.XnnpackPartitioner()])
             to.write_bytes(lowered.to_executorch().buffer)
 
 

@@ -71,11 +71,11 @@ class PolicyPackage(Treatment):
                 )
             self._side = self._loaded()
             for name in self._arrays:
-                _found(name, policy.observation(0))
+                _array_of(name, policy.observation(0))
         side, given, to = self._side, f"{self._files.name}/given.npz", f"{self._files.name}/chunk.npy"
 
         def answer(observation: dict[str, Any], seed: int) -> Tensor:
-            found = {name: _found(name, observation) for name in self._arrays}
+            found = {name: _array_of(name, observation) for name in self._arrays}
             task = str(observation.get("task", "")) if "task" in self._inputs else ""
             np.savez(given, **found)
             self._answer(side, "act", ACT_S, given=given, task=task, to=to)
@@ -103,7 +103,7 @@ class PolicyPackage(Treatment):
             raise UserError(f"{self.folder} runs in physicalai: {error}{hint}") from None
 
 
-def _found(name: str, observation: dict[str, Any]) -> Any:
+def _array_of(name: str, observation: dict[str, Any]) -> Any:
     """Return what the package calls ``name``: LeRobot's own name, or physicalai's (state, images, images.front).
 
     Raises UserError where the observation has nothing of that name.

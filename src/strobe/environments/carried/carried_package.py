@@ -15,7 +15,7 @@ class Side:
 
     def do_load(self, folder: str, threads: int) -> dict[str, Any]:
         """Load the package. Returns the names of what it takes: those it declares, or else its model's inputs."""
-        from physicalai.inference import InferenceModel
+        from physicalai.inference import InferenceModel  # pyright: ignore[reportMissingImports]
 
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             artifacts = json.load(file)["model"].get("artifacts", {})

@@ -110,8 +110,10 @@ def _onnx(file: str, _: str, threads: int) -> Run:
 
 def _executorch(file: str, _: str, threads: int) -> Run:
     import torch  # ExecuTorch's runtime in Python needs it; the one in C++ does not
-    from executorch.extension.pybindings.portable_lib import _unsafe_reset_threadpool
-    from executorch.runtime import Runtime
+    from executorch.extension.pybindings.portable_lib import (  # pyright: ignore[reportMissingImports]
+        _unsafe_reset_threadpool,
+    )
+    from executorch.runtime import Runtime  # pyright: ignore[reportMissingImports]
 
     if threads:
         _unsafe_reset_threadpool(threads)
