@@ -128,8 +128,6 @@ def size(folder: Path) -> str:
 def _manifest(
     subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: dict[str, Any] | None
 ) -> dict[str, Any]:
-    subject: PolicySubject, made: Recording, wanted: ExportOptions, prompt: dict[str, Any] | None
-) -> dict[str, Any]:
     inputs = [{"name": n, "shape": list(v.shape), "dtype": _dtype(v.dtype)} for n, v in made.inputs.items()]
     into = FORMATS[wanted.format]
     return {
