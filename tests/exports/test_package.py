@@ -68,6 +68,19 @@ def test_a_package_is_held_against_the_policy(package: Path, tmp_path: Path) -> 
     assert answer.checks[0].agreement.rms < 1e-4
 
 
+def test_inputs_are_found_by_the_names_that_physicalai_gives_them(package: Path, export: Path, tmp_path: Path) -> None:
+    inputs = [each["name"] for each in json.loads((export / "export.json").read_text())["inputs"]]
+    names = {
+        "observation.state": "state",
+        "observation.images.front": "images.observation.images.front",  # of a checkpoint of LeRobot
+        "observation.images.wrist": "images.wrist",  # of its own training
+    }
+    features = [{"name": names[name]} for name in inputs]
+    write(package, {"artifacts": {"openvino": "policy.xml"}, "input_features": features})
+    code, answer = verified(package, tmp_path / "runs")
+    assert (code, answer.outcome) == (0, "held")
+
+
 def test_a_package_with_other_weights_breaks_the_guard(package: Path, tmp_path: Path) -> None:
     """As physicalai 0.3 makes it of a LeRobot 0.6 checkpoint, whose normalisation it does not find."""
     weights = bytearray((package / "policy.bin").read_bytes())

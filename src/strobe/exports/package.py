@@ -106,10 +106,14 @@ class PolicyPackage(Treatment):
 def _array_of(name: str, observation: dict[str, Any]) -> Any:
     """Return what the package calls ``name``: LeRobot's own name, or physicalai's (state, images, images.front).
 
+    Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.
+
     Raises UserError where the observation has nothing of that name.
     """
     images = [key for key in observation if key.startswith(IMAGES)]
-    short = {"state": STATE, **{f"images.{key.removeprefix(IMAGES)}": key for key in images}}
+    short = {"state": STATE}
+    for key in images:
+        short |= {f"images.{key}": key, f"images.{key.removeprefix(IMAGES)}": key}
     if len(images) == 1:
         short["images"] = images[0]
     value = observation.get(short.get(name, name))

@@ -22,5 +22,7 @@ class InferenceModel:
         self.adapter = SimpleNamespace(input_names=[given.any_name for given in model.inputs])
 
     def predict_action_chunk(self, observation: dict[str, Any]) -> Any:
-        names = self.adapter.input_names
-        return self._compiled({name: observation[name] for name in names})["action"][0]
+        """Answer with a chunk, (actions, action dim); features stand in the order of the model's inputs."""
+        names = [feature.name for feature in self.input_features] or self.adapter.input_names
+        arrays = [observation[name] for name in names]
+        return self._compiled(dict(zip(self.adapter.input_names, arrays, strict=True)))["action"][0]
