@@ -178,6 +178,28 @@ def open_files() -> set[str]:
     return found
 
 
+IMPORTED_FIRST = """
+import os
+import openvino
+import torch
+from strobe.treatments.engines.backends import OpenVINO, converted
+OpenVINO().require(torch.device("cpu"))
+x = torch.randn(2, 8)
+program = torch.export.export(torch.nn.Linear(8, 4), (x,))
+converted(program, (x,))
+before = len(os.listdir("/proc/self/fd"))
+for _ in range(3):
+    converted(program, (x,))
+assert len(os.listdir("/proc/self/fd")) == before
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_conversions_leave_no_pipes_open_where_openvino_was_imported_first() -> None:
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    subprocess.run([sys.executable, "-c", IMPORTED_FIRST], check=True)
+
+
 def test_half_against_bfloat16_is_converted_at_the_border() -> None:
     """An engine in one precision in a policy of another, as in the pi0.5 that failed with Half against BFloat16."""
     torch.manual_seed(0)

@@ -15,6 +15,7 @@ from strobe.errors import UserError
 from strobe.exports.package import PolicyPackage, is_package
 from strobe.exports.whole import numbers_of, split
 from strobe.policies.subject import Subject
+from strobe.treatments.engines.backends import without_telemetry
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.recipe import RecipeTreatment
 from strobe.treatments.treatment import FOR_INFERENCE, PROCESS, Effect, Treatment, Undo, policy_of
@@ -82,6 +83,7 @@ class ExportedPolicy(Treatment):
             if spec is None or spec.loader is None or not file.exists():
                 raise UserError(f"{file} is missing: export the policy again")
             module = importlib.util.module_from_spec(spec)
+            without_telemetry()
             try:
                 spec.loader.exec_module(module)
                 self._program = module.Policy(torch.get_num_threads())

@@ -66,8 +66,8 @@ class PolicyPackage(Treatment):
         if self._side is None:
             if draws(policy):
                 raise UserError(
-                    f"{self.folder} cannot be judged: {policy.info.name} draws noise, and the package draws its own, "
-                    "so their actions differ whatever it does. An export of strobe export takes its noise as an input"
+                    f"{self.folder} cannot be judged: {policy.info.name} draws noise, and the package draws other "
+                    "noise, so their actions always differ. Strobe's own exports take the noise as an input"
                 )
             self._side = self._loaded()
             for name in self._arrays:

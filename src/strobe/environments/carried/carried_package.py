@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from typing import Any
@@ -15,12 +16,11 @@ class Side:
 
     def do_load(self, folder: str, threads: int) -> dict[str, Any]:
         """Load the package. Returns the names of what it takes: those it declares, or else its model's inputs."""
-        from physicalai.inference import InferenceModel  # pyright: ignore[reportMissingImports]
-
+        inference: Any = importlib.import_module("physicalai.inference")
         with open(os.path.join(folder, "manifest.json"), encoding="utf-8") as file:
             artifacts = json.load(file)["model"].get("artifacts", {})
         options = {"INFERENCE_NUM_THREADS": threads} if "openvino" in artifacts else {}
-        self._model = InferenceModel(folder, **options)
+        self._model = inference.InferenceModel(folder, **options)
         named = [feature.name for feature in self._model.input_features]
         return {"inputs": named or list(self._model.adapter.input_names)}
 

@@ -101,6 +101,7 @@ def _openvino(file: str, precision: str, threads: int) -> Run:
 def _onnx(file: str, _: str, threads: int) -> Run:
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])

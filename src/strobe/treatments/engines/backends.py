@@ -82,7 +82,7 @@ class OpenVINO:
     def require(self, device: torch.device) -> None:
         if device.type != "cpu":
             raise UserError(f"engine=openvino runs on CPUs, and the policy is on {device.type}: take tensorrt")
-        _without_telemetry()
+        without_telemetry()
         _require("openvino", "openvino")
 
     def precisions(self, device: torch.device) -> tuple[str, ...]:
@@ -254,17 +254,23 @@ def _written(keep: Path, write: Callable[[], object]) -> None:
 
 
 def _openvino() -> Any:
-    _without_telemetry()
+    without_telemetry()
     return importlib.import_module("openvino")
 
 
-def _without_telemetry() -> None:
-    """Let OpenVINO, when it is imported, take its stub for the telemetry.
+def without_telemetry() -> None:
+    """Let OpenVINO send no telemetry from this process, whether it is imported already or not.
 
     Each conversion would start processes to send it, and leave their pipes open: some 40 engines leave more of them
     than select(2) can watch.
     """
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    loaded: Any = sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
+    if loaded is not None:  # a program, or an export's own, imported OpenVINO first
+        for name in ("start_session", "end_session", "send_event", "send_error", "send_stack_trace"):
+            setattr(loaded.Telemetry, name, _nothing)
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
 
 
 @cache
