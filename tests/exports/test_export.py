@@ -56,6 +56,14 @@ def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return root / "export", root / "runs"
 
 
+def test_no_traceback_of_an_engine_is_shown(tmp_path: Path) -> None:
+    """In a process of its own, since a library's warning comes once."""
+    command = [sys.executable, "-m", "strobe", "export", *TINY, f"--to={tmp_path / 'export'}"]
+    ran = subprocess.run([*command, f"--output_dir={tmp_path / 'runs'}"], capture_output=True, text=True, check=True)
+    assert "Traceback" not in ran.stderr
+    assert "WARNING" not in ran.stderr
+
+
 def test_the_export_is_held_against_the_policy(act: tuple[Path, Path]) -> None:
     folder, runs = act
     answer = answer_of(runs)

@@ -156,7 +156,12 @@ def _decoder(program: ExportedProgram) -> Any:
     4 of 10 minutes.
     """
     decoder = importlib.import_module("openvino.frontend.pytorch.fx_decoder").TorchFXPythonDecoder
-    made = decoder.from_exported_program(program)
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # of operators that this torch takes apart by another name, with tracebacks
+    try:
+        made = decoder.from_exported_program(program)
+    finally:
+        logging.disable(level)
     if isinstance(getattr(made, "_nodes", None), list):
         made._nodes = _Nodes(made._nodes)
     return made
