@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.exports.package import PolicyPackage, is_package
+from strobe.exports.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.exports.whole import numbers_of, split
 from strobe.policies.subject import Subject
 from strobe.treatments.engines.backends import without_telemetry
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.recipe import RecipeTreatment
-from strobe.treatments.treatment import FOR_INFERENCE, PROCESS, Effect, Treatment, Undo, policy_of
+from strobe.treatments.treatment import PROCESS, Undo, policy_of
 
 MANIFEST, PROGRAM = "export.json", "policy.py"  # files of an export's folder
 KEYS = ("format", "model", "policy", "precision", "effect", "inputs", "noise", "prompt", "chunk")
@@ -36,7 +36,7 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 @dataclass
-class ExportedPolicy(Treatment):
+class ExportedPolicy(InPlaceOfPolicy):
     """The program of an export's folder, which runs as a user runs it, with the noise that torch would draw.
 
     Where the folder holds the tokenizer, the program makes the tokens as well.
@@ -47,11 +47,6 @@ class ExportedPolicy(Treatment):
 
     folder: Path
     _program: Any = field(default=None, init=False, repr=False)
-    key = "exported"
-    effect: Effect = "rounding"
-    phases = FOR_INFERENCE
-    builds = "built"
-    fixed_inputs = True
 
     def __post_init__(self) -> None:
         self.about = manifest(self.folder)

@@ -29,7 +29,7 @@ CALIBRATION = 16  # observations that the scales of int8 are taken from
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is asked of an export.
+    """The format and the precision of an export, and the effect of the recipe in it.
 
     Args:
         format: a key of `FORMATS`.
@@ -55,7 +55,6 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
         raise UserError(f"strobe export traces on the CPU, and the policy is on {subject.device}: --device=cpu")
     undo = Precision("fp32").apply(subject)  # of a program in bfloat16, engines do not know every operator
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         made = _saved(subject, folder, wanted, stage)
         prompt = _prompt(subject, made, folder)
         (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt), indent=1) + "\n")
@@ -79,6 +78,7 @@ def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: C
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of torch's code about torch's own
+            folder.mkdir(parents=True, exist_ok=True)
             into.save(program, calls, names, folder / into.file)
     except Exception as error:
         with suppress(OSError):

@@ -38,8 +38,18 @@ def is_package(folder: Path) -> bool:
     return isinstance(about, dict) and about.get("format") == "policy_package"
 
 
+class InPlaceOfPolicy(Treatment):
+    """An export, which answers in the place of the policy."""
+
+    key = "exported"
+    effect: Effect = "rounding"
+    phases = FOR_INFERENCE
+    builds = "built"
+    fixed_inputs = True
+
+
 @dataclass
-class PolicyPackage(Treatment):
+class PolicyPackage(InPlaceOfPolicy):
     """The package in ``folder``, run by the physicalai of ``python``; '' for this environment's.
 
     Raises:
@@ -51,11 +61,6 @@ class PolicyPackage(Treatment):
     python: str = ""
     _side: Side | None = field(default=None, init=False, repr=False)
     _inputs: tuple[str, ...] = field(default=(), init=False, repr=False)
-    key = "exported"
-    effect: Effect = "rounding"
-    phases = FOR_INFERENCE
-    builds = "built"
-    fixed_inputs = True
 
     def __post_init__(self) -> None:
         SideOptions(self.folder.name, self.python).check()

@@ -1,4 +1,4 @@
-"""What the processors write into a prompt, so that a program without LeRobot writes the same."""
+"""The form of a prompt, by which a program without LeRobot writes what the processors write."""
 
 from __future__ import annotations
 
