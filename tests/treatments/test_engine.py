@@ -423,7 +423,8 @@ from strobe.treatments.engines.backends import OpenVINO
 
 signal.signal(signal.SIGCHLD, lambda *_: None)  # as torch's loader has one
 program = torch.export.export(torch.nn.Linear(64, 64).eval(), (torch.zeros(4, 64),))
-kept = [OpenVINO().build(program, [[torch.zeros(4, 64)]], "fp32", Path("part.blob"))]
+calls = [[torch.zeros(4, 64)]]
+kept = [OpenVINO().build(OpenVINO().read(program, calls[0]), calls, "fp32", Path("part.blob"))]
 
 def let_go():
     kept.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,17 +112,20 @@ def in_order(
     now: Measurement,
     standing: Callable[[str], Standing] = lambda _: "unknown",
     times: Callable[[Candidate], float | None] = lambda _: None,
+    refused: Collection[str] = (),
 ) -> list[Candidate]:
     """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
 
     Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
     kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
-    work, nothing saves as much as a graph: those come next, the whole before its parts.
+    work, nothing saves as much as a graph: those come next, the whole before its parts. Candidates in a dtype that the
+    guard refused come after the others: what a dtype does to the actions, it mostly does in every part.
 
     Args:
         now: what the parts cost.
         standing: a candidate as it is written → what earlier ladders showed of it.
         times: a candidate → how many times as fast its dtypes can make its parts; None where that is not known.
+        refused: dtypes in which a candidate broke the guard.
     """
     most = max(shares(now).values(), default=0.0)
     launching = host_and_device(now).waits_for_host
@@ -134,6 +137,7 @@ def in_order(
             STANDINGS.index(standing(candidate.text)),
             not (launching and candidate.captured),
             launching and candidate.captured and bool(candidate.parts),
+            not set(candidate.dtypes).isdisjoint(refused),
             candidate.build_s,
             -cost,
             not candidate.parts,
@@ -159,7 +163,7 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     """Group candidates of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
 
     Candidates that are never grouped come after that group, each by itself. Of a treatment that is offered in several
-    forms, the group has those for the whole, else one for each part.
+    forms, the group has those for the whole, else one for each part, and none for a part of such a part.
     """
     quick = [candidate for candidate in candidates if candidate.effect == effect and not candidate.build_s]
     if effect == "lossy":
@@ -168,8 +172,7 @@ def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
     first: dict[tuple[str, str], Candidate] = {}
     for candidate in (candidate for candidate in quick if not candidate.try_alone):
         first.setdefault(slot_of(candidate.specs[0]), candidate)
-    wholes = {key for key, part in first if not part}
-    chosen = [candidate for (key, part), candidate in first.items() if not part or key not in wholes]
+    chosen = [candidate for slot, candidate in first.items() if not any(_inside(slot, other) for other in first)]
     if not chosen:
         return single
     specs: tuple[Spec, ...] = ()
@@ -200,6 +203,12 @@ def slot_of(spec: Spec) -> tuple[str, str]:
     """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time."""
     key = next(iter(spec))
     return catalogue.entry_of(key).slot or key, str(spec.get(f"{key}.part", ""))
+
+
+def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Return whether the treatment in ``slot`` is for a part of what the one in ``other`` is for."""
+    (key, part), (other_key, around) = slot, other
+    return key == other_key and part != around and (not around or part.startswith(f"{around}."))
 
 
 def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:

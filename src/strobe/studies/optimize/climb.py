@@ -137,6 +137,7 @@ class Climb:
     at_target: bool = False
     _rungs_when_tried: dict[str, int] = field(default_factory=dict)  # candidate → rungs when it was last tried
     _retried: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)  # dtypes in which a candidate broke the guard
 
     @property
     def reporter(self) -> Climbing:
@@ -207,7 +208,7 @@ class Climb:
         if not self.aim.everything:
             new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
         now = self.with_parts
-        return [*in_order(new, now, self._standing, self.bounds.times), *in_order(again, now)]
+        return [*in_order(new, now, self._standing, self.bounds.times, self._refused), *in_order(again, now)]
 
     def left_out(self) -> str:
         """Return how many are left out, and why, in words that end a sentence; '' for none."""
@@ -295,7 +296,10 @@ class Climb:
             return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
         if not (elsewhere and candidate.of_torch):
             return 1.0
-        return sum(of_it for part, of_it in shares(now).items() if part not in elsewhere)
+        untouched = self.steps[0]
+        # An engine of a whole network is one part with a name of its own, so what torch had before it bounds that.
+        before = _share_without(untouched.measurement, elsewhere) * untouched.ms / self.top.ms
+        return min(_share_without(now, elsewhere), before)
 
     def _in_any_case(self, candidate: Candidate) -> bool:
         """Return whether it is tried whatever it can gain: lossy ones (fewer steps than the fewer kept), the user's."""
@@ -347,6 +351,8 @@ class Climb:
     def add(self, trial: Trial) -> None:
         """Add a try to the ladder's list, and where it was accepted, a rung to the ladder."""
         self.tries.append(trial.tried)
+        if trial.tried.outcome == "guard":
+            self._refused.update(trial.candidate.dtypes)
         if trial.step is not None:
             self.steps.append(trial.step)
 
@@ -361,3 +367,8 @@ class Climb:
                 trial = self.plan(candidate)
                 trial.reject("not tried", f"{why}{build if with_build else ''}")
                 self.add(trial)
+
+
+def _share_without(measurement: Measurement, parts: Sequence[str]) -> float:
+    """Return the share of the time that goes to other parts than ``parts``, 0 to 1."""
+    return sum(of_it for part, of_it in shares(measurement).items() if part not in parts)

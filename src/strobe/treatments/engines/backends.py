@@ -7,6 +7,7 @@ import importlib
 import inspect
 import io
 import logging
+import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -26,7 +27,6 @@ from strobe.measure.ceiling import faster_in_bfloat16
 from strobe.measure.memory import available_bytes
 from strobe.runs.cache import cache_folder
 from strobe.treatments.engines.recorded import Call, Results
-from strobe.treatments.room import numbers
 
 # Floating tensors come and go as float32.
 Inputs = Sequence[Tensor]
@@ -58,10 +58,15 @@ class Engine(Protocol):
         """Versions of all that an engine in ``precision`` for ``device`` in the cache depends on."""
         ...
 
-    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
-        """Compile ``program`` for the shapes and the device of ``calls``, and write the engine to the file ``keep``.
+    def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
+        """Return ``program`` as `build` takes it, for the shapes of ``inputs``; the same for every precision."""
+        ...
 
-        One in int8 is calibrated on ``calls``. No file is written where there is no room for it.
+    def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+        """Compile what `read` returned for the shapes and the device of ``calls``; write the engine to ``keep``.
+
+        ``model`` stays as it is. An engine in int8 is calibrated on ``calls``. No file is written where there is no
+        room for it.
         """
         ...
 
@@ -102,12 +107,15 @@ class OpenVINO:
         rest = f", {self._floating}" if precision == INT8 else ""
         return f"openvino {version('openvino')}, torch {torch.__version__}{rest}"
 
-    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
-        model = converted(program, calls[0])
+    def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
+        return converted(program, inputs)
+
+    def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+        weights = sum(math.prod(node.shape) for node in model.get_ops() if node.get_type_name() == "Constant")
         if precision == INT8:
             model = calibrated(model, calls)
         compiled = _core().compile_model(model, "CPU", self._options(precision))
-        if self._KEPT * numbers(program.state_dict.values()) < available_bytes():
+        if self._KEPT * weights < available_bytes():
             _written(keep, lambda: keep.write_bytes(compiled.export_model().getvalue()))
         return self._run(compiled)
 
@@ -143,7 +151,9 @@ class OpenVINO:
 def converted(program: ExportedProgram, inputs: Inputs) -> Any:
     """Return OpenVINO's model of ``program``, for the shapes of ``inputs``. Raises OpenVINO's exceptions."""
     # It has no rule for memory that is not written yet (SmolVLA's rotary embedding).
-    program = program.run_decompositions({torch.ops.aten.empty_like.default: _zeros})
+    unwritten = torch.ops.aten.empty_like.default
+    if any(node.target is unwritten for node in program.graph.nodes):
+        program = program.run_decompositions({unwritten: _zeros})
     model = _openvino().convert_model(_decoder(program))
     model.reshape({index: list(value.shape) for index, value in enumerate(inputs)})
     return model
@@ -208,7 +218,10 @@ class TensorRT:
         where = f"{name} {capability} {numbered(device)}"
         return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"
 
-    def build(self, program: ExportedProgram, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
+    def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
+        return program
+
+    def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
         inputs = calls[0]
         tensorrt: Any = importlib.import_module("torch_tensorrt")
         device = numbered(inputs[0].device)
@@ -218,7 +231,7 @@ class TensorRT:
         if _takes(tensorrt.dynamo.compile, "attn_bias_is_causal"):
             options["attn_bias_is_causal"] = False
         with torch.cuda.device(device):
-            built = tensorrt.dynamo.compile(program, arg_inputs=list(inputs), **options)
+            built = tensorrt.dynamo.compile(model, arg_inputs=list(inputs), **options)
             saved = {"output_format": "exported_program", "arg_inputs": list(inputs)}
             _written(keep, lambda: tensorrt.save(built, str(keep), **saved))
         return _calling(built, device)

@@ -22,6 +22,7 @@ from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,8 @@ SHAPES = 4  # that one part is built for, each an engine of its own; torch compu
 RECORDING_S = 8.0  # after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98}
+# What OpenVINO last read of a part, and what that hangs on: in another precision it is the same.
+_READ: WeakKeyDictionary[nn.Module, tuple[Any, Any]] = WeakKeyDictionary()
 _NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -269,13 +272,19 @@ class PartInEngine(Treatment, key="engine"):
         exported = DTYPES[self._engine.exported(self.precision)]
         copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
+        inputs = [tuple(as_float32(value) for value in call.tensors) for call in calls]
+        form = (self.engine, exported, calls[0].key, tuple(calls[0].dtypes), tuple(places), tuple(_state(part)))
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
-            flat = Flat(part, calls[0], places).eval()
-            inputs = [tuple(as_float32(value) for value in call.tensors) for call in calls]
-            with redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
-                program = torch.export.export(flat, inputs[0], strict=False)
-            return self._engine.build(program, inputs, self.precision, keep)
+            last, model = _READ.get(part, (None, None))
+            if last != form:
+                flat = Flat(part, calls[0], places).eval()
+                with redirect_stderr(io.StringIO()):  # where it fails, torch prints the graph so far
+                    program = torch.export.export(flat, inputs[0], strict=False)
+                model = self._engine.read(program, inputs[0])
+                if not copied and self.engine == "openvino":
+                    _READ[part] = (form, model)
+            return self._engine.build(model, inputs, self.precision, keep)
         except Exception as error:
             if isinstance(error, torch.OutOfMemoryError | UserError):
                 raise
@@ -363,11 +372,11 @@ def _candidates(subject: Subject) -> list[Spec]:
     except UserError:
         return []
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
-    specs = [(path, precision) for path in without_caches(subject) for precision in precisions]
-    if engine == "openvino":  # such parts have not been tried in TensorRT
+    networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
+    specs = [(path, precision) for path in (*networks, *without_caches(subject)) for precision in precisions]
+    if engine == "openvino":
         one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
         specs += [(path, one_form) for path in subject.family.caching]
-        specs = [*((path, one_form) for path in _networks(subject)), *specs]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
 
 
