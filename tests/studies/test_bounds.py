@@ -83,6 +83,13 @@ def test_what_a_machine_is_fast_in_is_tried_first():
     assert first(SLOW_HALF)[:2] == ["engine=float32", "channels_last="]
 
 
+def test_what_the_guard_refused_of_a_dtype_makes_it_come_last():
+    made = [candidate("engine", "backbone", dtype=dtype) for dtype in ("bfloat16", "float32")]
+    now = counted(FAST_HALF)
+    for refused, first in (((), "engine=bfloat16"), (("bfloat16",), "engine=float32")):
+        assert in_order(made, now, times=Bounds(now, FAST_HALF).times, refused=refused)[0].text == first
+
+
 @pytest.mark.parametrize(("host_ms", "first"), [(99.0, "graph=chunk"), (40.0, "channels_last=")])
 def test_a_graph_comes_first_where_the_device_waits_for_the_host(host_ms: float, first: str):
     now = counted(SLOW_HALF)

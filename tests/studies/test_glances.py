@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
+from torch import Tensor
 
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.sequential import Glance, Looks
+from strobe.policies.subject import ITERATION, Phase
 from strobe.results.answer import OptimizeResult
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import recipe_of
 from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim
 from strobe.studies.shared.measuring import Options
+from strobe.timeline import section
 from strobe.treatments import catalogue
 from strobe.treatments.treatment import PROCESS
 
@@ -34,12 +39,14 @@ def climb(monkeypatch: pytest.MonkeyPatch):
     return functools.partial(climbed, monkeypatch, Clock().wind(monkeypatch))
 
 
-def climbed(monkeypatch, clock, *entries, lines: Lines | None = None, **aim) -> tuple[OptimizeResult, float]:
+def climbed(
+    monkeypatch, clock, *entries, lines: Lines | None = None, kind=Sleeper, **aim
+) -> tuple[OptimizeResult, float]:
     monkeypatch.setattr(catalogue, "ENTRIES", entries)
     options = Options(SamplingBudget(iterations=10, seconds=10.0), batch_size=1, counted=False)
     began = clock.now
     wanted = Aim(**{"target_hz": 1000.0, "time_limit": 30.0, **aim})
-    result, _ = optimize(Sleeper(clock), wanted, options, reporter=lines)
+    result, _ = optimize(kind(clock), wanted, options, reporter=lines)
     return result, clock.now - began
 
 
@@ -133,6 +140,32 @@ def test_what_a_kept_treatment_computes_by_itself_is_left_alone(climb):
     assert outcomes(result) == {"skip=true": "kept", "whole=true": "kept"}
     result, _ = climb(entry(SKIP, "vision"), entry(inside, "vision"), entry(whole))
     assert outcomes(result) == {"skip=true": "kept", "inside=true": "kept", "whole=true": "kept"}
+
+
+class InOneEngine(Sleeper):
+    """Shows no parts while the treatment 'engined' is on."""
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        with_parts = super().call(phase, batch_size)
+
+        def run(index: int) -> Tensor:
+            if "engined" not in self.on:
+                return with_parts(index)
+            with section(ITERATION), section("policy"):
+                self.clock.sleep(sum(self.ms.values()) / 1e3)
+            return self.change(torch.randn(1, 5, 2, generator=torch.Generator().manual_seed(index)), index)
+
+        return run
+
+
+def test_an_engine_of_all_parts_leaves_nothing_to_what_changes_how_torch_computes(climb):
+    """The engine is one part with a name of its own, which takes most of the time."""
+    planted = Planted("engined", lambda _: {"vision": 4.0, "head": 2.0})
+    engine = replace(entry(planted, "vision", "head"), replaces=True)
+    idle = replace(entry(Planted("idle"), rank=PROCESS), of_torch=True)
+    result, _ = climb(engine, idle, kind=InOneEngine)
+    assert outcomes(result) == {"engined=true": "kept"}
+    assert "1 that can save" in result.ladder.ended
 
 
 def test_what_changes_how_torch_computes_is_left_out_where_an_engine_computes_most(climb, monkeypatch):

@@ -186,6 +186,10 @@ def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part(
     ]
     (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in engines], "rounding")
     assert group.specs == (engines[0], engines[2])
+    around = {"engine": "openvino", "engine.part": "model"}
+    inside = {"engine": "openvino", "engine.part": "model.backbone"}
+    (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in (inside, around)], "rounding")
+    assert group.specs == (around,), "no engine in an engine"
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
     assert groups(steps, "lossy") == steps, "each alone: together they would surely be wrong"
     assert groups(steps, "exact") == []

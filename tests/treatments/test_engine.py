@@ -386,6 +386,26 @@ def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it
         undo()
 
 
+def test_a_part_is_read_once_for_all_precisions_and_again_with_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    monkeypatch.setattr(OpenVINO, "precisions", lambda *_: ("fp32", "bf16"))
+    read: list[str] = []
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *args, **kwargs: read.append("") or export(*args, **kwargs))
+    subject = subject_of("act")
+    with torch.no_grad():
+        next(subject.module.model.action_head.parameters()).mul_(1.5)  # of no other test, whose engine is in the cache
+    plain = run(subject)
+    for precision, least in (("fp32", 0.999), ("bf16", 0.99)):
+        assert agree([plain], [run(subject, PartInEngine("openvino", "model", precision))]).cosine > least
+    assert len(read) == 1
+    with torch.no_grad():
+        next(subject.module.model.action_head.parameters()).mul_(-1.0)
+    plain = run(subject)
+    assert agree([plain], [run(subject, PartInEngine("openvino", "model", "fp32"))]).cosine > 0.999
+    assert len(read) == 2
+
+
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes hang on values of its inputs"):
