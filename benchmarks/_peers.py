@@ -101,10 +101,10 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
                     undo()
             except (UserError, RuntimeError, subprocess.SubprocessError, OSError) as error:
                 one.why_not = in_a_line(error)[:200] or type(error).__name__
-                print(f"{case.name}: {name}: {one.why_not}", file=sys.stderr, flush=True)
+                live.say(f"{case.name}: {name}: {one.why_not}")
                 continue
             one.build_s = time.perf_counter() - began
-            print(f"{case.name}: {name} is built: {one.build_s:.0f} s", file=sys.stderr, flush=True)
+            live.say(f"{case.name}: {name} is built in {one.build_s:.0f} s")
             one.memory_mib = (psutil.Process().memory_info().rss - before) / 2**20
             variants.append(variant)
         options = Options(SamplingBudget(seconds=seconds), batch_size=1)

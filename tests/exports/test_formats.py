@@ -79,6 +79,17 @@ def test_a_recipes_settings_go_in_and_the_rest_is_named(tmp_path: Path) -> None:
     assert answer.checks[0].agreement.rms > 1e-3, "the export has the policy's own number of steps"
 
 
+def test_executorch_is_written_outside_an_activated_environment_and_acts_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its compiler of FlatBuffers is on PATH only in an environment that is activated."""
+    pytest.importorskip("executorch", reason="needs the extra 'executorch'")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("FLATC_EXECUTABLE", raising=False)
+    code, _, answer = exported(tmp_path, "--policy.type=act", "--format=executorch")
+    assert (code, answer.outcome) == (0, "held")
+
+
 def test_a_missing_package_is_named_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

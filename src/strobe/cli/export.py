@@ -68,7 +68,7 @@ class ExportConfig(VerifyConfig):
 
     # New folder for the exported policy.
     to: Path | None = None
-    # What runs the export: openvino, onnx (ONNX Runtime), or executorch, which has not run yet.
+    # What runs the export: openvino, onnx (ONNX Runtime), or executorch (XNNPACK).
     format: str = field(default="openvino", metadata=checked(_one_of(FORMATS)))
     # The dtype in which the engine computes: fp32, bf16 (weights stay in float32) or int8 (openvino alone).
     precision: str = field(default="fp32", metadata=checked(_one_of(PRECISIONS)))

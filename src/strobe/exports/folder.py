@@ -60,7 +60,7 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
         (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt), indent=1) + "\n")
         shutil.copy(CARRIED / PROGRAM, folder / PROGRAM)
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}") from error
+        raise UserError(f"{error.filename or folder}: {error.strerror}") from error
     finally:
         undo()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -114,6 +115,9 @@ class ExecuTorch:
     def save(self, program: ExportedProgram, calls: Sequence[Inputs], names: Sequence[str], to: Path) -> None:  # noqa: D102  # as a format's
         exir: Any = import_module("executorch.exir")
         xnnpack: Any = import_module("executorch.backends.xnnpack.partition.xnnpack_partitioner")
+        # It looks for its compiler of FlatBuffers on PATH, where it is only in an environment that is activated.
+        compiler = Path(import_module("executorch.data.bin").__path__[0], "flatc")
+        os.environ.setdefault("FLATC_EXECUTABLE", str(compiler) if compiler.is_file() else "flatc")
         with _quiet("executorch"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             lowered: Any = exir.to_edge_transform_and_lower(program, partitioner=[xnnpack.XnnpackPartitioner()])
             to.write_bytes(lowered.to_executorch().buffer)
