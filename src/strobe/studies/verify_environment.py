@@ -82,12 +82,8 @@ def verify_environment(
         except SideEndedError as error:
             result.status = "failed"
             result.notes.append(f"{error}; what was looked at before is kept")
-    check.agreement, check.broken = looked.agreements.get(there.name), looked.broken.get(there.name, "")
-    if check.agreement is not None:
-        judged = guard.judge(check.agreement, looked.reordered)
-        check.broken, check.unjudged = judged.broken, judged.unjudged
-    elif not check.broken:
-        check.unjudged = "it was stopped before the actions were compared"
+    judged = looked.judge(there.name, guard)
+    check.agreement, check.broken, check.unjudged = looked.agreements.get(there.name), judged.broken, judged.unjudged
     result.yardsticks = [looked.reordered] if looked.reordered is not None else []
     result.checks = [check]
     return result

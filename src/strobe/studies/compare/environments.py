@@ -205,13 +205,9 @@ class _Study:
         self.result.yardsticks = [looked.reordered] if looked.reordered is not None else []
         for comparison in self.result.comparisons:
             comparison.effect, comparison.guard = GUARDED, str(guard)
+            judged = looked.judge(comparison.candidate, guard)
             comparison.agreement = looked.agreements.get(comparison.candidate)
-            comparison.broken = looked.broken.get(comparison.candidate, "")
-            if comparison.agreement is not None:
-                judged = guard.judge(comparison.agreement, looked.reordered)
-                comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
-            elif not comparison.broken:
-                comparison.unjudged = "it was stopped before the actions were compared"
+            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
 
 
 def _components(taken: Sequence[dict[str, float]], whole: Sequence[float]) -> list[Component]:

@@ -41,6 +41,8 @@ def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
     tried = trial.tried
     before = milliseconds(tried.before_ms)
     place = f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole ({before})"
+    if others := len(tried.parts) - 1 if tried.part else 0:
+        place += f" and {others} other part{'' if others == 1 else 's'}"
     head = f"rung {tried.rung}: {candidate.text} on {place}"
     climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
     try:

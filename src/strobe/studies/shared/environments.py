@@ -20,6 +20,7 @@ from strobe.environments.side import Side, SideFailedError
 from strobe.errors import UserError
 from strobe.measure import first_difference
 from strobe.measure.agreement import agree
+from strobe.measure.guard import Guard, Judgement
 from strobe.measure.memory import available_bytes
 from strobe.policies.action_scale import scale_of
 from strobe.policies.families.registry import steps_of
@@ -209,6 +210,14 @@ class Looked:
     reordered: Yardstick | None = None
     worst: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+    def judge(self, name: str, guard: Guard) -> Judgement:
+        """Hold the actions of the side ``name`` against ``guard``; what was not looked at is not judged."""
+        if name in self.broken:
+            return Judgement("broken", self.broken[name])
+        if name not in self.agreements:
+            return Judgement("not judged", "it was stopped before the actions were compared")
+        return guard.judge(self.agreements[name], self.reordered)
 
 
 def look(sides: Sides, count: int, reporter: Reporter) -> Looked:
