@@ -60,6 +60,19 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
     assert TunedSetting("sync", 8).flags("") == ["--inference.type=sync", "--policy.n_action_steps=8"]
 
 
+def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> None:
+    act = PolicyFacts(chunk=16, most_executed=16, executed=8, averages=True)
+    assert grid(act, Ranges(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
+    late = grid(act, Ranges(coefficients=(0.1,)), 3)
+    assert not any(setting.coefficient for setting in late.settings)
+    assert late.left_out == {
+        "sync, 1 action, averaged with 0.1": "a call lasts 3 ticks, and an average of chunks takes one for each action"
+    }
+    with_it = grid(PolicyFacts(chunk=16, most_executed=16, executed=1, averages=True, coefficient=0.5), Ranges(), 0)
+    assert with_it.settings[0] == TunedSetting("sync", 1, coefficient=0.5)
+    assert TunedSetting("sync", 1) in with_it.settings
+
+
 @pytest.mark.parametrize(
     ("ranges", "flag"),
     [
@@ -67,6 +80,7 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
         (Ranges(horizons=(17,)), "--execution_horizon=17"),
         (Ranges(thresholds=(99,)), "--queue_threshold=99"),
         (Ranges(steps=(5,)), "--steps"),
+        (Ranges(coefficients=(0.1,)), "--temporal_ensemble_coeff"),
     ],
 )
 def test_a_value_that_the_policy_cannot_have_is_named(ranges: Ranges, flag: str) -> None:

@@ -67,3 +67,36 @@ def test_a_policy_that_keeps_the_length_of_its_queue_gets_another_length(subject
     assert policy._action_queue.maxlen == MANY
     undo()
     assert policy._action_queue.maxlen == FEW
+
+
+@pytest.mark.parametrize("coefficient", [None, 0.5], ids=["built without", "built with"])
+def test_an_average_of_chunks_is_lerobots_own(coefficient):
+    """ACT with temporal ensembling put on acts as ACT that was built with it, and as before once it is taken off."""
+    flags = [f"--chunk_size={CHUNK}", "--n_action_steps=1"]
+    own = [] if coefficient is None else [f"--temporal_ensemble_coeff={coefficient}"]
+    (_, made, loaded), (_, _, wanted) = build("act", *flags, *own), build("act", *flags, "--temporal_ensemble_coeff=0.1")
+    subject, other = PolicySubject(loaded, made, 0), PolicySubject(wanted, made, 0)
+    wanted.policy.load_state_dict(loaded.policy.state_dict())
+    before = moved(subject)
+    undo = Settings({"temporal_ensemble_coeff": 0.1}).apply(subject)
+    averaged, chunks = moved(subject), moved(other)
+    assert torch.equal(averaged, chunks)
+    assert not torch.equal(averaged, before)
+    undo()
+    assert torch.equal(moved(subject), before)
+
+
+def moved(subject: PolicySubject) -> torch.Tensor:
+    """The actions of five ticks on five observations."""
+    subject.policy.eval()
+    subject.policy.reset()
+    with torch.inference_mode():
+        seen = [subject.prepare(subject.observation(index)) for index in range(5)]
+        return torch.stack([subject.policy.select_action(one)[0] for one in seen])
+
+
+def test_an_average_of_chunks_takes_a_call_for_each_action(subject):
+    with pytest.raises(UserError, match="must be 1 when using temporal ensembling"):
+        Settings({"temporal_ensemble_coeff": 0.1}).apply(subject)
+    Settings({"temporal_ensemble_coeff": 0.1, "n_action_steps": 1}).apply(subject)()
+    assert subject.policy.config.n_action_steps == FEW

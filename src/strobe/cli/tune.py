@@ -2,8 +2,8 @@
 
 Plays one policy in a simulator, true to time: while the policy computes, the simulator goes on for the latency of a
 call (--latency). It searches how the actions of a chunk are executed: the type of inference (sync or Real-Time
-Chunking), the number of actions that are executed before the next call, the execution horizon, the threshold of the
-queue, and what you add: RTC's guidance weight, denoising steps, recipes.
+Chunking), the number of actions that are executed before the next call, ACT's average of chunks (temporal ensembling),
+the execution horizon, the threshold of the queue, and what you add: RTC's guidance weight, denoising steps, recipes.
 
 Arithmetic comes first. A setting that cannot work at that latency is left out, with its sum: "a call lasts 24 ticks,
 and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that is shown to be worse
@@ -88,6 +88,9 @@ class TuneConfig(EpisodeFlags):
     queue_threshold: str = ""
     # Largest guidance weights of rtc to try: 5,10.
     max_guidance_weight: str = ""
+    # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default 0.01, LeRobot's and the paper's, at latencies
+    # of one tick at most.
+    temporal_ensemble_coeff: str = ""
     # Numbers of denoising steps to try besides the policy's own: 10,5. The latency does not change with them, unless
     # you give that of a run.
     steps: str = ""
@@ -138,6 +141,7 @@ def ranges_of(config: TuneConfig) -> Ranges:
         horizons=_numbers("execution_horizon", config.execution_horizon),
         thresholds=_numbers("queue_threshold", config.queue_threshold),
         weights=_numbers("max_guidance_weight", config.max_guidance_weight, float),
+        coefficients=_numbers("temporal_ensemble_coeff", config.temporal_ensemble_coeff, float),
         steps=parse_steps(config.steps),
         recipes=tuple(path.name for path in parse_recipes(config.recipe)),
     )

@@ -28,6 +28,8 @@ from strobe.treatments.words import LIVE
 
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"
+# ACT's average of all chunks that have an action for the tick (Zhao et al. 2023, algorithm 2); None for no average.
+ENSEMBLED = "temporal_ensemble_coeff"
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Settings(Treatment):
     def __post_init__(self) -> None:
         self.key = f"policy.{next(iter(self.values), '')}"
         self.phases = frozenset[Phase]().union(*map(_phases, self.values))
-        self.changes_execution = QUEUED in self.values
+        self.changes_execution = not {QUEUED, ENSEMBLED}.isdisjoint(self.values)
 
     def traits(self) -> TreatmentTraits:
         return TreatmentTraits(key="policy", settings=self.values)
@@ -59,13 +61,18 @@ class Settings(Treatment):
         queued = executed is not None and (
             any(name == QUEUED and value != executed for _, name, value in before) or _shortest(policy) < executed
         )
-        if queued:
+        ensembler = vars(policy).get("temporal_ensembler")
+        if averaging := ENSEMBLED in self.values:
+            _average(policy)
+        if queued or averaging:
             _new_queues(policy)
 
         def undo() -> None:
             for owner, name, value in before:
                 vars(owner)[name] = value
-            if queued:
+            if averaging:
+                policy.temporal_ensembler = ensembler
+            if queued or averaging:
                 _new_queues(policy)
 
         if queued and executed is not None and (held := _shortest(policy)) < executed:
@@ -89,11 +96,12 @@ class Settings(Treatment):
                     "it and compare the runs with `strobe diff`"
                 )
             known = config[name]
-            if known is not None and not isinstance(value, type(known)):
+            off = name == ENSEMBLED and value is None
+            if known is not None and not off and not isinstance(value, type(known)):
                 raise UserError(f"'policy.{name}' is a {type(known).__name__}, not '{value}'")
         try:
             replace(policy.config, **self.values)  # the config's own check of what goes together
-        except ValueError as error:
+        except (ValueError, NotImplementedError) as error:
             raise UserError(in_a_line(error)) from None
         self._checked = True
 
@@ -112,6 +120,14 @@ def _new_queues(policy: Any) -> None:
     if (length := getattr(policy, "_resolve_action_queue_steps", None)) is not None:
         policy._action_queue_steps = length()
     policy.reset()
+
+
+def _average(policy: Any) -> None:
+    """Give an ACT policy the average that its config asks for, as its constructor does."""
+    from lerobot.policies.act.modeling_act import ACTTemporalEnsembler
+
+    if (coefficient := policy.config.temporal_ensemble_coeff) is not None:
+        policy.temporal_ensembler = ACTTemporalEnsembler(coefficient, policy.config.chunk_size)
 
 
 def _make(spec: Spec) -> Settings:
@@ -142,7 +158,7 @@ def _live(config: Any) -> tuple[str, ...]:
 def _phases(name: str) -> frozenset[Phase]:
     """Return the phases that read the setting ``name``, whichever family has it."""
     families = known_families()
-    if name == "n_action_steps" or any(name in (family.steps, *family.objectives.values()) for family in families):
+    if name in (QUEUED, ENSEMBLED) or any(name in (family.steps, *family.objectives.values()) for family in families):
         return FOR_INFERENCE
     return FOR_TRAINING if any(name in family.live_in_training for family in families) else ANY_PHASE
 

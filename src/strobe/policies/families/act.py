@@ -82,8 +82,9 @@ _ACT = Family(
         }
     ),
     any_image_size=True,
+    live=("temporal_ensemble_coeff",),
 )
 _SMOOTH = replace(
-    _ACT, name="act_smooth", types=("act_smooth",), chunk=continuing_chunk, whole=None, unread_weights=False
+    _ACT, name="act_smooth", types=("act_smooth",), chunk=continuing_chunk, whole=None, unread_weights=False, live=()
 )
 FAMILY = (_ACT, _SMOOTH)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
-from strobe.policies.families.registry import steps_field, steps_of
+from strobe.policies.families.registry import registered, steps_field, steps_of
 from strobe.policies.policy_subject import PolicySubject
 from strobe.studies.evaluate.settings import FIRST
 from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate
 from strobe.studies.tune.settings import THRESHOLD, PolicyFacts, TunedSetting
 from strobe.treatments.recipe import rungs_of
-from strobe.treatments.settings import QUEUED, Settings
+from strobe.treatments.settings import ENSEMBLED, QUEUED, Settings
 from strobe.treatments.treatment import Treatment, Variant
 
 if TYPE_CHECKING:
@@ -75,7 +75,15 @@ class TuneRows:
             values[QUEUED] = setting.executed
         if setting.steps is not None:
             values[steps_field(config)] = setting.steps
-        treatments: list[Treatment] = [Settings({name: value}) for name, value in values.items()]
+        flags = setting.flags(steps_field(config))
+        treatments: list[Treatment] = []
+        if setting.coefficient != getattr(config, ENSEMBLED, None):
+            # LeRobot's config takes an average with one executed action alone: both change together.
+            joint = {QUEUED: values.pop(QUEUED)} if QUEUED in values else {}
+            treatments.append(Settings({ENSEMBLED: setting.coefficient, **joint}))
+            coefficient = "null" if setting.coefficient is None else f"{setting.coefficient:g}"
+            flags.append(f"--policy.{ENSEMBLED}={coefficient}")
+        treatments += [Settings({name: value}) for name, value in values.items()]
         treatments += rungs_of(subject, recipes.get(setting.recipe))
         rtc = {"execution_horizon": setting.horizon, "max_guidance_weight": setting.weight}
         timing = RequestedTiming(
@@ -88,7 +96,6 @@ class TuneRows:
         )
         # A recorded run has latencies by the name of its variant: those of a recipe are the recipe's.
         variant = Variant(setting.recipe or FIRST, tuple(treatments))
-        flags = setting.flags(steps_field(config))
         written = f"{' '.join(flags)} {setting.recipe} | {timing.written}"
         return TunedCandidate(
             variant, written, setting.steps or steps_of(config), setting.recipe, timing, setting, tuple(flags)
@@ -102,9 +109,16 @@ def facts_of(subject: PolicySubject, guided: bool) -> PolicyFacts:
     chunk = subject.traits("inference", 1).chunk_size
     if not executed or not chunk:
         raise UserError(f"strobe tune needs a policy that acts in chunks: '{config.type}' has no {QUEUED}")
-    field = steps_field(config)
+    field, family = steps_field(config), registered(config.type)
     return PolicyFacts(
-        chunk, most_executed(config, chunk), executed, steps_of(config) if field else None, field, guided
+        chunk,
+        most_executed(config, chunk),
+        executed,
+        steps_of(config) if field else None,
+        field,
+        guided,
+        family is not None and ENSEMBLED in family.live,
+        getattr(config, ENSEMBLED, None),
     )
 
 

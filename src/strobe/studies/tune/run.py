@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 NOT_TRIED = (
     "interpolation between actions (--interpolation_multiplier), another control rate (--fps), LeRobot's policy server "
-    "(its ways to aggregate chunks), temporal ensembling, and RTC's schedule of prefix weights"
+    "(its ways to aggregate chunks), and RTC's schedule of prefix weights"
 )
 
 

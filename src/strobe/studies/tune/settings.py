@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 Engine = Literal["sync", "rtc"]
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
+ENSEMBLE = 0.01  # ACT's own temporal_ensemble_coeff (Zhao et al. 2023)
 MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is given
 
 
@@ -28,6 +29,7 @@ class PolicyFacts:
         executed: its own n_action_steps.
         steps: its own denoising steps; None where it has none. ``steps_field`` is the field of its config.
         guided: whether LeRobot's Real-Time Chunking can guide it.
+        averages: whether it can average chunks (ACT's temporal ensembling), and with which coefficient it does.
     """
 
     chunk: int
@@ -36,6 +38,8 @@ class PolicyFacts:
     steps: int | None = None
     steps_field: str = ""
     guided: bool = False
+    averages: bool = False
+    coefficient: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Ranges:
         executed: --policy.n_action_steps, for sync.
         horizons, thresholds, weights: --inference.rtc.execution_horizon, --inference.queue_threshold and
             --inference.rtc.max_guidance_weight, for rtc.
+        coefficients: --policy.temporal_ensemble_coeff, for sync.
         steps: denoising steps.
         recipes: names of recipes.
     """
@@ -56,6 +61,7 @@ class Ranges:
     horizons: Sequence[int] = ()
     thresholds: Sequence[int] = ()
     weights: Sequence[float] = ()
+    coefficients: Sequence[float] = ()
     steps: Sequence[int] = ()
     recipes: Sequence[str] = ()
 
@@ -68,6 +74,7 @@ class TunedSetting:
         executed: actions of a chunk that sync executes before the next call.
         horizon, threshold, weight: of rtc.
         recipe: its name; '' for none.
+        coefficient: of the average of chunks, with which each action takes a call; None for no average.
     """
 
     engine: Engine
@@ -77,6 +84,7 @@ class TunedSetting:
     weight: float | None = None
     steps: int | None = None
     recipe: str = ""
+    coefficient: float | None = None
 
     @property
     def name(self) -> str:
@@ -84,6 +92,8 @@ class TunedSetting:
         words: list[str] = [self.engine]
         if self.executed is not None:
             words.append(f"{self.executed} action{'s' * (self.executed != 1)}")
+        if self.coefficient is not None:
+            words.append(f"averaged with {self.coefficient:g}")
         for what, value in (("horizon", self.horizon), ("queue", self.threshold), ("weight", self.weight)):
             if value is not None:
                 words.append(f"{what} {value:g}")
@@ -121,7 +131,7 @@ def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
     """
     _check(facts, ranges)
     engines = ranges.engines or (("sync", "rtc") if facts.guided else ("sync",))
-    default = TunedSetting("sync", facts.executed)
+    default = TunedSetting("sync", facts.executed, coefficient=facts.coefficient)
     made, left_out = [default], dict[str, str]()
     for engine in engines:
         for setting in _sync(facts, ranges) if engine == "sync" else _rtc(facts, ranges, ticks):
@@ -147,10 +157,13 @@ def ticks_of(latency: Latency, fps: float) -> int:
 
 
 def _sync(facts: PolicyFacts, ranges: Ranges) -> list[TunedSetting]:
-    lengths = ranges.executed or _halves(facts)
+    executed: list[tuple[int, float | None]] = [(length, None) for length in ranges.executed or _halves(facts)]
+    if facts.averages:
+        executed += [(1, coefficient) for coefficient in ranges.coefficients or (facts.coefficient or ENSEMBLE,)]
+    combined = itertools.product(executed, ranges.steps or (None,), ("", *ranges.recipes))
     return [
-        TunedSetting("sync", executed, steps=_other(steps, facts.steps), recipe=recipe)
-        for executed, steps, recipe in itertools.product(lengths, ranges.steps or (None,), ("", *ranges.recipes))
+        TunedSetting("sync", length, steps=_other(steps, facts.steps), recipe=recipe, coefficient=coefficient)
+        for (length, coefficient), steps, recipe in combined
     ]
 
 
@@ -180,6 +193,8 @@ def _halves(facts: PolicyFacts) -> list[int]:
 def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
     """Return the sum by which a setting cannot work, in words; '' where it may."""
     if setting.engine == "sync":
+        if setting.coefficient is not None and ticks > 1:
+            return f"a call lasts {ticks} ticks, and an average of chunks takes one for each action"
         return ""
     assert setting.horizon is not None
     assert setting.threshold is not None
@@ -209,6 +224,8 @@ def _check(facts: PolicyFacts, ranges: Ranges) -> None:
     for flag, values in (("execution_horizon", ranges.horizons), ("queue_threshold", ranges.thresholds)):
         if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
             raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
+    if ranges.coefficients and not facts.averages:
+        raise UserError("--temporal_ensemble_coeff: this policy cannot average chunks: leave it out")
     if ranges.steps and facts.steps is None:
         raise UserError("--steps: this policy has no denoising steps: leave it out")
 

@@ -108,6 +108,7 @@ class OpenVINO:
         return f"openvino {version('openvino')}, torch {torch.__version__}{rest}"
 
     def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
+        """Return OpenVINO's model in float32: what takes most of the time, and every precision begins with it."""
         return converted(program, inputs)
 
     def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
@@ -219,6 +220,7 @@ class TensorRT:
         return f"torch-tensorrt {version('torch-tensorrt')}, torch {torch.__version__}, {where}"
 
     def read(self, program: ExportedProgram, inputs: Inputs) -> Any:
+        """Return ``program`` itself, which TensorRT takes."""
         return program
 
     def build(self, model: Any, calls: Sequence[Inputs], precision: str, keep: Path) -> Run:
