@@ -74,7 +74,10 @@ def test_an_average_of_chunks_is_lerobots_own(coefficient):
     """ACT with temporal ensembling put on acts as ACT that was built with it, and as before once it is taken off."""
     flags = [f"--chunk_size={CHUNK}", "--n_action_steps=1"]
     own = [] if coefficient is None else [f"--temporal_ensemble_coeff={coefficient}"]
-    (_, made, loaded), (_, _, wanted) = build("act", *flags, *own), build("act", *flags, "--temporal_ensemble_coeff=0.1")
+    (_, made, loaded), (_, _, wanted) = (
+        build("act", *flags, *own),
+        build("act", *flags, "--temporal_ensemble_coeff=0.1"),
+    )
     subject, other = PolicySubject(loaded, made, 0), PolicySubject(wanted, made, 0)
     wanted.policy.load_state_dict(loaded.policy.state_dict())
     before = moved(subject)

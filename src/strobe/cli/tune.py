@@ -88,7 +88,7 @@ class TuneConfig(EpisodeFlags):
     queue_threshold: str = ""
     # Largest guidance weights of rtc to try: 5,10.
     max_guidance_weight: str = ""
-    # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default 0.01, the paper's, where a call lasts a tick
+    # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
     # at most.
     temporal_ensemble_coeff: str = ""
     # Numbers of denoising steps to try besides the policy's own: 10,5. The latency does not change with them, unless
