@@ -49,7 +49,7 @@ class Settings(Treatment):
         return TreatmentTraits(key="policy", settings=self.values)
 
     def apply(self, subject: Subject) -> Undo:
-        policy = policy_of(subject).policy
+        policy: Any = policy_of(subject).policy
         self._check(policy)
         # Some models copy a setting at construction (Diffusion's num_inference_steps): change the copies too.
         owners = [policy.config, *policy.modules()]
