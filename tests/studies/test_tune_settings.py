@@ -57,6 +57,11 @@ def test_every_name_and_every_flag_is_its_settings() -> None:
         "--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--inference.queue_threshold=30",
         "--inference.rtc.max_guidance_weight=5", "--policy.num_steps=5",
     ]  # fmt: skip
+    schedules = grid(FLOW, Ranges(engines=("rtc",), horizons=(10,), thresholds=(30,), schedules=("LINEAR", "EXP")), 3)
+    assert [setting.name for setting in schedules.settings[1:]] == [
+        "rtc, horizon 10, queue 30, schedule linear", "rtc, horizon 10, queue 30, schedule exp",
+    ]  # fmt: skip
+    assert schedules.settings[-1].flags("")[-1] == "--inference.rtc.prefix_attention_schedule=EXP"
     assert TunedSetting("sync", 8).flags("") == ["--inference.type=sync", "--policy.n_action_steps=8"]
 
 
@@ -81,6 +86,7 @@ def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> N
         (Ranges(thresholds=(99,)), "--queue_threshold=99"),
         (Ranges(steps=(5,)), "--steps"),
         (Ranges(coefficients=(0.1,)), "--temporal_ensemble_coeff"),
+        (Ranges(schedules=("LINEA",)), "--prefix_attention_schedule=LINEA"),
     ],
 )
 def test_a_value_that_the_policy_cannot_have_is_named(ranges: Ranges, flag: str) -> None:

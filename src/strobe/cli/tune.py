@@ -3,7 +3,8 @@
 Plays one policy in a simulator, true to time: while the policy computes, the simulator goes on for the latency of a
 call (--latency). It searches how the actions of a chunk are executed: the type of inference (sync or Real-Time
 Chunking), the number of actions that are executed before the next call, ACT's average of chunks (temporal ensembling),
-the execution horizon, the threshold of the queue, and what you add: RTC's guidance weight, denoising steps, recipes.
+the execution horizon, the threshold of the queue, and what you add: RTC's guidance weight and schedule, denoising
+steps, recipes.
 
 Arithmetic comes first. A setting that cannot work at that latency is left out, with its sum: "a call lasts 24 ticks,
 and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that is shown to be worse
@@ -88,6 +89,8 @@ class TuneConfig(EpisodeFlags):
     queue_threshold: str = ""
     # Largest guidance weights of rtc to try: 5,10.
     max_guidance_weight: str = ""
+    # Schedules of rtc's prefix weights to try, as LeRobot writes them: LINEAR,EXP.
+    prefix_attention_schedule: str = ""
     # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
     # at most.
     temporal_ensemble_coeff: str = ""
@@ -141,6 +144,7 @@ def ranges_of(config: TuneConfig) -> Ranges:
         horizons=_numbers("execution_horizon", config.execution_horizon),
         thresholds=_numbers("queue_threshold", config.queue_threshold),
         weights=_numbers("max_guidance_weight", config.max_guidance_weight, float),
+        schedules=tuple(filter(None, (part.strip().upper() for part in config.prefix_attention_schedule.split(",")))),
         coefficients=_numbers("temporal_ensemble_coeff", config.temporal_ensemble_coeff, float),
         steps=parse_steps(config.steps),
         recipes=tuple(path.name for path in parse_recipes(config.recipe)),

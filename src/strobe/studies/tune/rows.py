@@ -85,7 +85,11 @@ class TuneRows:
             flags.append(f"--policy.{ENSEMBLED}={coefficient}")
         treatments += [Settings({name: value}) for name, value in values.items()]
         treatments += rungs_of(subject, recipes.get(setting.recipe))
-        rtc = {"execution_horizon": setting.horizon, "max_guidance_weight": setting.weight}
+        rtc = {
+            "execution_horizon": setting.horizon,
+            "max_guidance_weight": setting.weight,
+            "prefix_attention_schedule": setting.schedule,
+        }
         timing = RequestedTiming(
             setting.engine,
             latency,

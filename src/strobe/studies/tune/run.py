@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from strobe.policies.policy_subject import PolicySubject
 
 NOT_TRIED = (
-    "interpolation between actions (--interpolation_multiplier), another control rate (--fps), LeRobot's policy server "
-    "(its ways to aggregate chunks), and RTC's schedule of prefix weights"
+    "interpolation between actions (--interpolation_multiplier), another control rate (--fps), and LeRobot's policy "
+    "server (its ways to aggregate chunks)"
 )
 
 

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from strobe.errors import UserError
+from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from strobe.studies.evaluate.timings import Latency
 
 Engine = Literal["sync", "rtc"]
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
+SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")  # LeRobot's RTCAttentionSchedule, LINEAR by default
 ENSEMBLE = 0.01  # ACT's own temporal_ensemble_coeff (Zhao et al. 2023)
 MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is given
 
@@ -49,8 +50,8 @@ class Ranges:
     Args:
         engines: of LeRobot, by --inference.type.
         executed: --policy.n_action_steps, for sync.
-        horizons, thresholds, weights: --inference.rtc.execution_horizon, --inference.queue_threshold and
-            --inference.rtc.max_guidance_weight, for rtc.
+        horizons, thresholds, weights, schedules: --inference.rtc.execution_horizon, --inference.queue_threshold,
+            --inference.rtc.max_guidance_weight and --inference.rtc.prefix_attention_schedule, for rtc.
         coefficients: --policy.temporal_ensemble_coeff, for sync.
         steps: denoising steps.
         recipes: names of recipes.
@@ -61,6 +62,7 @@ class Ranges:
     horizons: Sequence[int] = ()
     thresholds: Sequence[int] = ()
     weights: Sequence[float] = ()
+    schedules: Sequence[str] = ()
     coefficients: Sequence[float] = ()
     steps: Sequence[int] = ()
     recipes: Sequence[str] = ()
@@ -72,7 +74,7 @@ class TunedSetting:
 
     Args:
         executed: actions of a chunk that sync executes before the next call.
-        horizon, threshold, weight: of rtc.
+        horizon, threshold, weight, schedule: of rtc.
         recipe: its name; '' for none.
         coefficient: of the average of chunks, with which each action takes a call; None for no average.
     """
@@ -85,6 +87,7 @@ class TunedSetting:
     steps: int | None = None
     recipe: str = ""
     coefficient: float | None = None
+    schedule: str | None = None
 
     @property
     def name(self) -> str:
@@ -97,6 +100,8 @@ class TunedSetting:
         for what, value in (("horizon", self.horizon), ("queue", self.threshold), ("weight", self.weight)):
             if value is not None:
                 words.append(f"{what} {value:g}")
+        if self.schedule is not None:
+            words.append(f"schedule {self.schedule.lower()}")
         if self.steps is not None:
             words.append(f"{self.steps} step{'s' * (self.steps != 1)}")
         return ", ".join([*words, *([self.recipe] if self.recipe else [])])
@@ -109,6 +114,7 @@ class TunedSetting:
             "inference.rtc.execution_horizon": self.horizon,
             "inference.queue_threshold": self.threshold,
             "inference.rtc.max_guidance_weight": self.weight,
+            "inference.rtc.prefix_attention_schedule": self.schedule,
             f"policy.{steps_field}": self.steps,
         }
         return [f"--{name}={value:g}" if isinstance(value, float) else f"--{name}={value}"
@@ -172,12 +178,13 @@ def _rtc(facts: PolicyFacts, ranges: Ranges, ticks: int) -> list[TunedSetting]:
     thresholds = ranges.thresholds or sorted(
         {min(THRESHOLD, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)}
     )
+    weights, schedules = ranges.weights or (None,), ranges.schedules or (None,)
     combined = itertools.product(
-        horizons, thresholds, ranges.weights or (None,), ranges.steps or (None,), ("", *ranges.recipes)
+        horizons, thresholds, weights, schedules, ranges.steps or (None,), ("", *ranges.recipes)
     )
     return [
-        TunedSetting("rtc", None, horizon, threshold, weight, _other(steps, facts.steps), recipe)
-        for horizon, threshold, weight, steps, recipe in combined
+        TunedSetting("rtc", None, horizon, threshold, weight, _other(steps, facts.steps), recipe, schedule=schedule)
+        for horizon, threshold, weight, schedule, steps, recipe in combined
     ]
 
 
@@ -224,6 +231,8 @@ def _check(facts: PolicyFacts, ranges: Ranges) -> None:
     for flag, values in (("execution_horizon", ranges.horizons), ("queue_threshold", ranges.thresholds)):
         if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
             raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
+    if unknown := [value for value in ranges.schedules if value not in SCHEDULES]:
+        raise UserError(f"--prefix_attention_schedule={unknown[0]}: {nearest(unknown[0], SCHEDULES)}")
     if ranges.coefficients and not facts.averages:
         raise UserError("--temporal_ensemble_coeff: this policy cannot average chunks: leave it out")
     if ranges.steps and facts.steps is None:
