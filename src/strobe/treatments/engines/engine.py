@@ -374,7 +374,7 @@ def _candidates(subject: Subject) -> list[Spec]:
     precisions = [name for name in (("fp16", "bf16") if engine == "tensorrt" else ("bf16", "fp32")) if name in able]
     networks = _networks(subject) if engine == "openvino" else []  # such parts have not been tried in TensorRT
     specs = [(path, precision) for path in (*networks, *without_caches(subject)) for precision in precisions]
-    if engine == "openvino":
+    if engine == "openvino" and subject.family.caching:
         one_form = "bf16" if "bf16" in able and faster_in_bfloat16() else "fp32"  # enough of large ones
         specs += [(path, one_form) for path in subject.family.caching]
     return [{"engine": engine, "engine.part": path, "engine.precision": precision} for path, precision in specs]
