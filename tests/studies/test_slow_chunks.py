@@ -13,7 +13,7 @@ from strobe.errors import UserError
 from strobe.measure.sampling import SamplingBudget
 from strobe.studies.optimize import settings
 from strobe.studies.optimize.answer import recipe_of
-from strobe.studies.optimize.candidates import Candidate, groups
+from strobe.studies.optimize.candidates import Candidate, groups, together
 from strobe.studies.optimize.climb import AS_IT_IS
 from strobe.studies.optimize.run import optimize
 from strobe.studies.optimize.settings import Aim, Climbing
@@ -190,6 +190,8 @@ def test_of_several_forms_the_one_for_the_whole_is_taken_else_one_for_each_part(
     inside = {"engine": "openvino", "engine.part": "model.backbone"}
     (group,) = groups([Candidate((spec,), (), "rounding", 0) for spec in (inside, around)], "rounding")
     assert group.specs == (around,), "no engine in an engine"
+    assert together((inside, {"attention": "sdpa"}), (around,)) == ({"attention": "sdpa"}, around)
+    assert together((around,), ({"precision": "bf16"},)) == (around, {"precision": "bf16"})
     steps = [Candidate(({"policy.num_steps": n},), (), "lossy", 0) for n in (5, 3)]
     assert groups(steps, "lossy") == steps, "each alone: together they would surely be wrong"
     assert groups(steps, "exact") == []

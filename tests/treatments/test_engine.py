@@ -406,6 +406,17 @@ def test_a_part_is_read_once_for_all_precisions_and_again_with_other_weights(mon
     assert len(read) == 2
 
 
+def test_an_engine_can_be_built_around_another_one() -> None:
+    """As a recipe of an earlier version has it, on a machine whose cache is empty."""
+    pytest.importorskip("openvino", reason="needs the extra 'openvino'")
+    subject = subject_of("act")
+    with torch.no_grad():
+        next(subject.module.model.action_head.parameters()).mul_(0.5)  # of no other test, whose engine is in the cache
+    plain = run(subject)
+    both = [PartInEngine("openvino", part, "fp32") for part in ("model.encoder", "model")]
+    assert agree([plain], [run(subject, *both)]).cosine > 0.9999
+
+
 def test_a_part_that_cannot_be_exported_is_a_line_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
     part = catalogue.make({"engine": "openvino", "engine.part": "model.qwen.model.model.visual"})
     with pytest.raises(UserError, match=r"cannot be built in openvino: its shapes hang on values of its inputs"):

@@ -194,9 +194,14 @@ def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
 
 
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
-    """Return ``specs`` with ``added``, which replace those in the same slots."""
+    """Return ``specs`` with ``added``, which replace those in the same slots.
+
+    An engine also replaces those of parts inside its own: it computes them, and could not be built around another one.
+    """
     slots = [slot_of(spec) for spec in added]
-    return (*(spec for spec in specs if slot_of(spec) not in slots), *added)
+    engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces]
+    staying = [spec for spec in specs if slot_of(spec) not in slots]
+    return (*(spec for spec in staying if not any(_inside(slot_of(spec), engine) for engine in engines)), *added)
 
 
 def slot_of(spec: Spec) -> tuple[str, str]:

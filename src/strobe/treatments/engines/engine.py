@@ -118,6 +118,10 @@ class PartInEngine(Treatment, key="engine"):
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_exporting():
+                return inner(
+                    *args, **kwargs
+                )  # an engine of what is around this part is being built, of torch's own code
             call = Call.of(args, kwargs, self.part)
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
                 self._looked = False  # a training changes the weights
