@@ -61,7 +61,8 @@ def _measure_start_well(climb: Climb, measured: Measured | None) -> None:
 def _out_of_time(climb: Climb, remaining: Sequence[Candidate]) -> str:
     climb.leave(f"{max(climb.remaining_to_try_s(), 0.0):.0f} s remained", remaining, with_build=True)
     which = ", all of which take long to build" if all(candidate.build_s for candidate in remaining) else ""
-    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {len(remaining)} treatments not tried"
+    many = f"{len(remaining)} treatment{'' if len(remaining) == 1 else 's'}"
+    limit = f"the time limit of {climb.limit_s:.0f} s was reached with {many} not tried"
     return f"{limit}{which}{climb.left_out()}"
 
 

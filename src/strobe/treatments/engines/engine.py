@@ -18,7 +18,7 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,8 @@ class PartInEngine(Treatment, key="engine"):
         # The engine is no torch code: a compiled region around it calls it as it is.
         @torch.compiler.disable
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_exporting():
-                return inner(
-                    *args, **kwargs
-                )  # an engine of what is around this part is being built, of torch's own code
+            if torch.compiler.is_exporting():  # an engine around this part is being built, of torch's own code
+                return inner(*args, **kwargs)
             call = Call.of(args, kwargs, self.part)
             if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*call.tensors, *weights)):
                 self._looked = False  # a training changes the weights
@@ -134,7 +132,7 @@ class PartInEngine(Treatment, key="engine"):
                     return inner(*args, **kwargs)
                 self._build(subject, part, inner, [call])
             built = self._built[call.key]
-            with _NestedSections(names):
+            with _nested_sections(names):
                 return caches_restored(built.run(call.tensors), call.caches)
 
         return replaced_method(part, "forward", forward)
@@ -339,19 +337,13 @@ def _unobserved(device: torch.device) -> Iterator[None]:
         yield
 
 
-class _NestedSections:
+@contextmanager
+def _nested_sections(names: Sequence[str]) -> Iterator[None]:
     """Sections of all ``names``, one in the other: the probes on the part are hidden by the engine's forward."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._open = [section(name) for name in names]
-
-    def __enter__(self) -> None:
-        for opened in self._open:
-            opened.__enter__()
-
-    def __exit__(self, *exception: Any) -> None:
-        for opened in reversed(self._open):
-            opened.__exit__(*exception)
+    with ExitStack() as stack:
+        for name in names:
+            stack.enter_context(section(name))
+        yield
 
 
 def _require_plain(part: nn.Module, path: str) -> None:
