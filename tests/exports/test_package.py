@@ -65,7 +65,7 @@ def verified(package: Path, runs: Path) -> tuple[int, VerifyResult]:
 def test_a_package_is_held_against_the_policy(package: Path, tmp_path: Path) -> None:
     code, answer = verified(package, tmp_path / "runs")
     assert (code, answer.outcome) == (0, "held")
-    assert answer.checks[0].agreement.rms < 0.02, "a package computes in bfloat16 where the CPU has it"
+    assert answer.checks[0].agreement.rms < 1e-4
 
 
 def test_inputs_are_found_by_the_names_that_physicalai_gives_them(package: Path, export: Path, tmp_path: Path) -> None:

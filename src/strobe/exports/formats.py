@@ -117,7 +117,8 @@ class ExecuTorch:
         xnnpack: Any = import_module("executorch.backends.xnnpack.partition.xnnpack_partitioner")
         # It looks for its compiler of FlatBuffers on PATH, where it is only in an environment that is activated.
         compiler = Path(import_module("executorch.data.bin").__path__[0], "flatc")
-        os.environ.setdefault("FLATC_EXECUTABLE", str(compiler) if compiler.is_file() else "flatc")
+        if compiler.is_file():
+            os.environ.setdefault("FLATC_EXECUTABLE", str(compiler))
         constants: Any = import_module("executorch.exir.passes.constant_prop_pass")
         with _quiet("executorch"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             # XNNPACK takes products with constants alone, and torch's attention cuts its weights in three in each call.

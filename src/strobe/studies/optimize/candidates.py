@@ -196,7 +196,7 @@ def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
 def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
     """Return ``specs`` with ``added``, which replace those in the same slots.
 
-    An engine also replaces those of parts inside its own: it computes them, and could not be built around another one.
+    An engine also replaces those of parts inside its own, which it computes itself.
     """
     slots = [slot_of(spec) for spec in added]
     engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces]

@@ -275,7 +275,9 @@ class PartInEngine(Treatment, key="engine"):
         copied = exported.itemsize * numbers(tensor for tensor in _floating(part) if tensor.dtype != exported)
         require_room(copied + self._building(part), f"building '{self.part}' in {self.engine}", subject)
         inputs = [tuple(as_float32(value) for value in call.tensors) for call in calls]
-        form = (self.engine, exported, calls[0].key, tuple(calls[0].dtypes), tuple(places), tuple(_state(part)))
+        # With what treatments of its inside say in the modules' repr, as in the cache's key.
+        call, state = calls[0], tuple(_state(part))
+        form = (self.engine, exported, call.key, tuple(call.dtypes), tuple(places), state, repr(part))
         undo = Precision(self._engine.exported(self.precision), self.part).apply(subject)
         try:
             last, model = _READ.get(part, (None, None))
