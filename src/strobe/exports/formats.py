@@ -119,11 +119,7 @@ class ExecuTorch:
         compiler = Path(import_module("executorch.data.bin").__path__[0], "flatc")
         if compiler.is_file():
             os.environ.setdefault("FLATC_EXECUTABLE", str(compiler))
-        constants: Any = import_module("executorch.exir.passes.constant_prop_pass")
         with _quiet("executorch"), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            # XNNPACK takes products with constants alone, and torch's attention cuts its weights in three in each call.
-            # Without this, full-size ACT took 5.0 s instead of 0.7.
-            program = constants.constant_prop_pass(program)
             lowered: Any = exir.to_edge_transform_and_lower(program, partitioner=[xnnpack.XnnpackPartitioner()])
             to.write_bytes(lowered.to_executorch().buffer)
 
