@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,9 +19,10 @@ from typing import Any
 import psutil
 
 from strobe.cli.live import Live
+from strobe.devices.accelerators import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.exports import folder
-from strobe.exports.exported import ExportedPolicy
+from strobe.exports.exported import MANIFEST, ExportedPolicy
 from strobe.exports.package import PolicyPackage
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import SamplingBudget
@@ -31,7 +36,8 @@ from strobe.treatments.recipe import rungs_of
 from strobe.treatments.treatment import Treatment, Variant
 
 LEROBOT, STROBE = "as it is", "Strobe's recipe"
-MODELS = ("vjepa2",)  # backbones of transformers, which strobe export does not take
+MODELS = {"vjepa2": "encoder"}  # backbones of transformers, which strobe export does not take → their largest part
+BUILD_S = 600  # of building one engine; converters have no bound of their own
 PHYSICALAI = """
 import sys
 from physicalai.policies import ACT
@@ -93,7 +99,8 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
             seen[name] = one = Seen(name)
             began, before = time.perf_counter(), psutil.Process().memory_info().rss
             try:
-                variant = Variant(name, make())
+                with _bounded(BUILD_S if name != STROBE else 2 * case.search_s + BUILD_S):
+                    variant = Variant(name, make())
                 undo = variant.apply(subject)
                 try:
                     subject.call("inference", 1)(0)
@@ -108,7 +115,8 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
             one.memory_mib = (psutil.Process().memory_info().rss - before) / 2**20
             variants.append(variant)
         options = Options(SamplingBudget(seconds=seconds), batch_size=1)
-        result, measured = compare(subject, variants, "inference", options, live, Guards.parse(case.guard))
+        guards = Guards.parse(case.guard) if case.guard else None  # None: the usual one, of actions or of features
+        result, measured = compare(subject, variants, "inference", options, live, guards)
     samples = {name: each.values for name, each in measured.collected.samples.items()}
     for measurement in result.measurements:
         one = seen[measurement.name]
@@ -125,6 +133,22 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
         if comparison.agreement is not None:
             one.rms, one.worst = comparison.agreement.rms, comparison.agreement.worst
     return list(seen.values())
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError after so many seconds, as soon as Python code runs again."""
+
+    def late(*_: Any) -> None:
+        raise TimeoutError(f"not built within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(round(seconds))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _engines(
@@ -147,13 +171,27 @@ def _engines(
     yield "torch.compile", partial(treated, compile="default")
     yield "torch.compile, max-autotune", partial(treated, compile="max-autotune-no-cudagraphs")
     if case.name in MODELS:
-        yield "OpenVINO, fp32", partial(treated, engine="openvino")
+        part = {"engine": "openvino", "engine.part": MODELS[case.name]}
+        yield "OpenVINO, fp32", partial(treated, **part, **{"engine.precision": "fp32"})
+        if computes_bf16(subject.device):
+            yield "OpenVINO, bf16", partial(treated, **part, **{"engine.precision": "bf16"})
         return
     yield "OpenVINO, fp32", partial(exported, "openvino", "fp32")
+    if computes_bf16(subject.device):
+        yield "OpenVINO, bf16", partial(_in_bf16, made)
     yield "OpenVINO, int8", partial(exported, "openvino", "int8")
     yield "ONNX Runtime, fp32", partial(exported, "onnx", "fp32")
     yield "ExecuTorch (XNNPACK), fp32", partial(exported, "executorch", "fp32")
     yield "physicalai, fp32", partial(_physicalai, case, subject, made / "physicalai", python)
+
+
+def _in_bf16(made: Path) -> tuple[Treatment, ...]:
+    """Return the export in float32 with another precision for its engine: an export in bfloat16 has the same model."""
+    at = made / "openvino-bf16"
+    shutil.copytree(made / "openvino-fp32", at)
+    about = json.loads((at / MANIFEST).read_text())
+    (at / MANIFEST).write_text(json.dumps(about | {"precision": "bf16"}))
+    return (ExportedPolicy(at),)
 
 
 def _physicalai(case: Case, subject: Any, made: Path, python: str) -> tuple[Treatment, ...]:

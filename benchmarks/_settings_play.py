@@ -1,7 +1,8 @@
 """Policies for `settings_grid.py`: recorded, trained, and played at many settings; each episode is played once.
 
 They read states. Each is LeRobot's ACT, or ``act_relative_rtc``, which lerobot-train trains over the delays of
-Real-Time Chunking. Of the latter one checkpoint serves both types of inference: `act_in_sync` says how.
+Real-Time Chunking. Of the latter one checkpoint serves both types of inference. Under sync no action is executed during
+a call, so its chunk is that of delay 0.
 """
 
 from __future__ import annotations
@@ -19,10 +20,6 @@ from typing import Any
 
 import torch
 from _state_arm import StateArm, record
-from lerobot.rollout.inference.rtc import supports_rtc_inference
-from lerobot.utils.constants import OBS_STATE
-from lerobot_policy_act_relative_rtc import ACTRelativeRTCPolicy
-from torch import Tensor
 
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
@@ -78,32 +75,6 @@ def checkpoint(trained: Trained, folder: Path) -> Path:
     return found
 
 
-def act_in_sync() -> None:
-    """Let a policy that was trained with RTC act under sync too.
-
-    The plug-in refuses, since ``select_action`` is not told a delay. Under sync no action is executed during a call, so
-    the chunk continues nothing: it is the chunk of delay 0.
-    """
-
-    def select_action(self: Any, batch: dict[str, Any], **_: Any) -> Tensor:
-        state = batch[OBS_STATE]
-        before, self.state_before = getattr(self, "state_before", None), state
-        if not self._action_queue:
-            past = state if before is None else before
-            chunk = self.predict_action_chunk({**batch, OBS_STATE: torch.stack([past, state], 1)})
-            self._action_queue.extend(chunk[:, : self.config.n_action_steps].unbind(1))
-        return self._action_queue.popleft()
-
-    forget = ACTRelativeRTCPolicy.reset
-
-    def reset(self: Any) -> None:
-        self.state_before = None
-        forget(self)
-
-    ACTRelativeRTCPolicy.select_action = select_action  # type: ignore[method-assign]
-    ACTRelativeRTCPolicy.reset = reset  # type: ignore[method-assign]
-
-
 @dataclass
 class Episodes:
     """All episodes of a policy that were played so far, in a file; a further one is played when it is asked for.
@@ -142,7 +113,7 @@ class Episodes:
         """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""
         latency = fixed(ms)
         if not settings:
-            facts = facts_of(self.subject, supports_rtc_inference(self.subject.policy))
+            facts = facts_of(self.subject)
             ranges = Ranges(horizons=(HORIZON,), thresholds=THRESHOLDS)
             settings = grid(facts, ranges, ticks_of(latency, self.env.fps)).settings
         hold = hold_for(self.env)

@@ -1,8 +1,8 @@
 """Is Strobe's recipe faster than the engines that people would use in its place, where all act the same?
 
 Each policy has random weights and runs in alternation, in one process, on the same observations with the same noise:
-LeRobot as it is; torch.compile (default, max-autotune); the whole policy in OpenVINO (float32, int8) and in ONNX
-Runtime, by strobe export; physicalai's own export of the same checkpoint, in its own runtime; and the recipe that
+LeRobot as it is; torch.compile (default, max-autotune); the whole policy in OpenVINO (float32, bfloat16, int8) and in
+ONNX Runtime, by strobe export; physicalai's own export of the same checkpoint, in its own runtime; and the recipe that
 strobe optimize finds. V-JEPA 2 is a backbone, which strobe export does not take: OpenVINO gets its encoder.
 
 Shown of each: ms; times LeRobot; its time over the recipe's, paired, with a 95 % interval; the distance of its actions
@@ -10,8 +10,8 @@ in σ and the guard's word; seconds to build; memory. An engine that is not inst
 line with the reason.
 
 Bars: the recipe reaches 80 % of what the roofline says is possible for ACT, pi0.5 and V-JEPA 2, 60 % for Diffusion and
-SmolVLA. No float32 peer within its guard is faster than the recipe by more than 5 %. Of the five, the best such peer
-takes 1.2 × the recipe's time for three; fewer than five are not judged by that.
+SmolVLA. No peer in float32 or bfloat16 within its guard is faster than the recipe by more than 5 %. Of the five, the
+best such peer takes 1.2 × the recipe's time for three; fewer than five are not judged by that.
 
     python benchmarks/peers.py --only=act,diffusion           some of act, diffusion, smolvla, pi05, vjepa2
     python benchmarks/peers.py --physicalai=PYTHON            an environment with physicalai-train

@@ -12,7 +12,8 @@ Bars, at each latency of each task:
 - what the closing pairs claim (better, or sooner), holds on 200 further pairs from fresh starts: the difference has the
   same sign there. These episodes, and those of the closing pairs, are played for it.
 
-With --cliff: success against the delay, with few and with many actions executed, and with RTC.
+With --cliff: success against the delay, with few and with many actions executed, with RTC, and, where LeRobot's policy
+server serves the policy, with its async inference.
 
     python benchmarks/settings_grid.py --keep=FOLDER             records, trains, plays: hours on one core
     python benchmarks/settings_grid.py --policies=FOLDER         plays; FOLDER/TASK/checkpoints/last/pretrained_model
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _settings_play import Episodes, Trained, act_in_sync, arm_of, checkpoint
+from _settings_play import Episodes, Trained, arm_of, checkpoint
 from _shared import finish
 from rich.console import Console
 from rich.table import Table
@@ -41,7 +42,7 @@ from strobe.measure.best_arm import mean_s, ranked
 from strobe.measure.success_rates import LEVEL, decide, each_of, rate_interval
 from strobe.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
 from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.rows import TunedCandidate
+from strobe.studies.tune.rows import TunedCandidate, facts_of
 from strobe.studies.tune.search import FRESH, Search, SearchPlan
 from strobe.studies.tune.settings import TunedSetting
 
@@ -60,6 +61,8 @@ CLIFF = (
     TunedSetting("sync", 40),
     TunedSetting("rtc", None, 40, 30),
     TunedSetting("rtc", None, 40, 40),
+    TunedSetting("async", join="weighted_average", share=0.5, sent=40),
+    TunedSetting("async", join="latest_only", share=0.9, sent=40),
 )
 
 
@@ -77,7 +80,6 @@ def main() -> None:
     tasks = [trained for trained in TASKS if arguments.only in trained.task]
     if arguments.quick:
         tasks, arguments.starts, arguments.pairs = [Trained(TASKS[0].task, TASKS[0].kind, 2, 4, 45, limit=30)], 2, 8
-    act_in_sync()
     console = Console(width=150)
     figures: dict[str, Any] = {"quick": arguments.quick, "starts": arguments.starts, "pairs": arguments.pairs}
     holds = True
@@ -263,12 +265,15 @@ def show(found: AtLatency, console: Console) -> None:
 def cliff(episodes: Episodes, starts: int, console: Console) -> list[dict[str, Any]]:
     """Play a few settings at more delays; return and print success against delay, each against no delay."""
     fps, seeds = episodes.env.fps, range(FIRST, FIRST + starts)
+    facts = facts_of(episodes.subject)
+    able = {"sync": True, "rtc": facts.guided, "async": not facts.not_served}
+    settings = [setting for setting in CLIFF if able[setting.engine]]
     figures: list[dict[str, Any]] = []
     before: dict[str, list[Ended]] = {}
     for ticks in CLIFF_TICKS:
-        rows = episodes.rows(1e3 * ticks / fps, CLIFF)
+        rows = episodes.rows(1e3 * ticks / fps, settings)
         episodes.play(rows, seeds)
-        for row, setting in zip(rows, CLIFF, strict=True):
+        for row, setting in zip(rows, settings, strict=True):
             played = ends_of([episodes.of(row, seed) for seed in seeds])
             pairs = zip(before.setdefault(setting.name, played), played, strict=True)
             kind = decide([int(b.success) - int(a.success) for a, b in pairs], MARGIN_OF_LOSS, LEVEL).kind
@@ -280,7 +285,7 @@ def cliff(episodes: Episodes, starts: int, console: Console) -> list[dict[str, A
                     "mean_s": mean_s(played), "against 0 ticks": kind,
                 }
             )  # fmt: skip
-    table = Table("delay, ticks", *(setting.name for setting in CLIFF), title=f"success, {starts} starts each")
+    table = Table("delay, ticks", *(setting.name for setting in settings), title=f"success, {starts} starts each")
     for ticks in CLIFF_TICKS:
         cells = [each for each in figures if each["ticks"] == ticks]
         table.add_row(

@@ -127,10 +127,12 @@ def test_a_wrong_prefix_is_told_in_one_line(make, arguments, told):
     assert "\n" not in str(caught.value)
 
 
-def test_select_action_points_to_what_can_be_used_with_rtc(make):
-    policy, batch = make()
-    with pytest.raises(ValueError, match=r"^select_action cannot .*predict_action_chunk.*lerobot-rollout.*$"):
-        policy.select_action(observation(batch))
+def test_a_policy_trained_over_delays_acts_in_sync_by_chunks_without_one(make):
+    policy, batch = make(n_action_steps=2, past=True)
+    chunk = policy.predict_action_chunk(observation(batch), 0)
+    policy.reset()
+    for step in (0, 1, 0):
+        torch.testing.assert_close(policy.select_action(observation(batch)), chunk[:, step])
 
 
 def test_missing_statistics_are_told_before_anything_is_predicted(make):

@@ -75,6 +75,22 @@ def test_horizons_and_thresholds_are_rows():
     assert len({timing.written for timing in made}) == len(made)
 
 
+def test_ways_to_join_chunks_are_rows():
+    flags = RealtimeFlags(
+        realtime=True,
+        latency="100",
+        inference=InferenceFlags("async"),
+        aggregate_fn_name="average,latest_only",
+        chunk_size_threshold="0.5,0.8",
+    )
+    made = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
+    assert [timing.setting for timing in made] == [
+        f"async, {join}, below {share}" for join in ("average", "latest_only") for share in (0.5, 0.8)
+    ]
+    assert made[-1].client == {"aggregate_fn_name": "latest_only", "chunk_size_threshold": 0.8}
+    assert len({timing.written for timing in made}) == len(made)
+
+
 def test_one_horizon_has_no_words_of_its_own():
     flags = RealtimeFlags(realtime=True, latency="100", inference=InferenceFlags("rtc"))
     (timing,) = timings(flags, SimpleNamespace(fps=10.0, type="pusht"))
@@ -90,8 +106,13 @@ WRONG = {
     "both": ([*TRUE, "--latency=0", "--delay_ticks=0"], "--latency and --delay_ticks set the same"),
     "hold": ([*TRUE, "--hold=still"], "--hold=still: last or zero"),
     "engine": ([*TRUE, "--inference=fast"], "--inference.type=fast: 'fast' is none of sync, rtc"),
+    "not served": ([*TRUE, "--inference=sync,async"], "'diffusion' makes a chunk of a queue of observations"),
+    "a way to join": ([*TRUE, "--inference=async", "--aggregate_fn_name=mean"], "'mean' is none of weighted_average"),
+    "a way twice": ([*TRUE, "--inference=async", "--aggregate_fn_name=average,average"], "give each way once"),
+    "a share": ([*TRUE, "--inference=async", "--chunk_size_threshold=7"], "must be a share of a chunk, from 0 to 1"),
+    "joined in sync": ([*TRUE, "--aggregate_fn_name=average"], "--aggregate_fn_name needs --inference.type=async"),
     "not guided": ([*TRUE, "--inference=sync,rtc"], "cannot guide the policy type 'diffusion'; it guides"),
-    "horizons": ([*TRUE, "--execution_horizon=10,20"], "need --inference.type=rtc, or sync,rtc"),
+    "horizons": ([*TRUE, "--execution_horizon=10,20"], "needs --inference.type=rtc, or sync,rtc"),
     "horizons alone": ([*PLAYS, "--execution_horizon=10,20"], "--execution_horizon needs --realtime"),
     "a horizon twice": ([*TRUE, "--inference=rtc", "--execution_horizon=10,10"], "give each number once"),
     "a horizon of 0": ([*TRUE, "--inference=rtc", "--queue_threshold=0,10"], "must be a whole number above zero"),

@@ -152,6 +152,33 @@ def test_real_time_chunking_acts_from_its_queue_and_leaves_the_policy_as_it_was(
     assert subject.policy.rtc_processor is None
 
 
+def test_lerobots_robot_client_acts_from_its_queue():
+    overrides = ["--device=cpu", "--chunk_size=16", "--n_action_steps=16"]
+    subject = loading.load_subject(
+        PolicyOptions(path=None, type="act", size="tiny", overrides=overrides), InputOptions(env=ENV), seed=0
+    )
+    require_engine(subject.policy, "async")
+    simulator = RealtimeSimulator(ENV, subject)
+    simulator.use(timing(fixed(3 * TICK_MS), "async", client={"aggregate_fn_name": "latest_only"}), FIRST)
+    true, times, told = simulator.play_true("pusht", 3)
+    assert told.held == 4, "only the first call is waited for, from the tick after the one that it sees"
+    assert told.lost == 0
+    assert len(times.call_ms) == len(told.imposed_ms) >= 3
+    simulator.use(timing(fixed(3 * TICK_MS), "async", client={"aggregate_fn_name": "conservative"}), FIRST)
+    joined, _, _ = simulator.play_true("pusht", 3)
+    simulator.close()
+    first = 4 + 10  # ticks until the second chunk is there
+    assert torch.equal(true.actions[:first], joined.actions[:first])
+    assert not torch.equal(true.actions[first:], joined.actions[first:])
+
+
+def test_a_policy_that_lerobots_server_cannot_serve_is_a_line(diffusion):
+    with pytest.raises(
+        UserError, match=r"--inference.type=async: the policy type 'diffusion' makes a chunk of a queue"
+    ):
+        require_engine(diffusion.policy, "async")
+
+
 def test_a_policy_that_real_time_chunking_cannot_guide_is_a_line(diffusion):
     with pytest.raises(UserError, match=r"cannot guide the policy type 'diffusion'; it guides .*smolvla"):
         require_engine(diffusion.policy, "rtc")

@@ -348,6 +348,18 @@ def test_a_broken_video_is_named_with_its_episode(damaged, tmp_path, workers):
         trained(damaged, tmp_path / "out", workers=workers)
 
 
+def test_a_decoder_that_fails_on_whole_files_is_not_called_a_broken_dataset(dataset, tmp_path, monkeypatch):
+    """As torchcodec fails on their last frames with FFmpeg 5.1."""
+
+    def failing(*args, **kwargs):
+        raise RuntimeError("Could not get frame: it is beyond the end")
+
+    monkeypatch.setattr("lerobot.datasets.dataset_reader.decode_video_frames", failing)
+    said = r"cannot be read by \w+: videos/.+beyond the end; Strobe found no fault in its files: try \S+=pyav, or leave"
+    with pytest.raises(UserError, match=said):
+        trained(dataset, tmp_path / "out", "--dataset.video_backend=torchcodec", workers=0)
+
+
 @pytest.mark.parametrize("workers", matrix([1, 0]))
 def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(damaged, tmp_path, workers):
     late(damaged, 4, 12, "observation.image")  # its last twelve frames are not there

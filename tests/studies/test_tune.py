@@ -65,7 +65,7 @@ class MadeUpPlayer:
 
 
 def tuned(subject: PolicySubject, folder: Path, player: MadeUpPlayer, lines: Lines | None = None) -> TuneResult:
-    made = grid(facts_of(subject, guided=False), Ranges(executed=(2, 4, 8, 16)), 1)
+    made = grid(facts_of(subject), Ranges(("sync",), executed=(2, 4, 8, 16)), 1)
     rows = TuneRows((fixed(100),), (tuple(made.settings),), Hold("last", None, True), 10.0)(subject, ())
     at = AtLatency("100 ms", 1, SearchPlan(rows, ["task"], 100, 200, 0.1), {"rtc": "a call lasts too long"})
     log = EpisodeLog.begin(folder, asked(plan()))

@@ -8,8 +8,9 @@ from strobe.errors import UserError
 from strobe.studies.evaluate.timings import Latency, fixed
 from strobe.studies.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
 
-FLOW = PolicyFacts(chunk=50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True)
-CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8)
+NOT_SERVED = "it needs a queue of observations"
+FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served="")
+CHUNKS = PolicyFacts(chunk=16, most_executed=15, executed=8, not_served=NOT_SERVED)
 
 
 def test_the_default_comes_first_and_halves_follow() -> None:
@@ -18,11 +19,30 @@ def test_the_default_comes_first_and_halves_follow() -> None:
     assert [setting.executed for setting in settings] == [8, 15, 7, 3, 1]
 
 
-def test_rtc_is_tried_where_lerobot_can_guide_the_policy() -> None:
-    assert {setting.engine for setting in grid(FLOW, Ranges(), 3).settings} == {"sync", "rtc"}
-    assert {setting.engine for setting in grid(CHUNKS, Ranges(), 3).settings} == {"sync"}
+def test_an_engine_is_tried_where_lerobot_can_run_the_policy_with_it() -> None:
+    assert {setting.engine for setting in grid(FLOW, Ranges(), 3).settings} == {"sync", "rtc", "async"}
+    others = grid(CHUNKS, Ranges(), 3)
+    assert {setting.engine for setting in others.settings} == {"sync"}
+    assert "cannot guide" in others.left_out["rtc"]
+    assert others.left_out["async"] == NOT_SERVED
     with pytest.raises(UserError, match="cannot guide"):
         grid(CHUNKS, Ranges(engines=("rtc",)), 3)
+    with pytest.raises(UserError, match=f"--inference.type=async: {NOT_SERVED}"):
+        grid(CHUNKS, Ranges(engines=("async",)), 3)
+
+
+def test_async_is_tried_with_each_way_to_join_chunks() -> None:
+    settings = grid(FLOW, Ranges(engines=("async",), shares=(0.5, 0.8), recipes=("fast.yaml",), steps=(5,)), 3).settings
+    assert len(settings) == 1 + 4 * 2, "LeRobot's server takes no recipe and no steps"
+    first = settings[1]
+    assert first.name == "async, weighted_average, below 0.5"
+    assert first.program.endswith("robot_client")
+    assert first.flags("num_steps") == [
+        "--aggregate_fn_name=weighted_average", "--chunk_size_threshold=0.5", "--actions_per_chunk=50",
+    ]  # fmt: skip
+    assert [each.join for each in grid(FLOW, Ranges(engines=("async",), joins=("average",)), 3).settings[1:]] == [
+        "average"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -33,6 +53,8 @@ def test_rtc_is_tried_where_lerobot_can_guide_the_policy() -> None:
         (24, Ranges(engines=("rtc",), horizons=(10,), thresholds=(40,)), "lasts 24 ticks, and the horizon is 10"),
         (26, Ranges(engines=("rtc",), horizons=(40,), thresholds=(40,)), "24 of a chunk's 50 actions remain"),
         (24, Ranges(engines=("rtc",), horizons=(30,), thresholds=(20,)), "begins with 20 actions in the queue"),
+        (0, Ranges(engines=("async",)), "a call takes no time"),
+        (24, Ranges(engines=("async",), shares=(0.4,)), "begins with 20 actions in the queue"),
     ],
 )
 def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, given: Ranges, sum_: str) -> None:
@@ -70,7 +92,7 @@ def test_an_average_of_chunks_is_tried_where_a_call_is_over_within_a_tick() -> N
     assert grid(act, Ranges(), 1).settings[-1] == TunedSetting("sync", 1, coefficient=0.01)
     late = grid(act, Ranges(coefficients=(0.1,)), 3)
     assert not any(setting.coefficient for setting in late.settings)
-    assert late.left_out == {
+    assert {name: why for name, why in late.left_out.items() if name.startswith("sync")} == {
         "sync, 1 action, averaged with 0.1": "a call lasts 3 ticks, and an average of chunks takes one for each action"
     }
     with_it = grid(PolicyFacts(chunk=16, most_executed=16, executed=1, averages=True, coefficient=0.5), Ranges(), 0)

@@ -47,7 +47,7 @@ of different types. All are in memory at the same time, in each process of --par
 measured outside the episodes then. --realtime, --steps, --recipe and --launcher=ray are for one policy.
 
 With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
-control loop is then lerobot-rollout's, on a virtual clock. While the policy computes, the simulator goes on for the
+control loop is then LeRobot's, on a virtual clock. While the policy computes, the simulator goes on for the
 latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
 on this machine (live), or a number of ms or control ticks, or the latency of a saved run: you need not have that run's
 robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the policy as it is
@@ -62,7 +62,7 @@ Examples:
   strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
   strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
-  strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc --delay_ticks=0,5,15
+  strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc,async --delay_ticks=0,5,15
   strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
   strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate

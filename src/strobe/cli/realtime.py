@@ -16,11 +16,13 @@ from strobe.errors import UserError
 if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-    from strobe.results.evaluate import Engine
     from strobe.runs.episode_log import EpisodeLine
     from strobe.studies.evaluate.timings import RequestedTiming
 else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
+
+OF_RTC = ("execution_horizon", "queue_threshold")
+OF_ASYNC = ("aggregate_fn_name", "chunk_size_threshold")
 
 
 @dataclass
@@ -28,7 +30,7 @@ class InferenceFlags:
     """LeRobot's inference engines, and the settings of rtc."""
 
     # LeRobot's engines, separated by commas: sync, in which the loop stands still for each call; rtc (Real-Time
-    # Chunking), which calls the policy while the loop goes on.
+    # Chunking) and async (the robot client with the policy server), which call the policy while the loop goes on.
     type: str = "sync"
     # For rtc: a call begins when the queue has this number of actions or fewer.
     queue_threshold: int = field(default=30, metadata=at_least(0))
@@ -48,13 +50,18 @@ class RealtimeFlags:
     latency: str = ""
     # With --realtime, the latency in control ticks of the simulator: 0,2,5,20.
     delay_ticks: str = ""
-    # With --realtime: as lerobot-rollout's --inference.type=sync, rtc, or both: sync,rtc;
-    # --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and other fields of it.
+    # With --realtime: as lerobot-rollout's --inference.type=sync or rtc, or async for LeRobot's robot client; several:
+    # sync,rtc,async. For rtc --inference.queue_threshold=30, --inference.rtc.execution_horizon=10 and its other fields.
     inference: InferenceFlags = field(default_factory=InferenceFlags)
     # With --realtime, execution horizons of rtc, a row each: 10,20 (one: --inference.rtc.execution_horizon).
     execution_horizon: str = ""
     # With --realtime, thresholds of rtc's queue, a row each: 20,40 (one: --inference.queue_threshold).
     queue_threshold: str = ""
+    # With --realtime, how async joins two chunks where they overlap, a row each, as LeRobot's robot client spells it:
+    # weighted_average (its own), latest_only, average, conservative.
+    aggregate_fn_name: str = ""
+    # With --realtime, share of a chunk at which async sends the next observation, a row each: 0.5,0.8 (its own: 0.5).
+    chunk_size_threshold: str = ""
     # With --realtime, what happens in a tick without an action: last repeats the last action, zero moves nothing. By
     # default the one that fits the simulator: zero if actions are movements (metaworld, libero), else last.
     hold: str = ""
@@ -62,7 +69,7 @@ class RealtimeFlags:
 
 def check(config: RealtimeFlags, env: Any) -> None:
     """Check the flags that are about time, as far as possible without a policy. Raises UserError."""
-    own = ("latency", "delay_ticks", "hold", "execution_horizon", "queue_threshold")
+    own = ("latency", "delay_ticks", "hold", *OF_RTC, *OF_ASYNC)
     given = [f"--{name}" for name in own if getattr(config, name)]
     given += ["--inference"] * (_values(config.inference) != _values(InferenceFlags()))
     if given and not config.realtime:
@@ -88,46 +95,57 @@ def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     engines = parse_engines(inference.type)
     if "rtc" not in engines and _values(inference) != _values(InferenceFlags(inference.type)):
         raise UserError("--inference.queue_threshold and --inference.rtc.* need --inference.type=rtc, or sync,rtc")
-    if "rtc" not in engines and (config.execution_horizon or config.queue_threshold):
-        raise UserError("--execution_horizon and --queue_threshold need --inference.type=rtc, or sync,rtc")
+    for engine, own in (("rtc", OF_RTC), ("async", OF_ASYNC)):
+        if engine not in engines and (given := next((name for name in own if getattr(config, name)), "")):
+            raise UserError(f"--{given} needs --inference.type={engine}, or sync,{engine}")
     if inference.rtc.execution_horizon < 1:
         raise UserError(f"--inference.rtc.execution_horizon={inference.rtc.execution_horizon}: must be at least 1")
     rtc = {name: value for name, value in _values(inference)["rtc"].items() if not name.startswith("debug")}
     hold = hold_for(env, config.hold)
-    threshold = inference.queue_threshold
-    settings: list[tuple[Engine, dict[str, Any], int, str]] = []
+    ways: list[dict[str, Any]] = []
     for engine in engines:
         if engine == "rtc":
-            settings += _settings(config, rtc)
+            ways += _of_rtc(config, rtc)
+        elif engine == "async":
+            ways += _of_async(config)
         else:
-            settings.append((engine, {}, threshold, ""))
-    return [
-        RequestedTiming(engine, latency, hold, fps, options, queue, differing)
-        for engine, options, queue, differing in settings
-        for latency in latencies
-    ]
+            ways.append({"engine": engine})
+    return [RequestedTiming(latency=latency, hold=hold, fps=fps, **way) for way in ways for latency in latencies]
 
 
-def _settings(config: RealtimeFlags, rtc: dict[str, Any]) -> list[tuple[Engine, dict[str, Any], int, str]]:
-    """Return each horizon of rtc with each threshold: the engine, its fields, the threshold, and what differs in words.
-
-    Raises UserError.
-    """
-    from strobe.studies.evaluate.settings import parse_numbers
-
-    def numbers(flag: str, text: str, otherwise: int) -> list[int]:
-        if not text:
-            return [otherwise]
-        return list(parse_numbers(f"--{flag}", text, _whole, "must be a whole number above zero"))
-
-    horizons = numbers("execution_horizon", config.execution_horizon, config.inference.rtc.execution_horizon)
-    thresholds = numbers("queue_threshold", config.queue_threshold, config.inference.queue_threshold)
-    made: list[tuple[Engine, dict[str, Any], int, str]] = []
+def _of_rtc(config: RealtimeFlags, rtc: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return fields of a `RequestedTiming` for each horizon with each threshold. Raises UserError."""
+    horizons = _numbers("execution_horizon", config.execution_horizon) or [config.inference.rtc.execution_horizon]
+    thresholds = _numbers("queue_threshold", config.queue_threshold) or [config.inference.queue_threshold]
+    made = []
     for horizon, threshold in itertools.product(horizons, thresholds):
         words = [f"horizon {horizon}"] if config.execution_horizon else []
         words += [f"queue {threshold}"] if config.queue_threshold else []
-        made.append(("rtc", {**rtc, "execution_horizon": horizon}, threshold, ", ".join(words)))
+        fields = {"rtc": {**rtc, "execution_horizon": horizon}, "threshold": threshold}
+        made.append({"engine": "rtc", **fields, "differing": ", ".join(words)})
     return made
+
+
+def _of_async(config: RealtimeFlags) -> list[dict[str, Any]]:
+    """Return the same for each way to join chunks with each share of a chunk. Raises UserError."""
+    from strobe.studies.evaluate.timings import parse_joins, parse_shares
+
+    joins: list[str | None] = [*parse_joins(config.aggregate_fn_name)]
+    shares: list[float | None] = [*parse_shares(config.chunk_size_threshold)]
+    made = []
+    for join, share in itertools.product(joins or [None], shares or [None]):
+        client = {"aggregate_fn_name": join, "chunk_size_threshold": share}
+        words = [join] if join else []
+        words += [f"below {share:g}"] if share is not None else []
+        given = {name: value for name, value in client.items() if value is not None}
+        made.append({"engine": "async", "client": given, "differing": ", ".join(words)})
+    return made
+
+
+def _numbers(flag: str, text: str) -> list[int]:
+    from strobe.studies.evaluate.settings import parse_numbers
+
+    return list(parse_numbers(f"--{flag}", text, _whole, "must be a whole number above zero"))
 
 
 def _whole(part: str) -> int | None:

@@ -1,10 +1,10 @@
 """strobe tune: the settings that make the task succeed, and soonest.
 
 Plays one policy in a simulator, true to time: while the policy computes, the simulator goes on for the latency of a
-call (--latency). It searches how the actions of a chunk are executed: the type of inference (sync or Real-Time
-Chunking), the number of actions that are executed before the next call, ACT's average of chunks (temporal ensembling),
-the execution horizon, the threshold of the queue, and what you add: RTC's guidance weight and schedule, denoising
-steps, recipes.
+call (--latency). It searches how the actions of a chunk are executed: the type of inference (sync, Real-Time Chunking,
+or LeRobot's async inference with its ways to join chunks), the number of actions that are executed before the next
+call, ACT's average of chunks (temporal ensembling), the execution horizon, the threshold of the queue, and what you
+add: RTC's guidance weight and schedule, denoising steps, recipes.
 
 Arithmetic comes first. A setting that cannot work at that latency is left out, with its sum: "a call lasts 24 ticks,
 and a chunk has 16 actions". The others play in rounds, all from the same starts. A setting that is shown to be worse
@@ -12,8 +12,9 @@ than the leader goes, and so does the lower half of each round. Success ranks be
 against the default, the policy as LeRobot runs it, from fresh starts in pairs. Only these pairs claim something: the
 best of many settings looks better than it is.
 
-The answer has the flags for lerobot-rollout, what they bring over the default with an interval that holds at any number
-of pairs, the settings that cannot work, and success against time to task of all others.
+The answer has the flags for lerobot-rollout (of async: for LeRobot's robot client), what they bring over the default
+with an interval that holds at any number of pairs, the settings that cannot work, and success against time to task of
+all others.
 
 If no setting succeeds, the command ends early and says so: settings do not teach a policy its task.
 
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 class EngineFlag:
     """LeRobot's types of inference."""
 
-    # Types of inference to try, separated by commas: sync, rtc. By default both, if RTC can guide the policy.
+    # Types of inference to try, separated by commas: sync, rtc, async. By default all that LeRobot has for the policy.
     type: str = ""
 
 
@@ -94,6 +95,10 @@ class TuneConfig(EpisodeFlags):
     # Coefficients of ACT's temporal ensembling to try: 0.01,0.1. By default the paper's 0.01, where a call lasts a tick
     # at most.
     temporal_ensemble_coeff: str = ""
+    # Ways of async to join two chunks: weighted_average,latest_only,average,conservative. By default all.
+    aggregate_fn_name: str = ""
+    # Shares of a chunk at which async sends the next observation: 0.5,0.8. By default LeRobot's own, 0.5.
+    chunk_size_threshold: str = ""
     # Numbers of denoising steps to try besides the policy's own: 10,5. The latency does not change with them, unless
     # you give that of a run.
     steps: str = ""
@@ -135,7 +140,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
 def ranges_of(config: TuneConfig) -> Ranges:
     """Return the values that are tried. Raises UserError."""
     from strobe.studies.evaluate.settings import parse_recipes, parse_steps
-    from strobe.studies.evaluate.timings import parse_engines
+    from strobe.studies.evaluate.timings import parse_engines, parse_joins, parse_shares
     from strobe.studies.tune.settings import Ranges
 
     return Ranges(
@@ -144,8 +149,10 @@ def ranges_of(config: TuneConfig) -> Ranges:
         horizons=_numbers("execution_horizon", config.execution_horizon),
         thresholds=_numbers("queue_threshold", config.queue_threshold),
         weights=_numbers("max_guidance_weight", config.max_guidance_weight, float),
-        schedules=tuple(filter(None, (part.strip().upper() for part in config.prefix_attention_schedule.split(",")))),
+        schedules=tuple(filter(None, (part.strip() for part in config.prefix_attention_schedule.split(",")))),
         coefficients=_numbers("temporal_ensemble_coeff", config.temporal_ensemble_coeff, float),
+        joins=tuple(parse_joins(config.aggregate_fn_name)),
+        shares=tuple(parse_shares(config.chunk_size_threshold)),
         steps=parse_steps(config.steps),
         recipes=tuple(path.name for path in parse_recipes(config.recipe)),
     )
@@ -232,8 +239,6 @@ def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int,
 
 def _planned(subject: Any, config: TuneConfig, recipes: Sequence[Any]) -> tuple[TuneRows, list[Any]]:
     """Return the rows of all latencies, and for each latency what makes its plan of the simulator's tasks."""
-    from lerobot.rollout.inference.rtc import supports_rtc_inference
-
     from strobe.simulators.held_action import hold_for
     from strobe.studies.tune.rows import TuneRows, facts_of
     from strobe.studies.tune.run import AtLatency
@@ -242,7 +247,7 @@ def _planned(subject: Any, config: TuneConfig, recipes: Sequence[Any]) -> tuple[
 
     assert config.env is not None
     latencies, fps = _latencies(config), config.env.fps
-    facts, ranges = facts_of(subject, supports_rtc_inference(subject.policy)), ranges_of(config)
+    facts, ranges = facts_of(subject), ranges_of(config)
     ticks = [ticks_of(latency, fps) for latency in latencies]
     grids = [grid(facts, ranges, each) for each in ticks]
     if (nothing := next((number for number, each in enumerate(grids) if len(each.settings) < 2), None)) is not None:

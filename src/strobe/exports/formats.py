@@ -22,6 +22,9 @@ if TYPE_CHECKING:  # the command's help reads this file, without torch
     Inputs = Sequence[Tensor]
 
 
+OPTIMISED = 5_000  # operators of a program that onnxscript's optimiser is run on; ACT has 1,000, SmolVLA 24,000
+
+
 class Format(Protocol):
     """A way to write a policy as a file that an engine runs.
 
@@ -92,7 +95,9 @@ class ONNX:
         import torch
 
         with _quiet("onnxscript", "onnx_ir"):
-            made: Any = torch.onnx.export(program, dynamo=True, verbose=False)
+            # The optimiser makes ACT's calls 16 % faster. It takes 140 s for ACT, and grows with the operators' square.
+            small = len(program.graph.nodes) < OPTIMISED
+            made: Any = torch.onnx.export(program, dynamo=True, verbose=False, optimize=small)
             for given, name in zip(made.model.graph.inputs, names, strict=True):
                 given.name = name
             made.model.graph.outputs[0].name = "action"

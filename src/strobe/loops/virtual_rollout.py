@@ -55,9 +55,10 @@ class Setting:
     """The settings of a rollout.
 
     Args:
-        engine: 'sync' or 'rtc', as of --inference.type.
+        engine: 'sync' or 'rtc', as of --inference.type; 'async': LeRobot's robot client and policy server.
         threshold: --inference.queue_threshold, in actions.
         rtc: fields of LeRobot's RTCConfig.
+        client: fields of LeRobot's RobotClientConfig, for 'async'.
         chunk: actions of a chunk; of the sync engine those that it executes.
         warmups: calls that torch.compile warms up with; 0 without it.
         delay: inference_delay to assume: 'max' of all latencies, as LeRobot does; 'p95' of the latest hundred; or a
@@ -70,6 +71,7 @@ class Setting:
     multiplier: int = 1
     threshold: int = 30
     rtc: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, Any] = field(default_factory=dict)
     chunk: int = 50
     warmups: int = 0
     delay: str = "max"
@@ -216,7 +218,7 @@ class VirtualLoop(Protocol):
 
 
 def engine_for(setting: Setting, inputs: EngineInputs) -> Any:
-    """Return LeRobot's inference engine for ``setting``."""
+    """Return lerobot-rollout's inference engine for ``setting``."""
     config: Any = SyncInferenceConfig()
     if setting.engine == "rtc":
         config = RTCInferenceConfig(rtc=rtc_config(setting.rtc), queue_threshold=setting.threshold)

@@ -3,7 +3,8 @@
 `RTCInferenceEngine` runs its own thread's function, unmodified, here on the caller's thread. The module's ``time`` is a
 clock of ours: while the engine sleeps, or its policy predicts, the control loop's ticks that fall into that time are
 played. So the queue, the tracker of latencies, the delay assumed, the prefix of the chunk before and the warm-up are
-those of the LeRobot that is installed, whatever its version. `SyncInferenceEngine` is asked as the loop asks it.
+those of the LeRobot that is installed, whatever its version. `SyncInferenceEngine` is asked as the loop asks it. So are
+LeRobot's robot client and its policy server (`strobe.loops.virtual_client`).
 
 The world around the loop is the caller's (`virtual_rollout.World`): a recording, in which the arm stays where it was
 whatever command it gets now, or a simulator that goes on while the policy computes.
@@ -30,6 +31,7 @@ from strobe.errors import UserError
 from strobe.lerobot.quiet import errors_alone
 from strobe.lerobot.versions import actions_left
 from strobe.loops.event_log import LastError
+from strobe.loops.virtual_client import LOGGERS, AsyncEngine, without_network
 from strobe.loops.virtual_rollout import (
     Beat,
     EngineInputs,
@@ -80,20 +82,24 @@ def play(
     """
     loop = _Loop(setting, latencies, inputs, options)
     threads: list[Any] = []
-    errors, logger = LastError(), logging.getLogger(rtc.__name__)
+    errors, served = LastError(), setting.engine == "async"
     with contextlib.ExitStack() as stack:
         # LeRobot's queue warns of every merge whose delay is not the one that happened.
         stack.enter_context(errors_alone())
-        logger.addHandler(errors)
-        stack.callback(logger.removeHandler, errors)
+        for name in (rtc.__name__, *LOGGERS):
+            logging.getLogger(name).addHandler(errors)
+            stack.callback(logging.getLogger(name).removeHandler, errors)
         names = stand_ins(loop, threads) | padding(setting)
         if missing := [name for name in names if not hasattr(rtc, name)]:
             raise UserError(f"this LeRobot's engine cannot be replayed: {rtc.__name__} has no {', '.join(missing)}")
         stack.enter_context(mock.patch.multiple(rtc, **names))
+        if served:
+            stack.enter_context(without_network())
         stack.enter_context(loop.predicting())
         if inputs.real:
             guide(inputs.policy, setting)
-        engine = loop.engine = engine_for(setting, inputs)
+        engine: Any = AsyncEngine(setting, inputs, loop, threads) if served else engine_for(setting, inputs)
+        loop.engine = engine
         engine.reset()
         engine.start()
         engine.resume()
@@ -155,6 +161,10 @@ class _Loop:
                 self.engine.stop()
         if until < math.inf:
             self.now = max(self.now, until)
+
+    def wait(self) -> None:
+        """Let the time pass until the control loop goes on."""
+        self.advance(self._due)
 
     def look(self) -> None:
         """Let time pass before the engine looks whether to call, so that a call of no time is not repeated for ever.

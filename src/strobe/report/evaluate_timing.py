@@ -202,7 +202,7 @@ def _about(result: EvaluateResult) -> str:
     timing = next(variant.timing for variant in result.variants if variant.timing is not None)
     return (
         f"The simulator went on while the policy was computing, at {units.number(timing.fps, 4)} control ticks per "
-        "second of a virtual clock, around lerobot-rollout's own inference engines. Latency: as imposed on the "
+        "second of a virtual clock, around LeRobot's own inference engines. Latency: as imposed on the "
         "clock. A tick without an action takes no new action from the policy. An action is lost if the next action "
         "follows before the simulator takes it: after a call that lasts a tick or longer, the loop of "
         "lerobot-rollout does not wait. Age: from an observation until an action of its chunk was sent. Jumps ÷ "

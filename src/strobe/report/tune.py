@@ -67,9 +67,9 @@ def _answers(result: TuneResult, tuning: Tuning) -> list[str]:
     if tuning.closing is None:
         return [
             f"{at} {row.name} was the best in the rounds. It was not judged against the default.",
-            f"Flags: {flags}",
+            f"Flags of {row.program}: {flags}",
         ]
-    return [f"{at} {_brings(result, row, tuning.closing)}", f"Flags of lerobot-rollout at {tuning.latency}: {flags}"]
+    return [f"{at} {_brings(result, row, tuning.closing)}", f"Flags of {row.program} at {tuning.latency}: {flags}"]
 
 
 def _brings(result: TuneResult, row: SettingRow, closing: Closing) -> str:

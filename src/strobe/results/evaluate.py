@@ -27,7 +27,7 @@ class Video(Data):
     poster: str | None = Field(default=None, description="its last frame as a .webp, within the run's folder")
 
 
-Engine = Literal["sync", "rtc"]
+Engine = Literal["sync", "rtc", "async"]
 
 
 class EpisodeTiming(Data):
@@ -46,7 +46,7 @@ class Timing(Data):
     """A row of an evaluation that is true to time."""
 
     variant: str = Field(description="of the policy, without its timing")
-    engine: Engine = Field(description="of inference, as of lerobot-rollout's --inference.type")
+    engine: Engine = Field(description="of inference: lerobot-rollout's --inference.type; async: its robot client")
     setting: str = Field(default="", description="the engine with what sets the row apart: 'rtc, horizon 20'")
     latency: str = Field(description="as asked for: '100 ms', 'live', or a run that it is drawn from")
     hold: str = Field(description="of a tick without an action: 'last' repeats the last one, 'zero' moves nothing")

@@ -20,7 +20,8 @@ class SettingRow(Data):
     """One setting in the rounds."""
 
     name: str
-    flags: list[str] = Field(description="of lerobot-rollout, that make it")
+    flags: list[str] = Field(description="of its program, that make it")
+    program: str = Field(default="lerobot-rollout", description="the program of LeRobot that takes the flags")
     recipe: str = Field(default="", description="the recipe's file; '' where it has none")
     success: SuccessRate | None = Field(description="of its episodes; None: it was not played")
     mean_s: Finite | None = Field(description="to the task, over all its starts, a failure counted as the limit")

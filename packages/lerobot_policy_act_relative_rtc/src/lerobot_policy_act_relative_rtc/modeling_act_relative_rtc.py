@@ -190,12 +190,10 @@ class ACTRelativeRTCPolicy(PreTrainedPolicy):
 
     @torch.no_grad()
     def select_action(self, batch: dict[str, Any], **_: Any) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The next action (B, action_dim), of a new chunk every ``n_action_steps`` ticks; only with ``use_rtc`` off."""
-        if self.config.use_rtc:
-            raise ValueError(
-                "select_action cannot be used with use_rtc on, which needs to know the delay: "
-                "call predict_action_chunk, run lerobot-rollout with --inference.type=rtc, or train with use_rtc=false"
-            )
+        """The next action (B, action_dim), of a new chunk every ``n_action_steps`` ticks.
+
+        A policy that was trained with ``use_rtc`` makes a chunk of delay 0: no action is executed while it computes.
+        """
         self.eval()
         state = _last(batch[OBS_STATE], 2)
         # Recorded every tick, also while actions are queued, because the history counts ticks.

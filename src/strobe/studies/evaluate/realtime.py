@@ -22,6 +22,7 @@ from lerobot.rollout.inference.rtc import supports_rtc_inference
 
 from strobe.errors import UserError
 from strobe.lerobot.versions import types_with_rtc
+from strobe.loops.virtual_client import why_not_served
 from strobe.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
 from strobe.loops.virtual_time import PlayOptions, play
 from strobe.measure.robot import motion
@@ -41,7 +42,9 @@ POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
 
 
 def require_engine(policy: Any, engine: str) -> None:
-    """Raises UserError where LeRobot cannot guide ``policy`` by Real-Time Chunking, which is requested."""
+    """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it."""
+    if engine == "async" and (why := why_not_served(policy)):
+        raise UserError(f"--inference.type=async: {why}")
     if engine == "rtc" and not supports_rtc_inference(policy):
         raise UserError(
             f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
@@ -75,7 +78,7 @@ class RealtimeSimulator(TimedSimulator):
         played, times = self.play_timed(task, seed)
         times.call_ms = self._meter.call_ms
         self.begun = _begun(self._world, self._loop)
-        if self._timing.engine == "rtc":
+        if self._timing.engine != "sync":
             times.policy_ms = sum(times.call_ms)
         return played, times, _timing_of(self._world, self._loop, self._meter)
 
@@ -83,7 +86,7 @@ class RealtimeSimulator(TimedSimulator):
         """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
         subject, timing = self.actor, self._timing
         subject.policy.eval()
-        setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc)
+        setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc, client=timing.client)
         vector = self._vectors[task]
         libero.choose_starts(vector, [seed])
         world = ActedWorld(vector, self._to_policy, self._to_env, setting.period_ns, timing.hold)
@@ -91,7 +94,7 @@ class RealtimeSimulator(TimedSimulator):
         meter = Meter(subject, world)
         self._world, self._meter = world, meter
         torch.manual_seed(seed)
-        # The loop may look at the observation of the tick before. Real-Time Chunking's thread looks at any moment.
+        # The loop may look at the observation of the tick before. The other engines look at any moment.
         needed = self.rendering == "needed" and timing.engine == "sync"
         seldom = SeldomRendered(self._looks(early=1) if needed else None)
         drawing = Attached(seldom.hooks(vector), seldom.wrap)

@@ -18,9 +18,10 @@ from strobe.runs import episode_log
 from strobe.runs.episode_log import EpisodeLine
 from strobe.runs.rollout_files import EVENTS
 from strobe.simulators.held_action import Hold
-from strobe.studies.evaluate.settings import Candidate
+from strobe.studies.evaluate.settings import Candidate, parse_numbers
 
-ENGINES = ("sync", "rtc")
+ENGINES = ("sync", "rtc", "async")
+JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class RequestedTiming:
         fps: control ticks per second.
         rtc: fields of LeRobot's RTCConfig that are not its defaults.
         threshold: --inference.queue_threshold, in actions.
+        client: fields of LeRobot's RobotClientConfig that are not its defaults, for async.
         differing: of these, what sets the row apart from others of its engine, in words; '' where nothing does.
     """
 
@@ -41,6 +43,7 @@ class RequestedTiming:
     rtc: dict[str, Any] = field(default_factory=dict)
     threshold: int = 30
     differing: str = ""
+    client: dict[str, Any] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
@@ -56,7 +59,8 @@ class RequestedTiming:
     def written(self) -> str:
         """All settings, for `episode_log.Request`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
-        return f"{self.engine}{rtc}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
+        client = f", {dict(sorted(self.client.items()))}" if self.engine == "async" else ""
+        return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -
 
 
 def parse_engines(text: str) -> list[Engine]:
-    """``'sync,rtc'`` as LeRobot's types of inference. Raises UserError."""
+    """``'sync,rtc,async'`` as LeRobot's ways of inference. Raises UserError."""
     engines: list[Any] = []
     for part in (part.strip() for part in text.split(",")):
         if part not in ENGINES:
@@ -93,6 +97,30 @@ def parse_engines(text: str) -> list[Engine]:
             raise UserError(f"--inference.type={text}: give each engine once")
         engines.append(part)
     return engines
+
+
+def parse_joins(text: str) -> list[str]:
+    """``'average,latest_only'`` as ways of LeRobot's robot client to join two chunks. Raises UserError."""
+    joins = [part.strip() for part in text.split(",") if part.strip()]
+    for join in joins:
+        if join not in JOINS:
+            raise UserError(f"--aggregate_fn_name={text}: '{join}' is none of {', '.join(JOINS)}")
+        if joins.count(join) > 1:
+            raise UserError(f"--aggregate_fn_name={text}: give each way once")
+    return joins
+
+
+def parse_shares(text: str) -> list[float]:
+    """``'0.5,0.8'`` as shares of a chunk. Raises UserError."""
+
+    def read(part: str) -> float | None:
+        try:
+            share = float(part)
+        except ValueError:
+            return None
+        return share if 0 <= share <= 1 else None
+
+    return list(parse_numbers("--chunk_size_threshold", text, read, "must be a share of a chunk, from 0 to 1"))
 
 
 def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:

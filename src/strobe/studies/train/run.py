@@ -150,9 +150,13 @@ def _broken_dataset(error: BaseException, watch: loop.TrainingWatch) -> str:
         return fault
     file = Path(str(broken[0]["file"]))
     shown = file.relative_to(root) if file.is_relative_to(root) else file
+    # With FFmpeg 5.1 torchcodec does not find the last frames of some files that PyAV reads whole.
+    backend = str(given.video_backend)
+    way = "try --dataset.video_backend=pyav, or " if shown.suffix == ".mp4" and backend != "pyav" else ""
+    decoder = f" by {backend}" if way else ""
     return (
-        f"the dataset at {root} is broken: episode {about} cannot be read: {shown}: {broken[0]['reason']}; "
-        "leave it out (--dataset.episodes)"
+        f"the dataset at {root}: episode {about} cannot be read{decoder}: {shown}: {broken[0]['reason']}; Strobe found "
+        f"no fault in its files: {way}leave it out (--dataset.episodes)"
     )
 
 

@@ -15,6 +15,7 @@ from strobe.results.tune import SettingRow, TuneResult, Tuning
 from strobe.runs import store
 
 RECIPE = "--recipe"
+PROGRAM = "lerobot-rollout"
 
 
 class Setting(Data):
@@ -103,6 +104,8 @@ def _tuning(result: TuneResult, latency: str) -> Tuning:
 
 
 def _of_row(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
+    if row.program != PROGRAM:
+        raise UserError(f"the setting '{row.name}' runs with {row.program}, and trials start {PROGRAM}")
     if row.recipe and row.recipe not in recipes:
         raise UserError(f"the setting {row.name} has the recipe {row.recipe}: spell both with --setting, with its path")
     return Setting(name=f"{name} ({row.name})", flags=row.flags, recipe=_file(recipes.get(row.recipe, "")))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TunedCandidate(TimedCandidate):
-    """A setting at one latency; ``flags``: of lerobot-rollout, that make it."""
+    """A setting at one latency; ``flags``: those of its program that make it."""
 
     setting: TunedSetting | None = None
     flags: Sequence[str] = ()
@@ -97,6 +97,7 @@ class TuneRows:
             self.fps,
             {name: value for name, value in rtc.items() if value is not None} if setting.engine == "rtc" else {},
             THRESHOLD if setting.threshold is None else setting.threshold,
+            client=setting.client,
         )
         # A recorded run has latencies by the name of its variant: those of a recipe are the recipe's.
         variant = Variant(setting.recipe or FIRST, tuple(treatments))
@@ -106,8 +107,12 @@ class TuneRows:
         )
 
 
-def facts_of(subject: PolicySubject, guided: bool) -> PolicyFacts:
+def facts_of(subject: PolicySubject) -> PolicyFacts:
     """Return what the policy can be set to. Raises UserError for one without a chunk."""
+    from lerobot.rollout.inference.rtc import supports_rtc_inference
+
+    from strobe.loops.virtual_client import why_not_served
+
     config: Any = subject.policy.config
     executed = getattr(config, QUEUED, None)
     chunk = subject.traits("inference", 1).chunk_size
@@ -120,7 +125,8 @@ def facts_of(subject: PolicySubject, guided: bool) -> PolicyFacts:
         executed,
         steps_of(config) if field else None,
         field,
-        guided,
+        supports_rtc_inference(subject.policy),
+        why_not_served(subject.policy),
         family is not None and ENSEMBLED in family.live,
         getattr(config, ENSEMBLED, None),
     )

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from strobe.policies.policy_subject import PolicySubject
 
 NOT_TRIED = (
-    "interpolation between actions (--interpolation_multiplier), another control rate (--fps), and LeRobot's policy "
-    "server (its ways to aggregate chunks)"
+    "interpolation between actions (--interpolation_multiplier) and another control rate (--fps): a simulator steps at "
+    "a rate of its own"
 )
 
 
@@ -91,6 +91,7 @@ def _tuning(tuning: AtLatency, search: Search) -> Tuning:
             SettingRow(
                 name=candidate.setting.name,
                 flags=list(candidate.flags),
+                program=candidate.setting.program,
                 recipe=candidate.recipe,
                 success=success_rate([each.success for each in played]) if played else None,
                 mean_s=mean_s(played) if played else None,

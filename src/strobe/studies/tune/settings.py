@@ -6,16 +6,18 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, nearest
+from strobe.studies.evaluate.timings import JOINS
 
 if TYPE_CHECKING:
+    from strobe.results.evaluate import Engine
     from strobe.studies.evaluate.timings import Latency
 
-Engine = Literal["sync", "rtc"]
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
 SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")  # LeRobot's RTCAttentionSchedule, LINEAR by default
+SHARE = 0.5  # LeRobot's own chunk_size_threshold of its robot client
 ENSEMBLE = 0.01  # ACT's own temporal_ensemble_coeff (Zhao et al. 2023)
 MOST_LENGTHS = 6  # numbers of executed actions that are tried where none is given
 
@@ -30,6 +32,7 @@ class PolicyFacts:
         executed: its own n_action_steps.
         steps: its own denoising steps; None where it has none. ``steps_field`` is the field of its config.
         guided: whether LeRobot's Real-Time Chunking can guide it.
+        not_served: why LeRobot's policy server cannot serve it, in words; '' where it can.
         averages: whether it can average chunks (ACT's temporal ensembling), and with which coefficient it does.
     """
 
@@ -39,6 +42,7 @@ class PolicyFacts:
     steps: int | None = None
     steps_field: str = ""
     guided: bool = False
+    not_served: str = "not looked at"
     averages: bool = False
     coefficient: float | None = None
 
@@ -48,11 +52,12 @@ class Ranges:
     """The values that are tried; none: what Strobe chooses for the policy.
 
     Args:
-        engines: of LeRobot, by --inference.type.
+        engines: of LeRobot, by --inference.type; async for its robot client.
         executed: --policy.n_action_steps, for sync.
         horizons, thresholds, weights, schedules: --inference.rtc.execution_horizon, --inference.queue_threshold,
             --inference.rtc.max_guidance_weight and --inference.rtc.prefix_attention_schedule, for rtc.
         coefficients: --policy.temporal_ensemble_coeff, for sync.
+        joins, shares: --aggregate_fn_name and --chunk_size_threshold, for async.
         steps: denoising steps.
         recipes: names of recipes.
     """
@@ -64,6 +69,8 @@ class Ranges:
     weights: Sequence[float] = ()
     schedules: Sequence[str] = ()
     coefficients: Sequence[float] = ()
+    joins: Sequence[str] = ()
+    shares: Sequence[float] = ()
     steps: Sequence[int] = ()
     recipes: Sequence[str] = ()
 
@@ -77,6 +84,8 @@ class TunedSetting:
         horizon, threshold, weight, schedule: of rtc.
         recipe: its name; '' for none.
         coefficient: of the average of chunks, with which each action takes a call; None for no average.
+        join, share, sent: of async: how chunks are joined, at which share of a chunk the next observation is sent, and
+            the actions of a chunk that are sent.
     """
 
     engine: Engine
@@ -88,6 +97,9 @@ class TunedSetting:
     recipe: str = ""
     coefficient: float | None = None
     schedule: str | None = None
+    join: str | None = None
+    share: float | None = None
+    sent: int | None = None
 
     @property
     def name(self) -> str:
@@ -100,16 +112,32 @@ class TunedSetting:
         for what, value in (("horizon", self.horizon), ("queue", self.threshold), ("weight", self.weight)):
             if value is not None:
                 words.append(f"{what} {value:g}")
+        if self.join is not None:
+            words.append(self.join)
+        if self.share is not None:
+            words.append(f"below {self.share:g}")
         if self.schedule is not None:
             words.append(f"schedule {self.schedule.lower()}")
         if self.steps is not None:
             words.append(f"{self.steps} step{'s' * (self.steps != 1)}")
         return ", ".join([*words, *([self.recipe] if self.recipe else [])])
 
+    @property
+    def program(self) -> str:
+        """The program of LeRobot that takes the `flags`."""
+        return "lerobot-rollout" if self.engine != "async" else "python -m lerobot.async_inference.robot_client"
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Fields of LeRobot's RobotClientConfig."""
+        fields = {"aggregate_fn_name": self.join, "chunk_size_threshold": self.share, "actions_per_chunk": self.sent}
+        return {name: value for name, value in fields.items() if value is not None}
+
     def flags(self, steps_field: str) -> list[str]:
-        """Return the flags of lerobot-rollout that make this setting, without a recipe's."""
+        """Return the flags of `program` that make this setting, without a recipe's."""
         given: dict[str, Any] = {
-            "inference.type": self.engine,
+            "inference.type": self.engine if self.engine != "async" else None,
+            **self.client,
             "policy.n_action_steps": self.executed,
             "inference.rtc.execution_horizon": self.horizon,
             "inference.queue_threshold": self.threshold,
@@ -136,16 +164,26 @@ def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
         UserError: a value that the policy cannot have, or an engine that cannot guide it.
     """
     _check(facts, ranges)
-    engines = ranges.engines or (("sync", "rtc") if facts.guided else ("sync",))
+    why_not = _why_not(facts)
+    engines = ranges.engines or [engine for engine, why in why_not.items() if not why]
+    made_by = {"sync": _sync(facts, ranges), "rtc": _rtc(facts, ranges, ticks), "async": _async(facts, ranges)}
     default = TunedSetting("sync", facts.executed, coefficient=facts.coefficient)
     made, left_out = [default], dict[str, str]()
     for engine in engines:
-        for setting in _sync(facts, ranges) if engine == "sync" else _rtc(facts, ranges, ticks):
+        for setting in made_by[engine]:
             if why := _impossible(setting, facts, ticks):
                 left_out[setting.name] = why
             elif setting not in made:
                 made.append(setting)
+    if not ranges.engines:
+        left_out.update({engine: why for engine, why in why_not.items() if why})
     return Grid(made, left_out)
+
+
+def _why_not(facts: PolicyFacts) -> dict[Engine, str]:
+    """Return for each engine why the policy cannot run with it, in words; '' where it can."""
+    rtc = "" if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
+    return {"sync": "", "rtc": rtc, "async": facts.not_served}
 
 
 def ticks_of(latency: Latency, fps: float) -> int:
@@ -178,7 +216,8 @@ def _rtc(facts: PolicyFacts, ranges: Ranges, ticks: int) -> list[TunedSetting]:
     thresholds = ranges.thresholds or sorted(
         {min(THRESHOLD, facts.chunk), max(min(ticks, facts.chunk), facts.chunk // 2)}
     )
-    weights, schedules = ranges.weights or (None,), ranges.schedules or (None,)
+    weights = ranges.weights or (None,)
+    schedules = [value.upper() for value in ranges.schedules] or (None,)
     combined = itertools.product(
         horizons, thresholds, weights, schedules, ranges.steps or (None,), ("", *ranges.recipes)
     )
@@ -186,6 +225,12 @@ def _rtc(facts: PolicyFacts, ranges: Ranges, ticks: int) -> list[TunedSetting]:
         TunedSetting("rtc", None, horizon, threshold, weight, _other(steps, facts.steps), recipe, schedule=schedule)
         for horizon, threshold, weight, schedule, steps, recipe in combined
     ]
+
+
+def _async(facts: PolicyFacts, ranges: Ranges) -> list[TunedSetting]:
+    """Return the settings of LeRobot's robot client. Its server changes nothing of a policy: no steps, no recipe."""
+    combined = itertools.product(ranges.joins or JOINS, ranges.shares or (SHARE,))
+    return [TunedSetting("async", join=join, share=share, sent=facts.chunk) for join, share in combined]
 
 
 def _halves(facts: PolicyFacts) -> list[int]:
@@ -203,8 +248,6 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
         if setting.coefficient is not None and ticks > 1:
             return f"a call lasts {ticks} ticks, and an average of chunks takes one for each action"
         return ""
-    assert setting.horizon is not None
-    assert setting.threshold is not None
     if not ticks:
         return "a call takes no time: there is nothing to bridge"
     if ticks >= facts.chunk:
@@ -216,22 +259,24 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
             f"a call lasts {ticks} ticks, and {facts.chunk - ticks} of a chunk's {facts.chunk} actions remain when it "
             "comes: the queue runs empty in the next call"
         )
-    if ticks > setting.horizon:
+    if setting.horizon is not None and ticks > setting.horizon:
         return f"a call lasts {ticks} ticks, and the horizon is {setting.horizon}: what is guided is past by then"
-    if ticks > setting.threshold:
-        return f"a call lasts {ticks} ticks, and begins with {setting.threshold} actions in the queue: it runs empty"
+    begins = setting.threshold if setting.share is None else math.floor(setting.share * facts.chunk)
+    if begins is not None and ticks > begins:
+        return f"a call lasts {ticks} ticks, and begins with {begins} actions in the queue: it runs empty"
     return ""
 
 
 def _check(facts: PolicyFacts, ranges: Ranges) -> None:
-    if "rtc" in ranges.engines and not facts.guided:
-        raise UserError("--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide this type of policy")
+    for engine, why in _why_not(facts).items():
+        if why and engine in ranges.engines:
+            raise UserError(f"--inference.type={engine}: {why}")
     if too_many := [value for value in ranges.executed if not 1 <= value <= facts.most_executed]:
         raise UserError(f"--n_action_steps={too_many[0]}: this policy can execute 1 to {facts.most_executed} actions")
     for flag, values in (("execution_horizon", ranges.horizons), ("queue_threshold", ranges.thresholds)):
         if wrong := [value for value in values if not 1 <= value <= facts.chunk]:
             raise UserError(f"--{flag}={wrong[0]}: a chunk of this policy has {facts.chunk} actions")
-    if unknown := [value for value in ranges.schedules if value not in SCHEDULES]:
+    if unknown := [value for value in ranges.schedules if value.upper() not in SCHEDULES]:
         raise UserError(f"--prefix_attention_schedule={unknown[0]}: {nearest(unknown[0], SCHEDULES)}")
     if ranges.coefficients and not facts.averages:
         raise UserError("--temporal_ensemble_coeff: this policy cannot average chunks: leave it out")
