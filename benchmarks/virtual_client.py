@@ -1,8 +1,8 @@
 """Does LeRobot's async inference on the virtual clock execute the actions that the real one executes?
 
 The real one: LeRobot's RobotClient and PolicyServer, which talk over gRPC in real time. An arm that only notes its
-commands stands in for a robot, and chunks of known numbers for a policy. The server answers after 1.5 control ticks, so
-that no answer falls on a tick. The virtual one (`strobe evaluate --realtime --inference=async`) gets the same chunks
+commands stands in for a robot, and chunks of known numbers for a policy. A call takes 1.5 control ticks, so that no
+answer falls on a tick. The virtual one (`strobe evaluate --realtime --inference=async`) gets the same chunks
 and the same latency. Bar: with each setting both execute the same action in each of their first ticks with actions.
 
     python benchmarks/virtual_client.py
@@ -41,15 +41,17 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 class Numbered:
-    """A policy whose chunk n holds the numbers from 100 n on."""
+    """A policy whose chunk n holds the numbers from 100 n on, after ``seconds``."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
         self.config = SimpleNamespace(use_amp=False, image_features={})
         self.calls = 0
 
     def predict_action_chunk(self, batch: Any) -> torch.Tensor:
         """Return the next chunk, (1, chunk, 2)."""
         self.calls += 1
+        time.sleep(self._seconds)
         numbers = 100.0 * (self.calls - 1) + torch.arange(CHUNK, dtype=torch.float32)
         return numbers.view(1, CHUNK, 1).expand(1, CHUNK, 2)
 
@@ -95,8 +97,8 @@ def real(client: dict[str, Any]) -> list[float]:
         connect=lambda: None, disconnect=lambda: None,
         get_observation=dict, send_action=lambda action: done.append(action["one"]),
     )  # fmt: skip
-    served = policy_server.PolicyServer(configs.PolicyServerConfig(inference_latency=LATE_TICKS / FPS))
-    served.policy, served.preprocessor, served.postprocessor = Numbered(), Unchanged(), Unchanged()
+    served = policy_server.PolicyServer(configs.PolicyServerConfig(inference_latency=0.0))
+    served.policy, served.preprocessor, served.postprocessor = Numbered(LATE_TICKS / FPS), Unchanged(), Unchanged()
     served.lerobot_features, served.actions_per_chunk = {}, CHUNK
     server = grpc.server(futures.ThreadPoolExecutor(4))
     services_pb2_grpc.add_AsyncInferenceServicer_to_server(served, server)
