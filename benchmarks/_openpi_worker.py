@@ -20,17 +20,9 @@ from unittest import mock
 import numpy as np
 import torch
 
+from strobe.lerobot.versions import suit_transformers
+
 IMAGES = ("base_0_rgb", "left_wrist_0_rgb", "right_wrist_0_rgb")
-
-
-def fit_lerobot() -> None:
-    """Let LeRobot be imported beside the older transformers and huggingface_hub that openpi needs."""
-    import huggingface_hub
-    from lerobot.utils import import_utils
-
-    import_utils._transformers_available = False
-    if not hasattr(huggingface_hub, "sync_bucket"):
-        huggingface_hub.sync_bucket = None
 
 
 class Worker:
@@ -188,7 +180,7 @@ def main() -> None:
     sys.path.append(sys.path.pop(0))  # this folder has a file called openpi.py
     pipe = Connection(int(sys.argv[1]))
     os.dup2(2, 1)  # nothing printed here may get among the benchmark's figures
-    fit_lerobot()
+    suit_transformers()
     worker = Worker()
     with contextlib.suppress(EOFError):
         while True:

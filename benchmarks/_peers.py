@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -106,7 +107,8 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
                     subject.call("inference", 1)(0)
                 finally:
                     undo()
-            except (UserError, RuntimeError, subprocess.SubprocessError, OSError) as error:
+            except Exception as error:  # whatever an engine fails with is its line, and the others are measured
+                traceback.print_exc()
                 one.why_not = in_a_line(error)[:200] or type(error).__name__
                 live.say(f"{case.name}: {name}: {one.why_not}")
                 continue

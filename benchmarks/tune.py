@@ -35,7 +35,7 @@ from strobe.studies.tune.search import Search, SearchPlan
 TUNINGS, QUICK = 200, 20
 FALSE, FOUND, COST = 0.05, 0.90, 0.35
 PLANTED, LIMIT_S = 0.15, 20.0
-STARTS, PAIRS, MARGIN_OF_LOSS = 200, 300, 0.1
+STARTS, PAIRS, MARGIN_OF_LOSS = 200, 500, 0.1
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
+from lerobot.utils import import_utils
 
 from strobe.errors import UserError
 from strobe.lerobot import versions
@@ -24,6 +25,16 @@ def test_a_version_that_was_never_tried_is_told(monkeypatch: pytest.MonkeyPatch,
     said = versions.untried()
     assert bool(said) is told
     assert not told or f"never run on LeRobot {installed}, only on 0.6.1 and 0.6.2" in said
+
+
+@pytest.mark.parametrize(("installed", "older"), [("4.53.2", True), ("5.5.0", False), ("6.0.0", False)])
+def test_lerobot_does_without_a_transformers_that_is_older_than_its_policies(
+    monkeypatch: pytest.MonkeyPatch, installed: str, older: bool
+) -> None:
+    monkeypatch.setattr(import_utils, "_transformers_available", True)
+    monkeypatch.setattr(versions.metadata, "version", lambda name: installed)
+    assert versions.suit_transformers() is older
+    assert import_utils._transformers_available is not older
 
 
 def test_the_note_comes_with_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,9 @@ def importing(*, announced: bool = False) -> Iterator[None]:
     if "lerobot.policies" in sys.modules or not gc.isenabled():
         yield
         return
+    from strobe.lerobot.versions import suit_transformers
+
+    suit_transformers()
     while _before_imports:
         _before_imports.pop()()
     if not announced:

@@ -21,6 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from strobe.lerobot.schema.source import file_of
@@ -59,6 +60,29 @@ def untried() -> str:
         f"Strobe was never run on LeRobot {installed}, only on {' and '.join(TRIED)}: it refuses a part that no "
         "longer fits, by name, and every other number is valid"
     )
+
+
+def suit_transformers() -> bool:
+    """Let LeRobot do without a transformers that is older than its policies need; return whether it is.
+
+    LeRobot imports all its policies at once, and some import names of transformers 5. openpi needs 4.53. LeRobot then
+    refuses only the policies that need transformers, and Strobe measures what is not LeRobot's.
+    """
+    try:
+        installed = Version(metadata.version("transformers"))
+    except metadata.PackageNotFoundError:
+        return False
+    needed = [Requirement(line).specifier for line in metadata.requires("lerobot") or () if "transformers<" in line]
+    least = [Version(each.version) for one in needed for each in one if each.operator == ">="]
+    if not least or installed.major >= min(least).major:
+        return False
+    import huggingface_hub
+    from lerobot.utils import import_utils
+
+    import_utils._transformers_available = False
+    if not hasattr(huggingface_hub, "sync_bucket"):  # LeRobot imports the name, for data sets in buckets
+        huggingface_hub.sync_bucket = None  # type: ignore[attr-defined]
+    return True
 
 
 def sleeping(modules: Iterable[Any]) -> list[Any]:

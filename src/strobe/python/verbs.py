@@ -196,4 +196,7 @@ def optimize(
 def _announce() -> None:
     """Say that the first call imports what takes seconds."""
     if "lerobot.policies" not in sys.modules:
+        from strobe.lerobot.versions import suit_transformers
+
+        suit_transformers()
         print("… importing torch and LeRobot", file=sys.stderr, flush=True)

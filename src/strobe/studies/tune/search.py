@@ -1,9 +1,12 @@
 """The order in which a tuning plays its episodes: rounds that halve the settings, then the winner against the default.
 
 The rounds are successive halving (Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
-optimization", AISTATS 2016): in each round the settings that remain play as many starts as all rounds before together,
-and the better half goes on. A setting that bets show to be worse than the leader (`measure.best_arm.shown_worse`) goes
-earlier. All play the same starts.
+optimization", AISTATS 2016): in each round the settings that remain play further starts, and the better half goes on.
+There, a round's share of the budget is the same for all, so that a setting plays as many starts in a round as in all
+rounds before. Here each round has as many starts as the others, since the best of many is lost in the first round more
+than in later ones (`benchmarks/tune.py`: 4 instead of 9 %). A setting that bets show to be worse than the leader
+(`measure.best_arm.shown_worse`) goes earlier, and what it does not play makes the later rounds longer. All play the
+same starts.
 
 A winner chosen among many looks better than it is. So nothing is claimed of the rounds: the winner then plays against
 the default on fresh starts, in pairs, and that verdict holds at any number of them.
@@ -11,7 +14,7 @@ the default on fresh starts, in pairs, and that verdict holds at any number of t
 
 from __future__ import annotations
 
-import functools
+import math
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -56,30 +59,26 @@ class SearchPlan:
         """Return ``count`` starts on each task, from seed + ``first``: tasks in turn, seed after seed."""
         return ((task, self.seed + first + number) for number in range(count) for task in self.tasks)
 
-    @functools.cached_property
-    def rounds(self) -> list[int]:
-        """Starts on each task after which the settings are ranked, the last one included.
+    @property
+    def rounds(self) -> int:
+        """Rounds until one setting remains, if each halves them."""
+        return max(1, math.ceil(math.log2(len(self.candidates))))
 
-        The first round is as long as `SHARE` allows if no setting goes early, and each further one doubles the starts.
+    def round_end(self, number: int, before: int, settings: int, spent: int) -> int:
+        """Return the starts on each task after which a round ends.
+
+        The rounds that are left have equally many. Together they play what `SHARE` allows, if no setting goes early.
+
+        Args:
+            number: of the round, from 0 on.
+            before: starts on each task that were played before it.
+            settings: those that play it.
+            spent: episodes on each task, of all settings, that were played before it.
         """
-        lengths = range(self.starts, FEWEST - 1, -1)
-        allowed = SHARE * len(self.candidates) * self.starts
-        return next((ends for first in lengths if self._cost(ends := self._ends(first)) <= allowed), self._ends(FEWEST))
-
-    def _ends(self, first: int) -> list[int]:
-        ends, remaining = [min(first, self.starts)], -(-len(self.candidates) // 2)
-        while remaining > 1 and ends[-1] < self.starts:
-            ends.append(min(2 * ends[-1], self.starts))
-            remaining = -(-remaining // 2)
-        return ends
-
-    def _cost(self, ends: Sequence[int]) -> int:
-        """Return the episodes on each task, if the settings are halved at each of ``ends`` and none goes before."""
-        cost, before, remaining = 0, 0, len(self.candidates)
-        for end in ends:
-            cost += remaining * (end - before)
-            before, remaining = end, -(-remaining // 2)
-        return cost
+        playing = [-(-settings // 2**later) for later in range(self.rounds - number)]
+        allowed = SHARE * len(self.candidates) * self.starts - spent
+        more = math.floor(allowed / sum(count for count in playing if count > 1 or count == settings))
+        return min(self.starts, before + max(more, FEWEST if not number else 1))
 
 
 class Search(StartByStart):
@@ -99,7 +98,7 @@ class Search(StartByStart):
         self.hopeless = False
         self.phase: Phase = "rounds"
         self.winner = ""
-        self._round = 0
+        self._round, self._end = 0, plan.round_end(0, 0, len(plan.candidates), 0)
 
     @property
     def playing(self) -> list[Candidate]:
@@ -123,18 +122,25 @@ class Search(StartByStart):
 
     @property
     def _round_ends(self) -> int:
-        return self.plan.rounds[self._round] * len(self.plan.tasks)
+        return self._end * len(self.plan.tasks)
+
+    @property
+    def _last(self) -> bool:
+        """Whether the round is the last one."""
+        return self._round + 1 == self.plan.rounds or self._end == self.plan.starts
 
     def remaining(self, played: Container[Key]) -> int:
         """Return how many episodes are still to be played, at most, with the closing pairs."""
         tasks, ahead = len(self.plan.tasks), 0
         if self.phase == "pairs":
             return super().remaining(played)
-        before, count = self._place // tasks, len(self.playing)
-        for end in self.plan.rounds[self._round :]:
-            ahead += count * (end - before) * tasks
+        plan, before, end, count = self.plan, self._place // tasks, self._end, len(self.playing)
+        spent = sum(map(len, self.played_in_rounds().values())) // tasks
+        for number in range(self._round, plan.rounds):
+            ahead += count * (end - before)
             before, count = end, -(-count // 2)
-        return ahead + 2 * self.plan.pairs * tasks
+            end = plan.round_end(number + 1, before, count, spent + ahead) if number + 1 < plan.rounds else before
+        return ahead * tasks + 2 * plan.pairs * tasks
 
     def played_in_rounds(self) -> dict[str, list[Ended]]:
         """Return the episodes of each setting in the rounds, in their order."""
@@ -180,8 +186,7 @@ class Search(StartByStart):
             played = {name: played[name] for name in self._remaining}
             for name in played.keys() - set(best(played, -(-len(remaining) // 2))):
                 self.left[name] = "rank"
-            self._round += 1
-        if len(self._remaining) == 1 or self._round == len(self.plan.rounds):
+        if len(self._remaining) == 1 or (over and self._last):
             self.winner = ranked({name: played[name] for name in self._remaining})[0]
             for name in set(self._remaining) - {self.winner}:
                 self.left[name] = "rank"
@@ -192,16 +197,23 @@ class Search(StartByStart):
                 self._begin(self.plan.starts_from(FRESH, self.plan.pairs))
             said.append(f"best in the rounds: {self.winner}")
         elif over:
+            self._begin_round()
             said.append(f"{len(self._remaining)} of {len(self.plan.candidates)} settings are played on")
         return said
 
     def _without_success(self, episodes: int, over: bool) -> list[str]:
         """End a hopeless search. Nothing is ranked before the first success."""
-        self._round += over
-        if episodes < HOPELESS and self._round < len(self.plan.rounds):
-            return []
-        self.hopeless, self.phase = True, "over"
-        return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
+        if episodes >= HOPELESS or (over and self._last):
+            self.hopeless, self.phase = True, "over"
+            return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
+        if over:
+            self._begin_round()
+        return []
+
+    def _begin_round(self) -> None:
+        spent = sum(map(len, self.played_in_rounds().values())) // len(self.plan.tasks)
+        self._round += 1
+        self._end = self.plan.round_end(self._round, self._end, len(self._remaining), spent)
 
     def _decide_pairs(self) -> list[str]:
         """End the closing pairs once success is shown to differ, or both are decided, or the pairs are used up.
