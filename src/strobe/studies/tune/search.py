@@ -4,7 +4,7 @@ The rounds are successive halving (Jamieson and Talwalkar, "Non-stochastic best 
 optimization", AISTATS 2016): in each round the settings that remain play further starts, and the better half goes on.
 There, a round's share of the budget is the same for all, so that a setting plays as many starts in a round as in all
 rounds before. Here each round has as many starts as the others, since the best of many is lost in the first round more
-than in later ones (`benchmarks/tune.py`: 4 instead of 9 %). A setting that bets show to be worse than the leader
+than in later ones (`benchmarks/tune.py`: 2.5 instead of 7 %). A setting that bets show to be worse than the leader
 (`measure.best_arm.shown_worse`) goes earlier, and what it does not play makes the later rounds longer. All play the
 same starts.
 
