@@ -21,7 +21,7 @@ LEFT = {
     "rank": "ranked behind; not shown to be worse",
 }
 ABOUT = (
-    "All settings play the same starts. In each round those that are played on play as many starts as before, and the "
+    "All settings play the same starts. In each round those that are played on play further starts, and the "
     "better half goes on. Success ranks first. Where success is equal, as far as it was seen, the mean time to task "
     "ranks. A setting that is chosen among many looks better than it is. So these rates claim nothing: the pairs on "
     "fresh starts do."
