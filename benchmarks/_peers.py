@@ -20,7 +20,6 @@ from typing import Any
 import psutil
 
 from strobe.cli.live import Live
-from strobe.devices.accelerators import computes_bf16
 from strobe.errors import UserError, in_a_line
 from strobe.exports import folder
 from strobe.exports.exported import MANIFEST, ExportedPolicy
@@ -33,6 +32,7 @@ from strobe.policies.options import ModelOptions, PolicyOptions
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
+from strobe.treatments.engines.backends import ENGINES
 from strobe.treatments.recipe import rungs_of
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -77,6 +77,8 @@ class Case:
     Args:
         share: of what the roofline says is possible that the recipe must reach.
         guard: how far the actions may move, as for ``--guard``; '' for the usual.
+        recipe: that was found before; None to search.
+        skipped: parts of the names of engines that are not built.
     """
 
     name: str
@@ -84,6 +86,8 @@ class Case:
     flags: tuple[str, ...] = ()
     guard: str = ""
     search_s: float = 120.0
+    recipe: Path | None = None
+    skipped: tuple[str, ...] = ()
 
 
 def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
@@ -96,8 +100,11 @@ def look(case: Case, quick: bool, seconds: float, python: str) -> list[Seen]:
     variants, seen = [Variant(LEROBOT)], {LEROBOT: Seen(LEROBOT)}
     with TemporaryDirectory() as made, Live() as live:
         for name, make in _engines(case, subject, Path(made), quick, python, live):
-            live.stage(f"{case.name}: building {name}")
             seen[name] = one = Seen(name)
+            if any(part in name for part in case.skipped):
+                one.why_not = "left out by --skip"
+                continue
+            live.stage(f"{case.name}: building {name}")
             began, before = time.perf_counter(), psutil.Process().memory_info().rss
             try:
                 with _bounded(BUILD_S if name != STROBE else 2 * case.search_s + BUILD_S):
@@ -167,7 +174,7 @@ def _engines(
         return (ExportedPolicy(at),)
 
     def recipe() -> tuple[Treatment, ...]:
-        return tuple(rungs_of(subject, _found(case, made, quick)))
+        return tuple(rungs_of(subject, case.recipe or _found(case, made, quick)))
 
     yield STROBE, recipe
     yield "torch.compile", partial(treated, compile="default")
@@ -175,11 +182,11 @@ def _engines(
     if case.name in MODELS:
         part = {"engine": "openvino", "engine.part": MODELS[case.name]}
         yield "OpenVINO, fp32", partial(treated, **part, **{"engine.precision": "fp32"})
-        if computes_bf16(subject.device):
+        if "bf16" in ENGINES["openvino"]().precisions(subject.device):
             yield "OpenVINO, bf16", partial(treated, **part, **{"engine.precision": "bf16"})
         return
     yield "OpenVINO, fp32", partial(exported, "openvino", "fp32")
-    if computes_bf16(subject.device):
+    if "bf16" in ENGINES["openvino"]().precisions(subject.device):
         yield "OpenVINO, bf16", partial(_in_bf16, made)
     yield "OpenVINO, int8", partial(exported, "openvino", "int8")
     yield "ONNX Runtime, fp32", partial(exported, "onnx", "fp32")

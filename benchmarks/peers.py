@@ -15,6 +15,7 @@ best such peer takes 1.2 × the recipe's time for three; fewer than five are not
 
     python benchmarks/peers.py --only=act,diffusion           some of act, diffusion, smolvla, pi05, vjepa2
     python benchmarks/peers.py --physicalai=PYTHON            an environment with physicalai-train
+    python benchmarks/peers.py --only=smolvla --recipe=recipe.yaml --skip=int8,ONNX
     python benchmarks/peers.py --quick                        tiny ones; times are not judged
 """
 
@@ -22,7 +23,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -53,6 +55,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(case.name for case in CASES), help="some, separated by commas")
     parser.add_argument("--seconds", type=float, default=120.0, help="of taking turns, for each policy")
     parser.add_argument("--physicalai", default="", help="a Python that has physicalai-train")
+    parser.add_argument("--recipe", type=Path, help="that strobe optimize found before, in place of a search")
+    parser.add_argument("--skip", default="", help="engines with one of these in their names: int8,ONNX")
     asked = parser.parse_args()
     names = asked.only.split(",")
     if unknown := sorted(set(names) - {case.name for case in CASES}):
@@ -62,6 +66,7 @@ def main() -> None:
     for case in (case for case in CASES if case.name in names):
         try:
             seconds = 5.0 if asked.quick else asked.seconds
+            case = replace(case, recipe=asked.recipe, skipped=tuple(filter(None, asked.skip.split(","))))
             seen = isolate.run(look, case, asked.quick, seconds, asked.physicalai, limit_s=LIMIT_S)
         except (UserError, isolate.IsolatedCallError) as error:
             console.print(f"{case.name}: {error}", markup=False)

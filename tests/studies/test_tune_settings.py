@@ -40,9 +40,8 @@ def test_async_is_tried_with_each_way_to_join_chunks() -> None:
     assert first.flags("num_steps") == [
         "--aggregate_fn_name=weighted_average", "--chunk_size_threshold=0.5", "--actions_per_chunk=50",
     ]  # fmt: skip
-    assert [each.join for each in grid(FLOW, Ranges(engines=("async",), joins=("average",)), 3).settings[1:]] == [
-        "average"
-    ]
+    late = grid(FLOW, Ranges(engines=("async",), joins=("average",)), 40)
+    assert [each.join for each in late.settings[1:]] == ["average"], "where its queue runs empty, the arm waits"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,6 @@ def test_async_is_tried_with_each_way_to_join_chunks() -> None:
         (26, Ranges(engines=("rtc",), horizons=(40,), thresholds=(40,)), "24 of a chunk's 50 actions remain"),
         (24, Ranges(engines=("rtc",), horizons=(30,), thresholds=(20,)), "begins with 20 actions in the queue"),
         (0, Ranges(engines=("async",)), "a call takes no time"),
-        (24, Ranges(engines=("async",), shares=(0.4,)), "begins with 20 actions in the queue"),
     ],
 )
 def test_what_cannot_work_is_left_out_with_its_sum(ticks: int, given: Ranges, sum_: str) -> None:

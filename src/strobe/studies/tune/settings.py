@@ -250,6 +250,8 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
         return ""
     if not ticks:
         return "a call takes no time: there is nothing to bridge"
+    if setting.engine == "async":  # where its queue runs empty, the arm waits for the chunk, as in sync
+        return ""
     if ticks >= facts.chunk:
         return (
             f"a call lasts {ticks} ticks, and a chunk has {facts.chunk} actions: each chunk is used up before the next"
@@ -259,11 +261,12 @@ def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
             f"a call lasts {ticks} ticks, and {facts.chunk - ticks} of a chunk's {facts.chunk} actions remain when it "
             "comes: the queue runs empty in the next call"
         )
-    if setting.horizon is not None and ticks > setting.horizon:
+    assert setting.horizon is not None
+    assert setting.threshold is not None
+    if ticks > setting.horizon:
         return f"a call lasts {ticks} ticks, and the horizon is {setting.horizon}: what is guided is past by then"
-    begins = setting.threshold if setting.share is None else math.floor(setting.share * facts.chunk)
-    if begins is not None and ticks > begins:
-        return f"a call lasts {ticks} ticks, and begins with {begins} actions in the queue: it runs empty"
+    if ticks > setting.threshold:
+        return f"a call lasts {ticks} ticks, and begins with {setting.threshold} actions in the queue: it runs empty"
     return ""
 
 
