@@ -205,7 +205,7 @@ def _client(setting: Setting, engine: AsyncEngine) -> Any:
 
 @contextlib.contextmanager
 def without_network() -> Iterator[None]:
-    """Inside it, LeRobot's client and server have no network between them, and compare no pictures."""
+    """Inside it, LeRobot's client and server need no network, and the server takes each observation as it comes."""
     # Its modules make a folder for their logs, and take over the root logger, as they are imported.
     with mock.patch("lerobot.async_inference.helpers.get_logger", logging.getLogger):
         from lerobot.async_inference import policy_server, robot_client
