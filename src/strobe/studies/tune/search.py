@@ -76,7 +76,7 @@ class SearchPlan:
             spent: episodes on each task, of all settings, that were played before it.
         """
         playing = [-(-settings // 2**later) for later in range(self.rounds - number)]
-        allowed = SHARE * len(self.candidates) * self.starts - spent
+        allowed = round(SHARE * len(self.candidates) * self.starts - spent, 6)
         more = math.floor(allowed / sum(count for count in playing if count > 1 or count == settings))
         return min(self.starts, before + max(more, FEWEST if not number else 1))
 
