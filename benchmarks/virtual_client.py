@@ -97,15 +97,16 @@ def real(client: dict[str, Any]) -> list[float]:
         connect=lambda: None, disconnect=lambda: None,
         get_observation=dict, send_action=lambda action: done.append(action["one"]),
     )  # fmt: skip
-    served = policy_server.PolicyServer(configs.PolicyServerConfig(inference_latency=0.0))
+    served: Any = policy_server.PolicyServer(configs.PolicyServerConfig(inference_latency=0.0))
     served.policy, served.preprocessor, served.postprocessor = Numbered(LATE_TICKS / FPS), Unchanged(), Unchanged()
     served.lerobot_features, served.actions_per_chunk = {}, CHUNK
     server = grpc.server(futures.ThreadPoolExecutor(4))
     services_pb2_grpc.add_AsyncInferenceServicer_to_server(served, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
+    own: Any = {"robot": None, "fps": FPS, **client}
     config = configs.RobotClientConfig(
-        "here", "here", None, actions_per_chunk=CHUNK, server_address=f"127.0.0.1:{port}", fps=FPS, **client
+        "here", "here", actions_per_chunk=CHUNK, server_address=f"127.0.0.1:{port}", **own
     )  # fmt: skip
     nothing = {"observations_similar": lambda *_, **__: False, "raw_observation_to_observation": lambda raw, *_: raw}
     with (

@@ -211,8 +211,8 @@ def without_network() -> Iterator[None]:
         from lerobot.async_inference import policy_server, robot_client
     connection = SimpleNamespace(insecure_channel=lambda *_: None, RpcError=ConnectionError)
     stub = SimpleNamespace(AsyncInferenceStub=lambda _: None)
-    client = {"grpc": connection, "services_pb2_grpc": stub}
-    server = {
+    client: dict[str, Any] = {"grpc": connection, "services_pb2_grpc": stub}
+    server: dict[str, Any] = {
         "observations_similar": lambda *_, **__: False,
         "raw_observation_to_observation": lambda raw, *_: raw["look"](),
     }
