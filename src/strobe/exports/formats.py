@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # the command's help reads this file, without torch
     Inputs = Sequence[Tensor]
 
 
-OPTIMISED = 5_000  # operators of a program that onnxscript's optimiser is run on; ACT has 1,000, SmolVLA 24,000
+OPTIMISED = 5_000  # operators of a program that onnxscript's optimiser is run on; SmolVLA at full size has 24,000
 
 
 class Format(Protocol):
