@@ -8,7 +8,7 @@ from typing import Any
 
 from strobe.measure.time_to_task import ends_of
 from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.search import FRESH, HOPELESS, Search, SearchPlan
+from strobe.studies.tune.search import FRESH, HOPELESS, HOPELESS_STARTS, Search, SearchPlan
 
 LIMIT = 20.0
 Outcome = Callable[[str, int], float]  # setting, seed → seconds to the task; 0: it fails
@@ -90,10 +90,18 @@ def test_a_policy_that_never_succeeds_ends_early() -> None:
     episodes = played(search, lambda name, seed: 0.0)
     assert search.hopeless
     assert not search.winner
-    assert HOPELESS <= len(episodes) < 2 * HOPELESS
+    assert HOPELESS <= len(episodes) == 8 * HOPELESS_STARTS
+    pair = Search(plan("ab", starts=200))
+    assert HOPELESS <= len(played(pair, lambda name, seed: 0.0)) < 2 * HOPELESS
     few = Search(plan("ab", starts=8))
     played(few, lambda name, seed: 0.0)
     assert few.hopeless, "the rounds ended without a success"
+
+
+def test_starts_that_are_hard_for_all_settings_do_not_end_a_search() -> None:
+    search = Search(plan("abcdefghi", starts=60))
+    played(search, lambda name, seed: 0.0 if seed < 6 else 4.0)
+    assert not search.hopeless, "54 episodes failed, and they are of six starts"
 
 
 def test_nothing_is_ranked_before_the_first_success() -> None:

@@ -32,7 +32,9 @@ SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
 FEWEST = 2  # starts of the first round, however few there are
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment
-HOPELESS = 40  # episodes without a success, of all settings together, after which none is looked for
+# Episodes without a success, of all settings together, after which none is looked for; and starts, since the settings
+# share them: a policy that succeeds from one start in three fails from five of them 13 times in 100, with any setting.
+HOPELESS, HOPELESS_STARTS = 40, 16
 Phase = Literal["rounds", "pairs", "over"]
 Why = Literal["success", "time", "rank"]
 
@@ -203,7 +205,8 @@ class Search(StartByStart):
 
     def _without_success(self, episodes: int, over: bool) -> list[str]:
         """End a hopeless search. Nothing is ranked before the first success."""
-        if episodes >= HOPELESS or (over and self._last):
+        enough = episodes >= HOPELESS and self._place >= HOPELESS_STARTS
+        if enough or (over and self._last):
             self.hopeless, self.phase = True, "over"
             return [f"no setting succeeded in {episodes} episodes: nothing can be tuned"]
         if over:
