@@ -43,6 +43,7 @@ PRIVATE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "_reward": ("lerobot.policies.tdmpc.modeling_tdmpc", TRIED),
     "_env": ("lerobot.envs.metaworld", TRIED),
     "_ensure_env": ("lerobot.envs.metaworld", TRIED),
+    "_transformers_available": ("lerobot.utils.import_utils", TRIED),
     "_aggregate_action_queues": ("lerobot.async_inference.robot_client", TRIED),
     "_ready_to_send_observation": ("lerobot.async_inference.robot_client", TRIED),
     "_action_tensor_to_action_dict": ("lerobot.async_inference.robot_client", TRIED),
