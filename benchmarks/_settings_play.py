@@ -1,8 +1,8 @@
 """Policies for `settings_grid.py`: recorded, trained, and played at many settings; each episode is played once.
 
-They read states. Each is LeRobot's ACT, or ``act_relative_rtc``, which lerobot-train trains over the delays of
-Real-Time Chunking. Of the latter one checkpoint serves both types of inference. Under sync no action is executed during
-a call, so its chunk is that of delay 0.
+They read states. In MetaWorld each is LeRobot's ACT, or ``act_relative_rtc``, which lerobot-train trains over the
+delays of Real-Time Chunking. Of the latter one checkpoint serves both types of inference. Under sync no action is
+executed during a call, so its chunk is that of delay 0. On PushT it is a small Diffusion Policy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from _state_arm import StateArm, record
+from lerobot.envs.configs import EnvConfig, PushtEnv
 
 from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
@@ -31,16 +32,23 @@ from strobe.studies.evaluate.timings import fixed
 from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
 from strobe.studies.tune.settings import Ranges, TunedSetting, grid, ticks_of
 
-TRAIN = """
-    --policy.device=cpu --policy.push_to_hub=false --policy.chunk_size=40 --policy.n_action_steps=10
-    --policy.dim_model=128 --policy.n_heads=4 --policy.dim_feedforward=256 --policy.n_encoder_layers=2
-    --policy.n_decoder_layers=1 --policy.use_vae=false --policy.dropout=0.0 --policy.optimizer_lr=3e-4
-    --batch_size=32 --num_workers=0 --log_freq=500 --seed=1000
+TRAIN = "--policy.device=cpu --policy.push_to_hub=false --num_workers=0 --log_freq=500 --seed=1000"
+ACT = """
+    --policy.chunk_size=40 --policy.n_action_steps=10 --policy.dim_model=128 --policy.n_heads=4
+    --policy.dim_feedforward=256 --policy.n_encoder_layers=2 --policy.n_decoder_layers=1 --policy.use_vae=false
+    --policy.dropout=0.0 --policy.optimizer_lr=3e-4 --batch_size=32
 """
 KINDS = {
-    "act": "--policy.type=act",
-    "act_relative_rtc": "--policy.type=act_relative_rtc --policy.rtc_max_delay=26 --policy.delay_training=sampled",
+    "act": f"--policy.type=act {ACT}",
+    "act_relative_rtc": f"""
+        --policy.type=act_relative_rtc --policy.rtc_max_delay=26 --policy.delay_training=sampled {ACT}
+    """,
+    "diffusion": """
+        --policy.type=diffusion --policy.horizon=16 --policy.n_action_steps=8 --policy.down_dims=[64,128,256]
+        --policy.noise_scheduler_type=DDIM --policy.num_inference_steps=10 --policy.optimizer_lr=5e-4 --batch_size=64
+    """,
 }
+PUSHT = "pusht"  # its data set is the one of human demonstrations: ours from `_pusht_data.py`, or the Hub's
 THRESHOLDS, HORIZON = (10, 20, 30, 40), 40  # of rtc's queue; the policy does not read the horizon
 
 
@@ -62,9 +70,12 @@ def checkpoint(trained: Trained, folder: Path) -> Path:
     found = out / "checkpoints" / "last" / "pretrained_model"
     if not found.exists():
         dataset = folder / "data" / trained.task
-        if not dataset.exists():
+        if not dataset.exists() and trained.task != PUSHT:
             record(dataset, trained.task, trained.episodes, trained.frames)
-        data = [f"--dataset.repo_id=local/{trained.task}", f"--dataset.root={dataset}", f"--output_dir={out}"]
+        data = [f"--dataset.repo_id=local/{trained.task}", f"--dataset.root={dataset}"]
+        if not dataset.exists():
+            data = ["--dataset.repo_id=lerobot/pusht_keypoints"]
+        data += [f"--output_dir={out}"]
         steps = [f"--steps={trained.steps}", f"--save_freq={trained.steps}"]
         command = [sys.executable, str(Path(__file__).with_name("_train_cached.py")), *data, *steps]
         begun = time.perf_counter()
@@ -114,7 +125,7 @@ class Episodes:
         latency = fixed(ms)
         if not settings:
             facts = facts_of(self.subject)
-            ranges = Ranges(horizons=(HORIZON,), thresholds=THRESHOLDS)
+            ranges = Ranges(horizons=(HORIZON,), thresholds=THRESHOLDS) if facts.guided else Ranges()
             settings = grid(facts, ranges, ticks_of(latency, self.env.fps)).settings
         hold = hold_for(self.env)
         return TuneRows((latency,), (tuple(settings),), hold, self.env.fps)(self.subject, ())
@@ -152,6 +163,8 @@ class Episodes:
             self.stage.close()
 
 
-def arm_of(trained: Trained) -> StateArm:
+def arm_of(trained: Trained) -> EnvConfig:
     """Return the task's simulator."""
+    if trained.task == PUSHT:
+        return PushtEnv(obs_type="environment_state_agent_pos", episode_length=trained.limit)
     return StateArm(task=trained.task, episode_length=trained.limit)

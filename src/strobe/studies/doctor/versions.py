@@ -11,7 +11,8 @@ from packaging.requirements import Requirement
 from packaging.version import InvalidVersion, Version
 
 from strobe.errors import DISTRIBUTION, install
-from strobe.lerobot.versions import MissingName, missing_names
+from strobe.lerobot.used_names import MissingName, missing_names
+from strobe.lerobot.versions import TRIED
 from strobe.results.doctor import Outcome, SelfCheck
 
 # The versions that the test suite runs with (requirements/lock.txt); a test holds the two together.
@@ -59,7 +60,7 @@ def names_of_lerobot(missing: Sequence[MissingName]) -> SelfCheck:
         "LeRobot's names",
         "doubtful",
         f"not in this LeRobot: {', '.join(shown)}{more}",
-        "Commands that need one of them say so in a line. All others work.",
+        f"LeRobot {' and '.join(TRIED)} have them. Commands that need one say so in a line. All others work.",
         f"pip install 'lerobot=={TESTED['lerobot']}', or a newer Strobe",
     )
 
