@@ -86,6 +86,20 @@ def unpaired_verdict(
     return _judge(ratio, 0, within, baseline_name, candidate_name)
 
 
+def too_short(verdict: Verdict, seconds: float, needed_s: float, *, baseline_name: str, candidate_name: str) -> Verdict:
+    """Return the verdict on two processes that were sampled for ``seconds``, without its claim below ``needed_s``.
+
+    An operating system may have one process share its core with other work for longer than that, and the other not.
+    """
+    if seconds >= needed_s or verdict.kind not in ("faster", "slower"):
+        return verdict
+    sentence = (
+        f"Too short to judge {candidate_name} against {baseline_name}: their processes took turns for {seconds:.1f} s, "
+        f"and {needed_s:g} s are needed. Seen: {_change(verdict.ratio)}"
+    )
+    return verdict.model_copy(update={"kind": "too noisy", "sentence": sentence})
+
+
 def difference_interval(
     baseline: Sequence[float] | Array,
     candidate: Sequence[float] | Array,

@@ -12,11 +12,11 @@ import numpy as np
 from strobe.environments.side import SideEndedError
 from strobe.errors import UserError
 from strobe.measure.guard import Guards
-from strobe.measure.sampling import Collected, NoMoreCallsError, collect
+from strobe.measure.sampling import SETTLE_S, Collected, NoMoreCallsError, collect
 from strobe.measure.statistics import summarise
 from strobe.measure.success_rates import each_of
 from strobe.measure.time_limit import WorkLimit
-from strobe.measure.verdicts import LEVEL, difference_interval, paired_verdict
+from strobe.measure.verdicts import LEVEL, difference_interval, paired_verdict, too_short
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison
@@ -147,14 +147,14 @@ class _Study:
                     components=_components(taken, samples.values),
                 )
             )
-        self._judge()
+        self._judge(collected.seconds)
         if collected.interrupted:
             self.result.status = "interrupted"
         elif ended:
             self._ended(ended[0])
         return collected
 
-    def _judge(self) -> None:
+    def _judge(self, seconds: float) -> None:
         first, *others = self.result.measurements
         level = each_of(len(others), LEVEL)
         for other in others:
@@ -170,6 +170,7 @@ class _Study:
                 within=self.measuring.within,
                 level=level,
             )
+            verdict = too_short(verdict, seconds, SETTLE_S, baseline_name=first.name, candidate_name=other.name)
             self.result.comparisons.append(
                 Comparison(
                     baseline=first.name,
