@@ -27,6 +27,14 @@ def test_a_comparison_too_noisy_to_judge():
     assert "too-noisy" not in rules(result(comparisons=[compared("slower")], of=CompareResult))
 
 
+def test_a_run_too_short_to_judge_is_to_be_longer_and_not_quieter():
+    short = rules(result(comparisons=[compared("too noisy")], of=CompareResult))["too-noisy"]  # its interval excludes 1
+    wide = compared("too noisy")
+    wide.verdict.interval.low = 0.7
+    assert "--iterations" in short.do
+    assert "--iterations" not in rules(result(comparisons=[wide], of=CompareResult))["too-noisy"].do
+
+
 def test_drift_is_passed_on():
     found = rules(result(measured({}, notes=["drifted 8 % slower"])))["unsteady"]
     assert "drifted 8 % slower" in found.seen

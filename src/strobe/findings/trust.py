@@ -75,13 +75,18 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
         verdict = comparison.verdict
         if verdict.kind != "too noisy":
             continue
+        why = "The interval is wide enough to hide a difference that matters."
+        do = "Close other programs, plug in the power, and measure longer: --seconds=120."
+        if not verdict.interval.low <= 1 <= verdict.interval.high:
+            why = "So short a run may lie in one state of the machine, such as a core that other work shares."
+            do = "Measure longer: leave out --iterations, or give --seconds=120."
         yield Finding(
             rule="too-noisy",
             level="warning",
             title=f"Too noisy to judge '{comparison.candidate}' against '{comparison.baseline}'",
             seen=verdict.sentence,
-            why="The interval is wide enough to hide a difference that matters.",
-            do="Close other programs, plug in the power, and measure longer: --seconds=120.",
+            why=why,
+            do=do,
             evidence={
                 "ratio": verdict.ratio,
                 "low": verdict.interval.low,
