@@ -268,11 +268,10 @@ def test_two_processes_that_took_turns_for_a_moment_are_not_told_apart():
     noise = np.random.default_rng(0).normal(1, 0.01, (2, 24))
     claim = paired_verdict(2 * noise[0], 6 * noise[1], baseline_name="here", candidate_name="next")
     assert claim.kind == "slower"
-    names = {"baseline_name": "here", "candidate_name": "next"}
-    short = too_short(claim, 0.3, 4.0, **names)
+    short = too_short(claim, 0.3, 4.0, baseline_name="here", candidate_name="next")
     assert short.kind == "too noisy"
     assert short.sentence.startswith("Too short to judge next against here")
     assert (short.ratio, short.interval) == (claim.ratio, claim.interval)
-    assert too_short(claim, 4.0, 4.0, **names) == claim
-    level = paired_verdict(2 * noise[0], 2 * noise[1], **names)
-    assert too_short(level, 0.3, 4.0, **names) == level
+    assert too_short(claim, 4.0, 4.0, baseline_name="here", candidate_name="next") == claim
+    level = paired_verdict(2 * noise[0], 2 * noise[1])
+    assert too_short(level, 0.3, 4.0, baseline_name="here", candidate_name="next") == level
