@@ -80,7 +80,9 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="a policy that learnt nothing, a few episodes")
     arguments = parser.parse_args()
-    tasks = [trained for trained in TASKS if arguments.only in trained.task] or [LONG]
+    tasks = [LONG] if arguments.only == PUSHT else [trained for trained in TASKS if arguments.only in trained.task]
+    if not tasks:
+        parser.error(f"--only={arguments.only}: no task has this in its name")
     if arguments.quick:
         tasks, arguments.starts, arguments.pairs = [Trained(TASKS[0].task, TASKS[0].kind, 2, 4, 45, limit=30)], 2, 8
     console = Console(width=150)
