@@ -48,8 +48,9 @@ def moved(seen: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def test_the_slower_of_two_servers_is_named_and_their_actions_are_compared(tmp_path: Path):
-    first, second = Policy(infer_s=0.01), Policy(infer_s=0.03, answer=moved)
-    result = compared(tmp_path, first, second, "--iterations=12")
+    # Two processes need 4 s of taking turns for a verdict on their times.
+    first, second = Policy(infer_s=0.1), Policy(infer_s=0.5, answer=moved)
+    result = compared(tmp_path, first, second, "--iterations=7")
     (comparison,) = result["comparisons"]
     assert comparison["verdict"]["kind"] == "slower"
     assert comparison["agreement"]["largest_error"] == pytest.approx(0.25)
@@ -106,6 +107,7 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
         budget = SamplingBudget(iterations=8, seconds=30.0)
         result = compare_servers(sides, first.observations, budget, 0.02, Silent())
     (comparison,) = result.comparisons
-    assert comparison.verdict.kind == "faster"
+    assert comparison.verdict.sentence.startswith("Too short to judge")  # well below 4 s of taking turns
+    assert comparison.verdict.ratio < 1
     assert comparison.agreement is not None
     assert comparison.agreement.largest_error < 1e-4

@@ -1,4 +1,4 @@
-"""Figures in Weights & Biases (the real one, offline) and in trackio."""
+"""Figures in Weights & Biases (the real one, offline) and in Trackio."""
 
 from __future__ import annotations
 
@@ -60,6 +60,15 @@ def test_trackio_is_told_times_ratios_and_where_they_come_from(run, trackio):
     assert logged["rung 4 vs as it is/ratio"] == pytest.approx(0.276, abs=0.001)
 
 
+def test_a_space_of_trackio_is_passed_on_and_is_not_for_wandb(run, trackio, capsys):
+    assert main(["report", str(run), "--log=trackio", "--log.space_id=me/arm"]) == 0
+    assert trackio[0][1]["space_id"] == "me/arm"
+    assert main(["report", str(run), "--log=wandb", "--log.space_id=me/arm"]) == 2
+    assert "--log.space_id is Trackio's: it needs --log=trackio" in capsys.readouterr().err
+    assert main(["report", str(run), "--log.space_id=me/arm"]) == 2
+    assert "--log.space_id needs --log=trackio or --log=wandb" in capsys.readouterr().err
+
+
 def test_what_the_tool_refuses_costs_a_line_and_not_the_run(run, trackio, monkeypatch, capsys):
     def refuse(**_: Any) -> None:
         raise OSError("no network\nhere")
@@ -74,8 +83,8 @@ def test_what_the_tool_refuses_costs_a_line_and_not_the_run(run, trackio, monkey
     ("flags", "said"),
     [
         (["--log=wandbb"], "--log=wandbb: did you mean 'wandb'?"),
-        (["--log"], "--log needs a value, such as --log=wandb"),
-        (["--log.project=x"], "--log.project needs --log=wandb"),
+        (["--log"], "--log needs a value, such as --log=trackio"),
+        (["--log.project=x"], "--log.project needs --log=trackio or --log=wandb"),
     ],
 )
 def test_wrong_input_is_a_line_before_anything_runs(flags, said, capsys):

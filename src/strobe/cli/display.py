@@ -27,8 +27,9 @@ Flags of every command:
   --full   print every table, finding and note, not only one screen of them
   --json   print the content of result.json as one line of JSON on stdout; all else goes to stderr
   --quiet  print only the answer's sentences, without progress
-  --log=wandb  also log the figures in Weights & Biases, as lerobot-train does (or --log=trackio)
-  --log.project=NAME  the project to log in (default: strobe)"""
+  --log=trackio  also log the figures in Trackio, as lerobot-train does from LeRobot 0.7 on (or --log=wandb, as before)
+  --log.project=NAME  the project to log in (default: strobe)
+  --log.space_id=USER/SPACE  Trackio's Space on the Hub to log to (default: files of this machine)"""
 WIDTH = 120  # of what is no terminal: a file has no width, and tables read better at this one than at rich's 80
 
 
@@ -38,7 +39,11 @@ class Log:
 
     tool: str = ""
     project: str = "strobe"
+    space_id: str = ""  # of Trackio
 
+
+# Flag → an example of its value.
+_LOG_FLAGS = {"--log": "trackio", "--log.project": "arm", "--log.space_id": "me/arm"}
 
 _style: ContextVar[Style] = ContextVar("style", default="brief")
 _log: ContextVar[Log] = ContextVar("log", default=Log())  # noqa: B039 (it is frozen)
@@ -68,23 +73,23 @@ def _take_log(argv: Sequence[str]) -> tuple[Log, list[str]]:
     values, rest, arguments = {}, [], iter(argv)
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name not in ("--log", "--log.project"):
+        if name not in _LOG_FLAGS:
             rest.append(argument)
             continue
         value = value if equals else next(arguments, "")
         if not value or value.startswith("--"):
-            raise UserError(
-                f"{name} needs a value, such as {'--log=wandb' if name == '--log' else '--log.project=arm'}"
-            )
+            raise UserError(f"{name} needs a value, such as {name}={_LOG_FLAGS[name]}")
         values[name] = value
-    tool = values.get("--log", "")
+    tool, space_id = values.get("--log", ""), values.get("--log.space_id", "")
+    if not tool and values:
+        raise UserError(f"{next(iter(values))} needs --log=trackio or --log=wandb")
+    if space_id and tool != "trackio":
+        raise UserError(f"--log.space_id is Trackio's: it needs --log=trackio, not --log={tool}")
     if tool:
         from strobe.report.exports import require_logger
 
         require_logger(tool)
-    elif values:
-        raise UserError("--log.project needs --log=wandb or --log=trackio")
-    return Log(tool, values.get("--log.project", "strobe")), rest
+    return Log(tool, values.get("--log.project", "strobe"), space_id), rest
 
 
 @contextlib.contextmanager
@@ -145,7 +150,7 @@ def log(answer: Answer, name: str) -> None:
     from strobe.report import exports
 
     try:
-        exports.log(answer, target.tool, target.project, name)
+        exports.log(answer, target.tool, target.project, name, target.space_id)
     except Exception as error:  # the tool's own: no account, no network, a full disk
         again = f"`strobe report RUN --log={target.tool}` tries again"
         print(f"not logged in {target.tool}: {in_a_line(error, 200)}; {again}", file=sys.stderr)

@@ -11,7 +11,7 @@ Examples:
   strobe report runs                                                 an index of all runs in it
   strobe report runs/2026-11-21_0412_breakdown_act
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
-  strobe report runs/2026-11-21_0412_breakdown_act --log=wandb       its figures in Weights & Biases, or trackio
+  strobe report runs/2026-11-21_0412_breakdown_act --log=trackio     its figures in Trackio, or --log=wandb
   strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
   strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk

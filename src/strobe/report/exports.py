@@ -1,4 +1,4 @@
-"""Results for other tools: a rollout's samples for viewers of recordings, an answer's figures for Weights & Biases.
+"""Results for other tools: a rollout's samples for viewers of recordings, an answer's figures for Trackio or W&B.
 
 Rerun (``.rrd``) is LeRobot's own viewer; Foxglove and others read ``.mcap``; both
 libraries come with LeRobot's extra ``viz``.
@@ -19,7 +19,7 @@ from strobe.results.streams import Number, Sample
 if TYPE_CHECKING:  # classes of answers, which the flags of a command do without
     from strobe.results.answer import Answer
 
-LOGGERS = ("wandb", "trackio")
+LOGGERS = ("trackio", "wandb")
 DEEPEST = 2  # levels of parts that are logged
 
 Writer = Callable[[Path, str, Iterable[Sample]], int]
@@ -132,8 +132,12 @@ def figures(answer: Answer) -> dict[str, float]:
     return logged
 
 
-def log(answer: Answer, tool: str, project: str, name: str) -> None:
-    """Log an answer as one run of ``project``. Raises what the tool raises: no account, no network."""
+def log(answer: Answer, tool: str, project: str, name: str, space_id: str = "") -> None:
+    """Log an answer as one run of ``project``. Raises what the tool raises: no account, no network.
+
+    Args:
+        space_id: the Space on the Hub that Trackio logs to; '' for files of this machine.
+    """
     from strobe.results.answer import Result
 
     library: Any = importlib.import_module(tool)
@@ -146,6 +150,7 @@ def log(answer: Answer, tool: str, project: str, name: str) -> None:
         config["machine"] = answer.machine.device_name or answer.machine.cpu
     if isinstance(answer, Result):
         config |= {"subject": answer.subject.name, "type": answer.subject.kind, "weights": answer.subject.source}
-    library.init(project=project, name=name, config=config)
+    where = {"space_id": space_id} if space_id else {}
+    library.init(project=project, name=name, config=config, **where)
     library.log(figures(answer))
     library.finish()

@@ -25,6 +25,7 @@ try:
 except ImportError:  # LeRobot before 0.5
     from lerobot.configs.policies import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Side:
@@ -204,9 +205,30 @@ def _packages() -> dict[str, str]:
     return found
 
 
+# Product of matrices → its arguments that are multiplied: the sums run over the left one's columns.
+_PRODUCTS = {"aten::mm": (0, 1), "aten::bmm": (0, 1), "aten::addmm": (1, 2), "aten::baddbmm": (1, 2)}
+
+
+class _ShuffledSums(TorchDispatchMode):
+    """The products of matrices add their numbers in another order: other kernels alone may round the same way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(0)  # its own: the policy's draws stay as they are
+
+    def __torch_dispatch__(self, operator: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = list(args)
+        if (places := _PRODUCTS.get(operator._schema.name)) is not None:
+            left, right = places
+            order = torch.randperm(given[left].shape[-1], generator=self._generator).to(given[left].device)
+            given[left] = given[left].index_select(-1, order)
+            given[right] = given[right].index_select(-2, order)
+        return operator(*given, **(kwargs or {}))
+
+
 @contextlib.contextmanager
 def _in_another_order(wanted: bool) -> Any:
-    """Inside, sums are taken by other kernels and on one thread: the same arithmetic with other rounding."""
+    """Inside, sums are taken in another order and on one thread: the same arithmetic with other rounding."""
     if not wanted:
         yield
         return
@@ -215,7 +237,7 @@ def _in_another_order(wanted: bool) -> Any:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH):
+        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), _ShuffledSums():
             yield
     finally:
         torch.set_num_threads(threads)

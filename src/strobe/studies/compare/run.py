@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note
 from strobe.measure.guard import Guard, Guards, strongest
-from strobe.measure.sampling import Collected, SamplingBudget
+from strobe.measure.sampling import SETTLE_S, Collected, SamplingBudget
 from strobe.measure.success_rates import each_of
-from strobe.measure.verdicts import LEVEL
+from strobe.measure.verdicts import LEVEL, too_short
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import target_of
 from strobe.policies.policy_subject import PolicySubject
@@ -203,4 +203,8 @@ def compare_servers(
     options = Options(budget, counted=False, probed=False, within=within)
     with subject.generators_kept():
         result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
+    seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
+    for pair in result.comparisons:
+        names = {"baseline_name": pair.baseline, "candidate_name": pair.candidate}
+        pair.verdict = too_short(pair.verdict, seconds, SETTLE_S, **names)
     return result

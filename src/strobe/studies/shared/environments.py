@@ -32,7 +32,7 @@ from strobe.results.environments import Environment, PassDifference
 from strobe.studies.shared.progress import Reporter, Steps
 
 LOAD_S, CALL_S = 1800.0, 600.0  # limits of one order
-OTHER_ORDER = "the first side's own sums: on one thread, by kernels of torch's own, with attention by its formula"
+OTHER_ORDER = "the first side's own sums: shuffled, on one thread, by torch's kernels, with attention by its formula"
 GUARDED: Effect = "rounding"  # what another environment may do to the actions
 CALLS_EACH = 4  # of the sides for each observation of a look, roughly
 PARTS = ("preprocessing", "policy", "postprocessing")
