@@ -76,6 +76,9 @@ def test_what_the_tool_refuses_costs_a_line_and_not_the_run(run, trackio, monkey
     monkeypatch.setattr(sys.modules["trackio"], "init", refuse)
     assert main(["report", str(run), "--log=trackio"]) == 0
     assert "not logged in trackio: no network here; `strobe report RUN --log=trackio`" in capsys.readouterr().err
+    flags = ["--log=trackio", "--log.project=arm", "--log.space_id=me/arm"]
+    assert main(["report", str(run), *flags]) == 0
+    assert f"`strobe report RUN {' '.join(flags)}` tries again" in capsys.readouterr().err
     assert (run / "report.html").is_file()
 
 

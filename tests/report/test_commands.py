@@ -57,6 +57,15 @@ def test_report_in_each_format(run: Path, tmp_path: Path, capsys: pytest.Capture
         assert there.read_text().startswith(start)
 
 
+def test_the_ending_of_the_output_gives_the_format(run: Path, tmp_path: Path):
+    for end, start in (("md", "# Breakdown"), ("HTML", "<!doctype html>"), ("txt", "strobe breakdown")):
+        there = tmp_path / f"out.{end}"
+        assert report_command.run([str(run), f"--output={there}"]) == 0
+        assert there.read_text().startswith(start)
+    assert report_command.run([str(run), "--format=html", f"--output={tmp_path / 'page.md'}"]) == 0
+    assert (tmp_path / "page.md").read_text().startswith("<!doctype html>")
+
+
 def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     folder = tmp_path / "sweep"
     store.save(sweeps.square(), folder)
@@ -77,6 +86,7 @@ def test_a_sweep_is_shown_again_and_not_compared(run: Path, tmp_path: Path, caps
         (["--depth", "0"], "--depth=0: must be at least 1"),
         (["--depht", "2"], "unknown flag --depht: did you mean --depth?"),
         (["--format", "pdf"], "--format=pdf: known: console"),
+        (["--output", "answer.pdf"], "--output=answer.pdf: name a file that ends in .html, .htm, .md,"),
         (["--output", "/nowhere/at/all.html"], "cannot write /nowhere/at/all.html: no such file or directory"),
     ],
 )

@@ -41,6 +41,11 @@ class Log:
     project: str = "strobe"
     space_id: str = ""  # of Trackio
 
+    def __str__(self) -> str:
+        """The flags."""
+        project = f" --log.project={self.project}" if self.project != Log.project else ""
+        return f"--log={self.tool}{project}{self.space_id and f' --log.space_id={self.space_id}'}"
+
 
 # Flag → an example of its value.
 _LOG_FLAGS = {"--log": "trackio", "--log.project": "arm", "--log.space_id": "me/arm"}
@@ -152,7 +157,7 @@ def log(answer: Answer, name: str) -> None:
     try:
         exports.log(answer, target.tool, target.project, name, target.space_id)
     except Exception as error:  # the tool's own: no account, no network, a full disk
-        again = f"`strobe report RUN --log={target.tool}` tries again"
+        again = f"`strobe report RUN {target}` tries again"
         print(f"not logged in {target.tool}: {in_a_line(error, 200)}; {again}", file=sys.stderr)
     else:
         print(f"logged   {target.tool}, project {target.project}: {name}")

@@ -12,9 +12,9 @@ Examples:
   strobe report runs/2026-11-21_0412_breakdown_act
   strobe report runs/2026-11-21_0412_breakdown_act --depth 2
   strobe report runs/2026-11-21_0412_breakdown_act --log=trackio     its figures in Trackio, or --log=wandb
-  strobe report runs/2026-11-21_0412_breakdown_act --format markdown --output report.md
+  strobe report runs/2026-11-21_0412_breakdown_act --output report.md                   Markdown, for a pull request
   strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
-  strobe report runs/2026-11-22_0803_optimize_act --format png --output ladder.png      its main figure, for a talk
+  strobe report runs/2026-11-22_0803_optimize_act --output ladder.png                   its main figure, for a talk
   strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
   strobe report trace.json.gz                                        of torch.profiler's export_chrome_trace
   strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from strobe.results.answer import Answer
     from strobe.results.trace import TraceAnswer
 
+# Ending of --output → the format that it means.
+ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console", ".png": "png"}
+ENDS |= {f".{name}": name for name in WRITERS}
+
 
 @dataclass
 class ReportConfig:
@@ -61,13 +65,17 @@ class ReportConfig:
     )
     # Show this many levels of parts (default: all).
     depth: int | None = field(default=None, metadata=at_least(1))
-    # Write to this file (HTML, unless --format says otherwise).
+    # Write to this file; its ending gives the format (.html, .md, .txt, .png, .rrd, .mcap), unless --format does.
     output: Path | None = None
 
 
 def read(argv: Sequence[str]) -> tuple[ReportConfig]:
     """Return the command's flags, checked. Raises UserError."""
     config = parse(ReportConfig, argv)
+    if config.format is None and config.output is not None:
+        config.format = ENDS.get(config.output.suffix.lower())
+        if config.format is None:
+            raise UserError(f"--output={config.output}: name a file that ends in {', '.join(ENDS)}, or give --format")
     if config.format in (*WRITERS, "model-card", "png"):
         refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
     return (config,)
@@ -104,7 +112,7 @@ def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) ->
     if shape in (None, "html"):
         file = output or page_file
         content = page(answer, config.depth, page_file.parent)
-        if shape is None and output is None:
+        if shape is None:
             show(answer, config.depth)
             print()
         store.write_text(file, content)
