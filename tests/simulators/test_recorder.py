@@ -137,7 +137,8 @@ def test_a_renderer_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "strobe.cli.main", "record", "--env=metaworld", f"--root={tmp_path / 'new'}"]
     done = subprocess.run(command, capture_output=True, text=True, env={**environment, "MUJOCO_GL": "glfw"})
     assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if line.strip()]
+    assert "Traceback" not in done.stderr
+    line = done.stderr.strip().splitlines()[-1]  # before it, a torch that is newer than torchao warns
     assert "libosmesa6" in line
     assert list(tmp_path.iterdir()) == []
 

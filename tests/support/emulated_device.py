@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Self
 from unittest import mock
 
@@ -130,6 +131,12 @@ class EmulatedDevice:
         yield cuda, "current_device", lambda: 0
         yield cuda, "synchronize", lambda device=None: self.note(WAIT, "synchronize")
         yield cuda, "is_current_stream_capturing", lambda: self.recording
+        # What an optimizer of torch 2.15 reads.
+        yield (
+            torch.accelerator,
+            "current_stream",
+            lambda device=None: SimpleNamespace(is_capturing=lambda: self.recording),
+        )
         yield cuda, "get_rng_state", lambda device="cuda": torch.get_rng_state()
         yield cuda, "set_rng_state", lambda state, device="cuda": torch.set_rng_state(state)
         yield cuda, "mem_get_info", lambda device=None: (2**36, 2**36)

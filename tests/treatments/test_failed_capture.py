@@ -56,7 +56,7 @@ class Graph:
     def __init__(self, model: Model) -> None:
         self.model, self.ended = model, False
 
-    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
+    def capture_begin(self, pool: Any = None, capture_error_mode: str = "global", **_: Any) -> None:
         model = self.model
         self.stream, self.where = model.current[model.device], model.device
         assert self.stream[0] != "default", "captured on a default stream"

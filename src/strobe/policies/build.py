@@ -7,16 +7,20 @@ its final dtype on its device, and its tape is played.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import psutil
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -37,6 +41,9 @@ _OVERWRITE = {
     _aten.normal_.default,
     _aten.copy_.default,
 }
+
+
+_truncated_normal: Any = nn.init._no_grad_trunc_normal_  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class FastBuildError(Exception):
@@ -164,6 +171,13 @@ class _PutOff(TorchDispatchMode):
         known = isinstance(leaf, Tensor) and self.knows(leaf)
         return self._value(leaf, self.places[_storage(leaf)]) if known else leaf
 
+    def truncated_normal(self, tensor: Tensor, mean: float, std: float, a: float, b: float, **options: Any) -> Tensor:
+        """Take the place of torch's: from torch 2.15 on it draws until all values lie within the limits."""
+        if self.knows(tensor) and _storage(tensor) in self.tapes and tensor.numel() == _length(tensor):
+            self.tapes[_storage(tensor)][:] = [_Step(_truncated_normal, (mean, std, a, b))]
+            return tensor
+        return _truncated_normal(tensor, mean, std, a, b, **options)
+
     def value(self, tensor: Tensor) -> Tensor:
         """Return the tensor with its values, on the device; tensors that shared a storage still share one."""
         return self._value(tensor, self.device)
@@ -204,6 +218,19 @@ class _PutOff(TorchDispatchMode):
         return flat
 
 
+class _NoMeta(TorchFunctionMode):
+    """No tensor is a meta tensor to torch's initialisers: from torch 2.15 on they would leave it as it is."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func == _is_meta and sys._getframe(1).f_globals.get("__name__") == nn.init.__name__:
+            return False
+        return func(*args, **(kwargs or {}))
+
+
+_is_meta = Tensor.is_meta.__get__  # pyright: ignore[reportAttributeAccessIssue]
+_initialising = _NoMeta if "is_meta" in nn.init.orthogonal_.__code__.co_names else contextlib.nullcontext
+
+
 def build_fast(
     make: Callable[[], nn.Module],
     device: str | torch.device = "cpu",
@@ -237,7 +264,8 @@ def build_fast(
     with generators_restored(device):
         torch.manual_seed(seed)
         putting_off = _PutOff(device, seed, above)
-        with putting_off, warnings.catch_warnings():
+        truncating = mock.patch.object(nn.init, _truncated_normal.__name__, putting_off.truncated_normal)
+        with putting_off, _initialising(), truncating, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")
             module = make()
         owners = [owner for root in (module, *outside(module)) for owner in root.modules()]
