@@ -73,7 +73,7 @@ def config_of(
         config = _config_of_type(kind or "", size)
     _check_kind(config)
     frames = num_frames
-    if path is None and size != "tiny" and (known := _backbone(config.model_type)) is not None:
+    if path is None and size != "tiny" and (known := _backbone(_kind_of(config))) is not None:
         frames = num_frames or known.frames
     fields = {name: value for name, value in ((_first(config, _SIDE), img_size), (_first(config, _LENGTH), frames))
               if name is not None and value is not None}  # fmt: skip
@@ -110,7 +110,7 @@ def load(
     if dtype is not None and dtype not in DTYPES:
         raise UserError(f"--model.dtype={dtype}: {nearest(dtype, DTYPES)}")
     check_device(device)
-    where, kind, notes = device or "cpu", config.model_type, []
+    where, kind, notes = device or "cpu", _kind_of(config), []
     folder = checkpoints.locate(path, what="model") if path is not None else None
     with quiet() as warned:
         if folder is not None:
@@ -155,6 +155,12 @@ def known_kinds() -> list[str]:
 def _backbone(kind: str) -> Backbone | None:
     family = registered(kind)
     return family.backbone if family is not None else None
+
+
+def _kind_of(config: Any) -> str:
+    """Return the type of a model. From transformers 5.2x on the tower of a Qwen-VL has one of its own, with _vision."""
+    whole = config.model_type.removesuffix("_vision")
+    return whole if _backbone(whole) is not None else config.model_type
 
 
 def _read(folder: Path, path: str) -> Any:
@@ -210,7 +216,7 @@ def _shrunken(config: Any) -> Any:
 def _check_kind(config: Any) -> None:
     from transformers import MODEL_MAPPING
 
-    kind = config.model_type
+    kind = _kind_of(config)
     if (known := _backbone(kind)) is not None and known.tower is not None:
         return
     try:
@@ -249,9 +255,11 @@ def _multiples(value: int, divisor: int) -> str:
 def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
+    kind = _kind_of(config)
+
     def make() -> nn.Module:
-        if (known := _backbone(config.model_type)) is not None and known.tower is not None:
-            return known.tower(config.model_type)._from_config(config, dtype=dtype)
+        if (known := _backbone(kind)) is not None and known.tower is not None:
+            return known.tower(kind)._from_config(config, dtype=dtype)
         return AutoModel.from_config(config, dtype=dtype)
 
     try:
@@ -266,10 +274,11 @@ def _random(config: Any, dtype: torch.dtype, device: str, seed: int, notes: list
 def _weights(folder: Path, config: Any, dtype: str | None, notes: list[str]) -> nn.Module:
     from transformers import AutoModel
 
-    known, options = _backbone(config.model_type), {}
+    kind = _kind_of(config)
+    known, options = _backbone(kind), {}
     choice: Any = AutoModel
     if known is not None and known.tower is not None:
-        choice, options = known.tower(config.model_type), {"key_mapping": {known.weights: ""}}
+        choice, options = known.tower(kind), {"key_mapping": {known.weights: ""}}
     try:
         module, loading = choice.from_pretrained(
             folder, config=config, dtype=DTYPES[dtype] if dtype else "auto", output_loading_info=True, **options

@@ -49,7 +49,7 @@ def probes(tower: Any) -> Sequence[Probe]:
         *transformer("blocks", "block", attention="attn", level=1),
         Probe.module("merger", "merger"),
         Probe.module("deepstack_merger_list.*", "deep merger {}", optional=True),
-        Probe.method("", "rot_pos_emb", "rotary positions"),
+        Probe.method("", "rot_pos_emb", "rotary positions", optional=True),
         Probe.method("", "get_window_index", "windows", optional=True),
         Probe.method("", "fast_pos_embed_interpolate", "position embedding", optional=True),
     ]
