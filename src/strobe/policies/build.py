@@ -43,7 +43,9 @@ _OVERWRITE = {
 }
 
 
-_truncated_normal: Any = nn.init._no_grad_trunc_normal_  # pyright: ignore[reportAttributeAccessIssue]
+# torch's own work of `nn.init.trunc_normal_`, and the name that `trunc_normal_` calls it by; a torch may lack it.
+_TRUNCATING = "_no_grad_trunc_normal_"
+_truncated_normal: Any = getattr(nn.init, _TRUNCATING, None)
 
 
 class FastBuildError(Exception):
@@ -264,7 +266,7 @@ def build_fast(
     with generators_restored(device):
         torch.manual_seed(seed)
         putting_off = _PutOff(device, seed, above)
-        truncating = mock.patch.object(nn.init, _truncated_normal.__name__, putting_off.truncated_normal)
+        truncating = mock.patch.object(nn.init, _TRUNCATING, putting_off.truncated_normal, create=True)
         with putting_off, _initialising(), truncating, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*which is a no-op")
             module = make()
