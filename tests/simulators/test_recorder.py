@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -137,8 +138,8 @@ def test_a_renderer_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "strobe.cli.main", "record", "--env=metaworld", f"--root={tmp_path / 'new'}"]
     done = subprocess.run(command, capture_output=True, text=True, env={**environment, "MUJOCO_GL": "glfw"})
     assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    line = done.stderr.strip().splitlines()[-1]  # before it, a torch that is newer than torchao warns
+    # A torch that is newer than torchao warns, in the form of its log.
+    (line,) = [line for line in done.stderr.splitlines() if line.strip() and not re.match(r"W\d{4} .*torch/", line)]
     assert "libosmesa6" in line
     assert list(tmp_path.iterdir()) == []
 

@@ -159,6 +159,7 @@ class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed = nn.Embedding(6, 4)
+        nn.init.uniform_(self.embed.weight, -1, 1)  # outputs of 20 would round by more than 0.05 in bfloat16
         self.head = nn.Linear(4, 6, bias=False)
         self.head.weight = self.embed.weight
         self.twin = nn.Linear(4, 6, bias=False)
@@ -187,7 +188,7 @@ def test_tied_weights_have_one_copy_and_computed_tables_stay():
 
     got = under(subject, seen, Precision("bf16"))
     assert got.dtype == torch.float32
-    assert torch.allclose(got, plain, rtol=0.01, atol=0.02)
+    assert torch.allclose(got, plain, atol=0.05)
     assert trace(subject.module) == before
 
 

@@ -205,6 +205,7 @@ def compare_servers(
         result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
     seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
     for pair in result.comparisons:
-        names = {"baseline_name": pair.baseline, "candidate_name": pair.candidate}
-        pair.verdict = too_short(pair.verdict, seconds, SETTLE_S, **names)
+        pair.verdict = too_short(
+            pair.verdict, seconds, SETTLE_S, baseline_name=pair.baseline, candidate_name=pair.candidate
+        )
     return result
