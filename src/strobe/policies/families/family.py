@@ -260,6 +260,8 @@ class Family:
         unread_half: policy → (owner, method, around it) for the passes that compute, besides what is read, a half for a
             guidance that is off: ``around`` leaves that half out. None where the half is read, or not there.
         whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
+        without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
+            ``around`` computes the same without that.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.
         eager: steps of the paths of modules whose attention LeRobot makes eager on every call.
         unread_weights: whether torch's own attention modules compute attention weights that nobody reads.
@@ -315,6 +317,7 @@ class Family:
     context: Callable[[Any], Sequence[Any]] = nothing
     unread_half: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
     whole: Method | None = None
+    without_waits: Callable[[Any], Sequence[tuple[Any, str, Callable[[Any], Any]]]] = nothing
     embedding: tuple[str, str, str] | None = None
     eager: frozenset[str] = frozenset()
     unread_weights: bool = False

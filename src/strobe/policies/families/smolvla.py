@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
+import torch
 from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
@@ -127,6 +128,52 @@ def crossed(model: Any) -> list[Any]:
     ]
 
 
+def without_waits(policy: Any) -> list[tuple[Any, str, Any]]:
+    """Let the vision tower see whole images without looking at the mask of their patches, which it makes itself."""
+    vision = policy.get_submodule(VISION)
+    return [
+        (vision, "forward", lambda call: partial(_of_whole_images, vision, call)),
+        (vision.embeddings, "forward", lambda call: partial(_embedded, vision.embeddings, call)),
+    ]
+
+
+def _of_whole_images(
+    vision: Any, call: Any, pixel_values: Tensor, patch_attention_mask: Any = None, **named: Any
+) -> Any:
+    """As ``SmolVLMVisionTransformer.forward``, which reads a mask of ones on the host to find that it needs none."""
+    if patch_attention_mask is not None:
+        return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask, **named)
+    embedded = vision.embeddings(pixel_values=pixel_values, patch_attention_mask=None)
+    encoded = vision.encoder(inputs_embeds=embedded, attention_mask=None).last_hidden_state
+    return SimpleNamespace(last_hidden_state=vision.post_layernorm(encoded))
+
+
+def _embedded(embeddings: Any, call: Any, pixel_values: Tensor, patch_attention_mask: Any) -> Tensor:
+    """As ``SmolVLMVisionEmbeddings.forward``, with positions that the host makes of the image's shape alone."""
+    if patch_attention_mask is not None:
+        return call(pixel_values=pixel_values, patch_attention_mask=patch_attention_mask)
+    positions = _positions(
+        type(embeddings), embeddings.image_size, embeddings.patch_size, pixel_values.shape, pixel_values.dtype
+    )
+    patches = embeddings.patch_embedding(pixel_values).flatten(2).transpose(1, 2)
+    return patches + embeddings.position_embedding(positions.to(pixel_values.device))
+
+
+@cache
+def _positions(kind: Any, image: int, patch: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Return the numbers, (B, patches), that ``kind`` looks up for whole images: its own code runs on the CPU."""
+    grid = shape[0], shape[2] // patch, shape[3] // patch
+    looked_up: list[Tensor] = []
+    stand_in = SimpleNamespace(
+        patch_size=patch,
+        num_patches_per_side=image // patch,
+        patch_embedding=lambda _: torch.zeros(grid).unsqueeze(1),
+        position_embedding=lambda numbers: looked_up.append(numbers) or torch.zeros(()),
+    )
+    kind.forward(stand_in, torch.zeros(shape, dtype=dtype), torch.ones(grid, dtype=torch.bool))
+    return looked_up[0]
+
+
 def _processor(tiny: bool) -> Any:
     return SimpleNamespace(tokenizer=tokenizer(VOCABULARY, tiny))
 
@@ -161,6 +208,8 @@ FAMILY = Family(
         layers="methods",
         repeated=crossed,
     ),
+    whole=("model", "sample_actions"),
+    without_waits=without_waits,
     # Not the embedding as a whole: the vision tower's embeddings look at values on the host.
     embedding=(f"{VISION}.encoder", "forward", "vision encoder"),
     tiny=Tiny({"resize_imgs_with_padding": (64, 64), "num_vlm_layers": 4, "num_expert_layers": -1}),

@@ -169,6 +169,8 @@ class CudaGraph(Treatment, key="graph"):
         if self.what == "chunk":
             if family.whole is None:
                 raise UserError(f"graph=chunk: the whole sampling of '{kind}' cannot be captured; {_others(subject)}")
+            for owner, name, around in family.without_waits(subject.policy):
+                patches.wrap(owner, name, around)
             path, method = family.whole
             patches.wrap(
                 attrgetter(path)(subject.policy), method, lambda call: _capturing_chunk(call, regions, subject)
