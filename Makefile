@@ -6,7 +6,7 @@ COMPILE = UV_CUSTOM_COMPILE_COMMAND='make lock' $(UV) pip compile --quiet --pyth
 	--universal --generate-hashes --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help env libero approve check test test-all test-next tour tour-picture notebook lint format lock bench-quick gpu docs wheel clean
+.PHONY: help env libero approve check test test-all durations test-next tour tour-picture notebook lint format lock bench-quick gpu docs wheel clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -18,10 +18,11 @@ libero: ## make .venv-libero, an environment of its own for the LIBERO simulator
 	@scripts/env.sh libero
 
 # Bytecode is kept, whatever the environment says: hundreds of processes start, and each would compile all of Strobe.
-approve check test test-all test-next: export PYTHONDONTWRITEBYTECODE :=
+approve check test test-all durations test-next: export PYTHONDONTWRITEBYTECODE :=
 
-# Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
-PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=40 --durations-min=1
+# Three processes, whatever the machine has: some tests fill the memory of a small one. One of the three takes the tests
+# that wait (tests/support/durations.py), so two cores have work. ARGS='-n 0' for one.
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=10 --durations-min=5
 
 # Folders and files of tests that load neither a policy nor LeRobot and start no process but a browser, which is left out
 # too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.
@@ -35,8 +36,16 @@ check: env ## what to run before each commit: style, types, floors, and the test
 	$(PYTEST) -m "not matrix and not browser and not long" --hypothesis-profile=few $(CHECKED) $(ARGS); tests=$$?; \
 	wait $$lint; linting=$$?; cat $$linted; rm -f $$linted; [ $$tests = 0 ] && [ $$linting = 0 ]
 
-test: env ## run the tests, each mechanism on one architecture
-	@$(PYTEST) -m "not matrix" $(ARGS)
+# The tests of one question with the contracts and the core's quick tests; scripts/slices.py prints the questions.
+SLICE ?=
+test: env ## run the tests, each mechanism on one architecture; SLICE=tune, servers, … for those of one question
+	@files=; if [ -n "$(SLICE)" ]; then \
+		$(BIN)/lint-imports >/dev/null || { $(BIN)/lint-imports; exit 1; }; \
+		files=$$($(BIN)/python scripts/slices.py --files "$(SLICE)") || exit 2; \
+	fi; $(PYTEST) -m "not matrix" $$files $(ARGS)
+
+durations: env ## measure how long each test takes, on a machine at rest: tests/durations.json; ARGS=FILES for some
+	@$(PYTEST) -n 2 --record-durations $(ARGS)
 
 test-all: env ## run all tests, as CI does
 	@$(PYTEST) $(ARGS)
@@ -52,7 +61,7 @@ NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL or folder, NEWER='torch==2.15.* torchvision'
 	@NEWER="$(NEWER)" scripts/env.sh next "$(LEROBOT)"
-	@.venv-next/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(NEXT) $(ARGS)
+	@.venv-next/bin/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(NEXT) $(ARGS)
 
 notebook: env ## run docs/notebook.ipynb and write its outputs
 	@$(BIN)/python scripts/notebook.py

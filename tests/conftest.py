@@ -7,14 +7,14 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-HERE = Path(__file__).parent
+pytest_plugins = ["support.durations"]
 
 # Workers that each use all cores hold each other up. Set before anything imports torch, for all that tests start too.
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -36,22 +36,9 @@ settings.register_profile("few", _calm, derandomize=True, max_examples=10)  # in
 settings.load_profile("same")
 
 
-# What takes longest goes first, so that no worker is left with it at the end; the first of them start processes that
-# begin with their worker's memory, which grows.
-LONG = (
-    "simulators/test_recorder.py",
-    "studies/test_train.py", "cli/test_main.py", "treatments/test_levers.py", "sweeps/test_cluster.py",
-    "sweeps/test_command.py", "studies/test_dataloader.py", "sweeps/test_execute.py", "report/test_html.py",
-    "cli/test_optimize_flags.py", "treatments/test_engine.py", "cli/test_profilers.py",
-)  # fmt: skip
-
-
 @pytest.hookimpl(tryfirst=True)  # the marks are there when pytest selects by them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put long files first; tests that need an accelerator are skipped where there is none."""
-    place = {str(HERE / name): index for index, name in enumerate(LONG)}
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        items.sort(key=lambda item: place.get(str(item.path), len(LONG)))
+    """Mark tests that open a browser; those that need an accelerator are skipped where there is none."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
@@ -63,37 +50,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not torch.cuda.is_available():
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-_cpu_before = 0.0
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Note the CPU time since the report before, of this process and of those that it waited for."""
-    global _cpu_before
-    report = yield
-    now = sum(os.times()[:4])
-    report.cpu_s, _cpu_before = now - _cpu_before, now  # type: ignore[attr-defined]
-    return report
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Write into pytest's cache how long each file and each test took, with its fixtures, the slowest first.
-
-    The second figure is CPU time, which says more on a machine that has other work to do.
-    """
-    took: dict[str, tuple[float, float]] = {}
-    for report in (one for found in terminalreporter.stats.values() for one in found):
-        if isinstance(report, pytest.TestReport):
-            for name in (report.nodeid.partition("::")[0], report.nodeid):
-                seconds, cpu_s = took.get(name, (0.0, 0.0))
-                took[name] = seconds + report.duration, cpu_s + getattr(report, "cpu_s", 0.0)
-    slowest = sorted(took.items(), key=lambda item: ("::" in item[0], -item[1][0]))
-    lines = [f"{seconds:8.2f} s {cpu_s:8.2f} s CPU  {name}\n" for name, (seconds, cpu_s) in slowest]
-    cache = getattr(config, "cache", None)
-    if cache is not None:  # pytest was not started with -p no:cacheprovider
-        cache.mkdir("durations").joinpath("last.txt").write_text("".join(lines))
 
 
 def _ordinary_priority() -> None:

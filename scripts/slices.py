@@ -1,0 +1,105 @@
+"""Which tests belong to which question, from what they import and where they lie.
+
+    python scripts/slices.py                 a table: question, files of tests, seconds
+    python scripts/slices.py --files tune    the files that `make test SLICE=tune` runs
+
+A question's run has its own tests, the contracts (the house, its words, its floors), and the core's quick tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import fnmatch
+import json
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+CORE = "core"
+CONTRACTS = ("tests/docs/test_house.py", "tests/docs/test_durations.py", "tests/docs/test_slices.py")
+# The core's files that take longer are not in a question's run: `make test` has them.
+QUICK_S = 4.0
+
+
+@cache
+def patterns() -> dict[str, list[str]]:
+    """Return the modules of each question, as patterns."""
+    return tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())
+
+
+def of_module(module: str) -> set[str]:
+    """Return the questions that ``module``, a dotted name below strobe, is for; none for the core's."""
+    return {name for name, each in patterns().items() if not matching(module).isdisjoint(each)}
+
+
+def matching(module: str) -> set[str]:
+    """Return the patterns that ``module`` matches."""
+    return {pattern for each in patterns().values() for pattern in each if fnmatch.fnmatch(module, pattern)}
+
+
+def of_test(path: Path) -> set[str]:
+    """Return the questions that a file of tests belongs to; the core where it belongs to none."""
+    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in patterns()}
+    for module in imported(path):
+        found |= of_module(module)
+    words = path.stem.removeprefix("test_").split("_")
+    found |= {name for name in patterns() if name in words or name.rstrip("s") in words}
+    return found or {CORE}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the modules below strobe that a file names in its imports, with and without the names it takes of them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("strobe"):
+            found |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("strobe.")}
+    return {name.removeprefix("strobe.") for name in found if name != "strobe"}
+
+
+def table() -> dict[str, list[str]]:
+    """Return each question with its files of tests, the core last."""
+    rows: dict[str, list[str]] = {name: [] for name in (*patterns(), CORE)}
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for name in of_test(path):
+            rows[name].append(str(path.relative_to(ROOT)))
+    return rows
+
+
+def files(name: str) -> list[str]:
+    """Return the files that a run of the question ``name`` has. Raises KeyError where there is no such question."""
+    rows, took = table(), seconds()
+    quick = [path for path in rows[CORE] if took.get(path, 0.0) <= QUICK_S]
+    return sorted({*rows[name], *CONTRACTS, *quick})
+
+
+def seconds() -> dict[str, float]:
+    """Return the recorded seconds of each file's tests at each change."""
+    record = TESTS / "durations.json"
+    times = json.loads(record.read_text()) if record.is_file() else {}
+    return {name: of_file["each_change"] for name, of_file in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--files", metavar="QUESTION", help="print the files of one question's run")
+    wanted = parser.parse_args().files
+    if wanted is None:
+        took = seconds()
+        for name, rows in table().items():
+            print(f"{name:14} {len(rows):4} files {sum(took.get(path, 0.0) for path in rows):7.0f} s")
+        return 0
+    if wanted not in (*patterns(), CORE):
+        print(f"SLICE={wanted}: there are {', '.join((*patterns(), CORE))}", file=sys.stderr)
+        return 2
+    print("\n".join(files(wanted)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
