@@ -68,6 +68,24 @@ def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:
     assert all(map(torch.equal, found, plain))
 
 
+def test_a_call_through_a_graph_walks_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LeRobot puts a policy in eval mode for each chunk: a thousand modules, milliseconds beside a graph of thirty."""
+    subject, (seen, *_) = tiny("pi05"), observations("pi05")
+    with EmulatedDevice() as device, device.holding(subject):
+        plain = subject.act(dict(seen), 0).clone()
+        undo = Variant("v", (CudaGraph("chunk", Graph(device, 2)),)).apply(subject)
+        try:
+            assert torch.equal(subject.act(dict(seen), 0), plain)
+            monkeypatch.setattr(subject.policy.model, "train", lambda mode=True: pytest.fail("walked again"))
+            assert torch.equal(subject.act(dict(seen), 0), plain)
+            monkeypatch.undo()
+            subject.policy.train()
+            assert torch.equal(subject.act(dict(seen), 0), plain)
+            assert not subject.policy.model.training
+        finally:
+            undo()
+
+
 @pytest.mark.parametrize(("kind", "checkpoints"), [("pi05", True), ("smolvla", False)])
 def test_a_training_step_is_the_same_on_the_device(kind: str, checkpoints: bool) -> None:
     found = [trained(kind, lever, checkpoints) for lever in (all_levers()[0], all_levers()[-1])]

@@ -191,6 +191,12 @@ class CudaGraph(Treatment, key="graph"):
                 raise UserError("graph=loop: this LeRobot has another denoising loop than 0.6.1")
             patches.share(modeling, "euler_integrate", lambda call: _capturing_loop(call, regions, subject))
         patches.wrap(subject.policy, "predict_action_chunk", regions.watched)
+        patches.wrap(subject.policy, "eval", lambda call: lambda: _in_eval_mode(subject.policy, call))
+
+
+def _in_eval_mode(policy: nn.Module, call: Callable[[], Any]) -> Any:
+    """As ``policy.eval``, which LeRobot calls for each chunk: where the mode is on, no walk through all modules."""
+    return call() if policy.training else policy
 
 
 def _others(subject: PolicySubject) -> str:
