@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,16 @@ for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 # Nothing is fetched.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# The key of the user's own runs is theirs.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="strobe-state-")
+
+
+@atexit.register
+def _remove_state(folder: str = os.environ["XDG_STATE_HOME"], owner: int = os.getpid()) -> None:
+    if os.getpid() == owner:  # not in a fork
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 # Else torch.compile asks, in each process, by starting Pythons that import torch; how fast its code is is not tested.
 os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "0")
 

@@ -5,9 +5,11 @@ The policy is asked what LeRobot's engine would ask it, on what the robot saw.
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import itertools
 import json
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -129,3 +131,62 @@ def test_arguments_are_changed_by_name():
     recorded = ["--fps", "30", "--inference.type=rtc", "--inference.rtc.execution_horizon=10"]
     assert merged(recorded, ["--fps=20"]) == ["--fps=20", *recorded[2:]]
     assert merged(recorded, ["--inference.type=sync"]) == ["--fps=30", "--inference.type=sync"]
+
+
+@pytest.fixture
+def strangers(run, tmp_path):
+    """Make a run folder as a stranger may send it: its header as ``changed``, and what it would run writes a file."""
+
+    def make(**changed) -> tuple[Path, Path]:
+        folder, done = tmp_path / "sent", tmp_path / "done"
+        evil = tmp_path / "evil"
+        shutil.copytree(run, folder)
+        shutil.copytree(Path(load(run).header.policy), evil)
+        steps = {
+            "name": "policy_preprocessor",
+            "steps": [{"class": "subprocess.Popen", "config": {"args": ["touch", str(done)]}}],
+        }
+        (evil / "policy_preprocessor.json").write_text(json.dumps(steps))
+        (tmp_path / "evil_plugin.py").write_text(f"open({str(done)!r}, 'w')")
+        header, _, events = gzip.decompress((folder / EVENTS).read_bytes()).partition(b"\n")
+        header = json.dumps(json.loads(header) | {"policy": str(evil)} | changed).encode()
+        (folder / EVENTS).write_bytes(gzip.compress(header + b"\n" + events))
+        return folder, done
+
+    return make
+
+
+def test_a_strangers_run_names_no_policy(strangers, run, tmp_path, capsys):
+    """It is replayed as far as its events go; its policy is loaded where the user names one."""
+    folder, done = strangers()
+    assert main(["replay", str(folder), "--draws=2", f"--output_dir={tmp_path / 'out'}"]) == 0
+    (saved,) = (tmp_path / "out").iterdir()
+    result = store.load_answer(saved)
+    assert result.policy is None
+    assert any("not recorded by you" in note for note in result.notes)
+    assert main(["replay", str(folder), "--task=push"]) == 2
+    assert f"--policy.path={tmp_path / 'evil'}" in capsys.readouterr().err
+    assert not done.exists()
+
+
+def test_a_strangers_arguments_are_settings_alone(strangers, run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    arguments = [
+        *load(run).header.arguments,
+        "--policy.discover_packages_path=evil_plugin",
+        "--robot.discover_packages_path=evil_plugin",
+    ]
+    folder, done = strangers(arguments=arguments)
+    own = load(run).header.policy
+    out = tmp_path / "out"
+    assert main(["replay", str(folder), "--draws=2", "--calls=4", f"--policy.path={own}", f"--output_dir={out}"]) == 0
+    (saved,) = out.iterdir()
+    assert store.load_answer(saved).policy is not None
+    assert not done.exists()
+
+
+def test_ones_own_run_is_known_by_its_seal_alone(run):
+    header = load(run).header
+    assert header.is_own
+    for changed in ({"policy": "somebody/else"}, {"arguments": []}, {"made": ["--policy.type=act"]}, {"seal": ""}):
+        assert not dataclasses.replace(header, **changed).is_own

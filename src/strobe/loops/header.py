@@ -17,6 +17,7 @@ from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import registered
 from strobe.results.rollout import EngineName
 from strobe.results.subject import SubjectInfo
+from strobe.runs.seal import is_sealed, seal_of
 
 MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
 
@@ -47,6 +48,7 @@ class Header:
         warmups: calls that torch.compile warms up with.
         executed: n_action_steps of the policy.
         observation_features: shape of each camera by name, None of a number.
+        seal: of this user on this machine, on what a replay builds the policy from; '' where it could not be sealed.
     """
 
     subject: SubjectInfo
@@ -77,6 +79,20 @@ class Header:
     executed: int | None = None
     observation_features: dict[str, list[int] | None] = field(default_factory=dict)
     action_features: list[str] = field(default_factory=list)
+    seal: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether this user recorded the run on this machine, by the seal: else what it names is a stranger's word."""
+        return is_sealed(self._named, self.seal)
+
+    def sealed(self) -> Header:
+        """Return the header with this user's seal."""
+        return replace(self, seal=seal_of(self._named))
+
+    @property
+    def _named(self) -> dict[str, Any]:
+        return {"arguments": self.arguments, "policy": self.policy, "made": self.made}
 
     @classmethod
     def from_json(cls, data: Any) -> Header:
@@ -145,7 +161,7 @@ def header_of(context: Any) -> Header:
         compiled=bool(config.use_torch_compile),
     )
     try:
-        return replace(header, **_for_a_replay(context))
+        return replace(header, **_for_a_replay(context)).sealed()
     except Exception:  # a LeRobot that keeps these elsewhere: the rest is worth having without them
         return header
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from lerobot.configs.parser import PLUGIN_DISCOVERY_SUFFIX
 from lerobot.rollout import context as lerobot_context
 from lerobot.rollout.configs import BaseStrategyConfig
 
@@ -21,7 +22,9 @@ from strobe.loops.header import Header
 from strobe.loops.observations import Observations
 from strobe.loops.rollout import COMMAND, rollout_config
 from strobe.loops.virtual_rollout import EngineInputs, RecordedWorld
+from strobe.studies.replay.settings import PLAIN
 
+SETTINGS = ("robot.", "inference.", "device", "task", "rename_map")  # and `PLAIN`
 SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
 
 
@@ -67,20 +70,44 @@ def fed_policy(
         around: is open while it loads, such as `deploy.with_recipe`.
 
     Raises:
-        UserError: the run does not tell its policy, it is not there, or LeRobot refuses the arguments.
+        UserError: the run does not tell its policy, it is a stranger's and ``changes`` do not name one, it is not
+            there, or LeRobot refuses the arguments.
     """
     with _arguments(header, changes) as arguments:
         return _build(arguments, header, changes, observations, origin, around)
+
+
+def names_policy(header: Header, changes: Sequence[str]) -> str:
+    """Return why the policy of the run is not loaded; '' where it may be.
+
+    A policy that only a stranger's file names is not loaded, since its code and its processors would run.
+    """
+    if header.is_own or any(change.startswith("--policy.path=") for change in changes):
+        return ""
+    named = f": --policy.path={header.policy}, if you trust that" if header.policy and not header.made else ""
+    return f"this run was not recorded by you on this machine, so name its policy yourself{named}"
 
 
 def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
     """Return ``lerobot-rollout``'s arguments with ``changes``; a policy of random weights is made again."""
     if header.arguments is None:
         raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
+    if why := names_policy(header, changes):
+        raise UserError(why)
+    recorded = joined(header.arguments, COMMAND)
+    if not header.is_own:
+        recorded = [argument for argument in recorded if _is_setting(argument)]
     if not header.made or any(change.startswith("--policy.path") for change in changes):
-        return contextlib.nullcontext(merged(header.arguments, [f"--policy.path={header.policy}", *changes]))
-    others = [argument for argument in joined(header.arguments, COMMAND) if not argument.startswith("--policy.")]
+        own = [f"--policy.path={header.policy}"] if header.is_own else []
+        return contextlib.nullcontext(merged(recorded, [*own, *changes]))
+    others = [argument for argument in recorded if not argument.startswith("--policy.")]
     return with_policy(merged([*others, *header.made], changes))
+
+
+def _is_setting(argument: str) -> bool:
+    """Return whether an argument of a stranger's run is a setting of its loop: LeRobot imports and reads nothing."""
+    name = argument.removeprefix("--").partition("=")[0]
+    return (name in PLAIN or name.startswith(SETTINGS)) and not name.endswith((PLUGIN_DISCOVERY_SUFFIX, "config_path"))
 
 
 def _build(

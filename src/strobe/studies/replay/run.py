@@ -34,7 +34,7 @@ from strobe.studies.replay.columns import (
     play_column,
     recorded_column,
 )
-from strobe.studies.replay.policy import FedPolicy, fed_policy
+from strobe.studies.replay.policy import FedPolicy, fed_policy, names_policy
 from strobe.studies.replay.settings import Changes
 from strobe.studies.replay.virtual_setting import changes_beside_setting, requested_latencies, requested_setting
 from strobe.version import __version__
@@ -197,11 +197,14 @@ def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Polic
             missing = "--calls=0 asks none" if run.observations is not None else "record it with --observations"
             raise UserError(f"{flags[0]} needs the policy, asked on kept observations: {missing}")
         return Policies()
+    if names_policy(run.header, changes.arguments) and not changes.of_policy:
+        return Policies()
     observations = Observations(run.observations)
     options.stage("loading the policy")
     of_policy = {name: value for name, value in changes.lerobot.items() if f"--{name}" in changes.of_policy}
     engine = changes.lerobot.get("inference.type", run.setting.engine)
-    own = fed_policy(run.header, [], observations, run.origin)
+    named = [argument for argument in changes.arguments if argument.startswith("--policy.path=")]
+    own = fed_policy(run.header, [] if run.header.is_own else named, observations, run.origin)
     if not changes.of_policy and "policy.n_action_steps" not in changes.lerobot and engine == run.setting.engine:
         return Policies(own, own, observations)
     around = options.recipe or contextlib.nullcontext
@@ -237,7 +240,9 @@ def _jumping(result: ReplayResult, limit: float) -> Jumping:
 def _notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
     notes = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
              "down no more than the recorded ticks and calls show."]  # fmt: skip
-    if result.policy is None:
+    if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
+        notes.append(f"jumps at seams were not looked at: {why}")
+    elif result.policy is None:
         notes.append("jumps at seams under other settings need observations: `strobe rollout --observations -- …`")
     elif result.policy.cut:
         notes.append("the policy was asked for its first calls only, and jumps are of these: --calls=N for more")

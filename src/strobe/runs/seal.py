@@ -1,0 +1,63 @@
+"""A seal on what Strobe wrote for this user on this machine: it tells a run of one's own from a stranger's.
+
+What a run's file names (a policy, arguments of LeRobot) is used as it stands only under the seal. The key never leaves
+the machine, so nobody else can seal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+KEY_BYTES = 32
+
+
+def key_file() -> Path:
+    """Return the file of the user's key: ``strobe/seal.key`` in XDG_STATE_HOME or ``~/.local/state``."""
+    users = os.environ.get("XDG_STATE_HOME")
+    return (Path(users) if users else Path.home() / ".local" / "state") / "strobe" / "seal.key"
+
+
+def seal_of(data: Mapping[str, Any]) -> str:
+    """Return the seal on ``data``, values of JSON; '' where the key can be neither read nor written."""
+    key = _key(make=True)
+    return "" if key is None else _digest(key, data)
+
+
+def is_sealed(data: Mapping[str, Any], seal: str) -> bool:
+    """Return whether ``seal`` was made on ``data`` with this user's key."""
+    key = _key(make=False)
+    return key is not None and hmac.compare_digest(_digest(key, data), seal)
+
+
+def _digest(key: bytes, data: Mapping[str, Any]) -> str:
+    text = json.dumps(data, sort_keys=True, ensure_ascii=True)
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _key(make: bool) -> bytes | None:
+    """Return the user's key; None where there is none, or none can be made."""
+    file = key_file()
+    try:
+        if make and not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Whole before it has its name: two runs that begin together seal with one key.
+            draft = file.with_name(f"{file.name}.{os.getpid()}")
+            draft.touch(mode=0o600)
+            draft.write_bytes(secrets.token_bytes(KEY_BYTES))
+            try:
+                os.link(draft, file)
+            except FileExistsError:
+                pass
+            finally:
+                draft.unlink()
+        key = file.read_bytes()
+    except OSError:
+        return None
+    return key if len(key) == KEY_BYTES else None
