@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -323,3 +324,33 @@ def test_progress_in_a_notebook_is_plain_lines(
     monkeypatch.setattr("strobe.cli.live.Console", functools.partial(Console, force_jupyter=True))
     compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     assert "… first calls of a\n… first calls of b\n… inference: a, b\n" in capsys.readouterr().err
+
+
+async def _later(x: Any) -> Any:
+    return x
+
+
+def _one_by_one(x: Any) -> Iterator[Any]:
+    yield x
+
+
+def _promised(x: Any) -> dict[str, Any]:
+    promise: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    promise.set_result(x)
+    return {"actions": promise}
+
+
+LAZY = {
+    "coroutine": _later, "generator": _one_by_one, "map": lambda x: map(abs, x), "Future": _promised,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LAZY)
+def test_what_has_not_run_when_it_is_returned_is_no_result(kind: str, clock: Clock):
+    """A coroutine comes back at once: it was "faster by a factor of 2,455" than the same work."""
+    same = taking(clock, 20.0)
+    with pytest.raises(UserError, match=f"'lazy' returned a {kind}, which "):
+        compared({"same": same, "lazy": LAZY[kind]})
+    with pytest.raises(UserError, match=kind):
+        strobe.breakdown(LAZY[kind], X, seconds=1)
+    assert strobe.verify(same, LAZY[kind], X, guard="largest_error<=1").outcome != "held"

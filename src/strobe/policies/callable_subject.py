@@ -24,7 +24,7 @@ from strobe.policies.families.family import Family, no_probes
 from strobe.policies.families.modules import along_modules, module_of_other_project, policy_of_other_project
 from strobe.policies.families.registry import registered
 from strobe.policies.lerobot_policies import count
-from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
+from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, unfinished, wait_for
 from strobe.policies.subject import ITERATION, Fed, Phase, digest
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import CallTraits, Traits
@@ -187,7 +187,11 @@ class CallableSubject:
             random.setstate(python_state)
 
     def output(self, index: int) -> Any:
-        """Return what the target that is on returns for input ``index``, once it is there. Raises UserError."""
+        """Return what the target that is on returns for input ``index``, once it is there.
+
+        Raises:
+            UserError: the target failed, or returned something that has not run yet.
+        """
         target, place = self.target, index % len(self.inputs)
         arguments = _arguments(self.inputs[place])
         self._draw_from(self.seed + index)
@@ -207,6 +211,10 @@ class CallableSubject:
         except Exception as error:
             words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
+        if why := unfinished(output):
+            if hasattr(output, "close"):  # else a coroutine complains that nobody waited for it
+                output.close()
+            raise UserError(f"'{target.name}' returned {why}")
         return output
 
     def _draw_from(self, seed: int) -> None:

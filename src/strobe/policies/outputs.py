@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,24 @@ def wait_for(output: object) -> None:
     # A container that only JAX knows how to look into.
     if strange and (jax := sys.modules.get("jax")) is not None:
         jax.block_until_ready(output)
+
+
+def unfinished(output: object) -> str:
+    """Return in words why ``output`` is no result yet, and what gives one; '' where it is one.
+
+    A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
+    """
+    for _, leaf in _leaves(output, "", 0):
+        if isinstance(leaf, (Tensor, np.ndarray, *_PLAIN)):
+            continue
+        kind = type(leaf).__name__
+        if all(callable(getattr(leaf, name, None)) for name in ("done", "result")):
+            return f"a {kind}, which may not be done: return its result()"
+        if isinstance(leaf, Awaitable):
+            return f"a {kind}, which has not run: call it by asyncio.run, or wait for it, inside the function"
+        if isinstance(leaf, Iterator | AsyncIterator):
+            return f"a {kind}, which has not run: take all its values inside the function"
+    return ""
 
 
 def copied(value: Any) -> Any:
