@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 DISTRIBUTION = "strobe-lab"  # the package's name where it is installed from; a stranger has "strobe"
 
@@ -20,6 +22,17 @@ class NotKeptError(UserError):
 def in_words(error: OSError) -> str:
     """The system's reason for refusing, such as 'no space left on device'."""
     return os.strerror(error.errno).lower() if error.errno else str(error)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk or its quota is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
+    """Return the error that the ``what``, a run or a sweep, cannot be saved in ``folder``, which ``flag`` names."""
+    free = "free some or " if is_full(error) else ""
+    return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 
 
 def in_a_line(error: object, most: int | None = None) -> str:

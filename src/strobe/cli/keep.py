@@ -6,7 +6,6 @@ folder and not the answer.
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 import shutil
@@ -20,7 +19,7 @@ from rich.console import Console
 from strobe.cli.display import WIDTH, log, refuse_log, show
 from strobe.cli.live import shown_if_slow
 from strobe.cli.summaries import keep_summary
-from strobe.errors import NotKeptError, in_words
+from strobe.errors import NotKeptError, in_words, is_full, not_kept
 from strobe.findings.thresholds import Thresholds
 from strobe.kinds import advise, document, page
 from strobe.report import console, markdown
@@ -142,7 +141,7 @@ def write_run(
     except OSError as error:
         if folder != root:
             shutil.rmtree(folder, ignore_errors=True)
-        raise _not_kept("run", "--output_dir", folder, error) from None
+        raise not_kept("run", "--output_dir", folder, error) from None
     keep_summary(answer, folder)
     _write_page(answer, folder)
     log(answer, folder.name)
@@ -164,7 +163,7 @@ def keep_in(answer: Answer, folder: Path) -> None:
             try:
                 store.save(answer, folder)
             except OSError as error:
-                raise _not_kept(what, flag, folder, error) from None
+                raise not_kept(what, flag, folder, error) from None
             keep_summary(answer, folder)
             _write_page(answer, folder)
     log(answer, folder.name)
@@ -191,20 +190,11 @@ def _write_page(answer: Answer, folder: Path) -> None:
     try:
         store.replace(folder / store.REPORT, content)
     except OSError as error:
-        free = "free some, then " if _is_full(error) else ""
+        free = "free some, then " if is_full(error) else ""
         raise NotKeptError(
             f"cannot write {folder / store.REPORT}: {in_words(error)}; the numbers are saved: {free}`strobe report "
             f"{folder}` writes the page"
         ) from None
-
-
-def _not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError:
-    free = "free some or " if _is_full(error) else ""
-    return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
-
-
-def _is_full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _line(file: Path) -> str:

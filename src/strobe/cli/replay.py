@@ -7,8 +7,8 @@ whose calls take no time and whose ticks are never late. What is bad in the idea
 
 RUN is the folder of a `strobe rollout`. Starvation and the age of observations need no policy. The jumps from chunk to
 chunk need one: if the run was recorded with --observations, Strobe loads the policy and calls it again on the recorded
-observations. The arm follows its recorded path. The policy of a run that you did not record on this machine is loaded only
-where you name it, by --policy.path.
+observations. The arm follows its recorded path. The policy of a run that you did not record on this machine is loaded
+only where you name it, by --policy.path.
 
 You can change these flags of lerobot-rollout: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
 --interpolation_multiplier, --policy.n_action_steps; with --observations also --policy.path, --policy.…, --device and

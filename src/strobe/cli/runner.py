@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from strobe.cli.display import asks_for_help
 from strobe.cli.help import factory_help, help_text, model_help, policy_help
 from strobe.cli.live import Live, before_imports, shown_if_slow
 from strobe.cli.parse import parse
-from strobe.errors import UserError
+from strobe.errors import UserError, not_kept
 from strobe.findings.thresholds import DEFAULTS, Thresholds
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class Command:
         early = self.heavy and self.bar
         with before_imports(look) if early else contextlib.nullcontext():
             options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
+        for option in options:
+            _try_output(getattr(option, "output_dir", None))
         started = time.monotonic()
         if early:
             live.before_work(look)
@@ -174,6 +177,21 @@ class Command:
         if self.subject == "policy or model":
             parts += [factory_help(), model_help()]
         return "\n\n".join(parts)
+
+
+def _try_output(folder: object) -> None:
+    """Write a file where the run is to be saved, and remove it: a measurement must not be lost for a folder.
+
+    Raises:
+        NotKeptError: nothing can be written there.
+    """
+    if isinstance(folder, Path):
+        try:
+            there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+            with tempfile.TemporaryFile(dir=there) as file:
+                file.write(b"0")
+        except OSError as error:
+            raise not_kept("run", "--output_dir", folder, error) from None
 
 
 def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
