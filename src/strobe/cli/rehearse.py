@@ -52,6 +52,7 @@ from strobe.cli.rollouts import (
     ChosenLoop,
     choose_loop,
     events_file,
+    first_action_is_wrong,
     look_at_wiring,
     measure_on_bench,
     refused,
@@ -140,7 +141,7 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     if _has_checkpoint(chosen.arguments):
         chosen = _parsed(chosen)
         look = look_at_wiring(chosen)
-    if look is not None and look.dangerous and not config.anyway:
+    if look is not None and first_action_is_wrong(look) and not config.anyway:
         return refused(look, "rehearse", config, chosen.theirs)
     say_serious(look, live)
     events = events_file(config.output_dir)

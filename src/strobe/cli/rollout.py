@@ -56,6 +56,7 @@ from strobe.cli.rollouts import (
     ChosenLoop,
     choose_loop,
     events_file,
+    first_action_is_wrong,
     look_at_wiring,
     measure_on_bench,
     refused,
@@ -119,7 +120,7 @@ def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studi
         watched = recovered(config.events)
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
     look = look_at_wiring(chosen)
-    if look.dangerous and not config.anyway:
+    if first_action_is_wrong(look) and not config.anyway:
         return refused(look, "rollout", config, chosen.theirs)
     say_serious(look, live)
     events = events_file(config.output_dir)

@@ -70,12 +70,19 @@ def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[s
     return Studied(result, options, config.output_dir, config.thresholds, code=1)
 
 
+def first_action_is_wrong(look: WiringLook) -> bool:
+    """Whether, by what was read of the wiring, the first action may already be a wrong one."""
+    from strobe.findings.wiring import dangerous
+
+    return bool(dangerous(look.wiring))
+
+
 def say_serious(look: WiringLook | None, live: Live) -> None:
     """Print what is serious in the wiring of a run that starts all the same, before a servo has torque."""
     if look is None or look.wiring is None:
         return
     from strobe.findings.wiring import findings_of
-    from strobe.report.units import plain
+    from strobe.results.units import plain
 
     for finding in findings_of(look.wiring):
         if finding.level == "warning":

@@ -1,18 +1,17 @@
-"""The request of an evaluation: its variants (denoising steps, recipes), and how it shares the machine's cores."""
+"""The request of episodes: a variant and what it is, flags as numbers, and how players share the machine's cores."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError
 from strobe.runs import episode_log
 
 if TYPE_CHECKING:
-    from strobe.policies.policy_subject import PolicySubject
     from strobe.treatments.treatment import Variant
 
 FIRST = "as it is"
@@ -37,14 +36,6 @@ class Candidate:
     def name(self) -> str:
         """The variant's name."""
         return self.variant.name
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """All variants, the policy as it is first; ``notes`` on requested ones that are not among them."""
-
-    all: list[Candidate]
-    notes: list[str] = field(default_factory=list)
 
 
 def parse_steps(text: str) -> tuple[int, ...]:
@@ -94,64 +85,6 @@ def parse_recipes(text: str) -> tuple[Path, ...]:
         if [other.name for other in paths].count(path.name) > 1:
             raise UserError(f"--recipe={text}: two recipes called {path.name}: give each a name of its own")
     return paths
-
-
-def candidates(
-    subject: PolicySubject, steps: Sequence[int], recipes: Sequence[Path], executed: Sequence[int] = ()
-) -> Candidates:
-    """Make the variants, and put each on ``subject`` once to see that it applies.
-
-    Args:
-        executed: numbers of actions of a chunk that are executed before the next call, LeRobot's ``n_action_steps``.
-
-    Raises:
-        UserError: the policy has no denoising steps or no queue of actions, or a recipe does not apply.
-    """
-    from strobe.policies.families.registry import steps_field, steps_of
-    from strobe.treatments.recipe import rungs_of
-    from strobe.treatments.settings import Settings
-    from strobe.treatments.treatment import Variant
-
-    config: Any = subject.policy.config
-    own, name = steps_of(config), steps_field(config)
-    if steps and not name:
-        raise UserError(f"--steps: the policy type '{config.type}' has no denoising steps: leave it out")
-    made, notes = [Candidate(Variant(FIRST), steps=own)], list[str]()
-    for count in steps:
-        if count == own:
-            notes.append(f"{_steps(count)} are the policy's own: they are played once")
-            continue
-        setting = Settings({name: count})
-        made.append(Candidate(Variant(_steps(count), (setting,)), f"policy.{name}={count}", count))
-    for count in executed:
-        if not hasattr(config, "n_action_steps"):
-            raise UserError(f"--n_action_steps: the policy type '{config.type}' has no such setting: leave it out")
-        if count == config.n_action_steps:
-            notes.append(f"n_action_steps={count} is the policy's own: it is played once")
-            continue
-        setting = Settings({"n_action_steps": count})
-        made.append(Candidate(Variant(f"n_action_steps={count}", (setting,)), f"policy.n_action_steps={count}"))
-    for path in recipes:
-        rungs = rungs_of(subject, path)
-        made.append(Candidate(Variant(path.name, rungs), "; ".join(rung.written for rung in rungs), own, path.name))
-    names = [candidate.name for candidate in made]
-    for candidate in made:
-        if names.count(candidate.name) > 1:
-            raise UserError(f"--recipe: rename the recipe '{candidate.name}': a variant has that name already")
-        candidate.variant.require("inference")
-        _try(candidate, subject)
-    return Candidates(made, notes)
-
-
-def _try(candidate: Candidate, subject: PolicySubject) -> None:
-    try:
-        candidate.variant.apply(subject)()
-    except UserError as error:
-        raise UserError(f"'{candidate.name}' does not apply: {error}") from None
-
-
-def _steps(count: int) -> str:
-    return f"{count} step{'s' * (count != 1)}"
 
 
 def parse_parallel(text: str) -> int:
