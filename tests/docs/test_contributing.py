@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
-BLOCK = re.compile(r"^`(src/\S+|pyproject\.toml)`, (?:new|after `([^\n]+)`):\n\n```(?:python|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^`(src/\S+|pyproject\.toml)`, (?:new|after `([^\n]+)`):\n\n```(?:python|toml)\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 COMMAND = re.compile(r"^    (strobe .+)$", re.MULTILINE)
 EXPECTED = re.compile(r"^> (.+)$", re.MULTILINE)
 

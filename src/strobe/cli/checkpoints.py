@@ -159,9 +159,7 @@ def _wiring_notes(options: Mapping[str, PolicyOptions], config: EvaluateConfig) 
     notes = []
     for name, each in options.items():
         look = wiring_of_run(each.path, rename=config.rename_map, settings=each.overrides)
-        notes += [
-            f"{name}: {finding.title}; see strobe preflight --policy.path={each.path}"
-            for finding in dangerous(look.wiring)
-        ]
+        wrong = [] if look.wiring is None else dangerous(look.wiring)
+        notes += [f"{name}: {finding.title}; see strobe preflight --policy.path={each.path}" for finding in wrong]
         notes += [f"{name}: {note}" for note in look.notes]
     return notes

@@ -50,10 +50,10 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     with importing(announced=True):
         from strobe.policies import loading
         from strobe.studies.evaluate import run as study
-        from strobe.studies.evaluate.rows import EvaluatedRows
+        from strobe.studies.evaluate.settings import EvaluatedRows, parse_executed
         from strobe.studies.shared.episodes.play import Plan
         from strobe.studies.shared.episodes.realtime import RealtimeStage, require_engine
-        from strobe.studies.shared.episodes.settings import parse_executed, parse_recipes, parse_steps
+        from strobe.studies.shared.episodes.settings import parse_recipes, parse_steps
         from strobe.studies.shared.episodes.stage import Stage
         from strobe.studies.shared.episodes.videos import Filming
         from strobe.wiring.of_run import wiring_of_run

@@ -52,7 +52,6 @@ from strobe.cli.rollouts import (
     ChosenLoop,
     choose_loop,
     events_file,
-    first_action_is_wrong,
     look_at_wiring,
     measure_on_bench,
     refused,
@@ -141,8 +140,8 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     if _has_checkpoint(chosen.arguments):
         chosen = _parsed(chosen)
         look = look_at_wiring(chosen)
-    if look is not None and first_action_is_wrong(look) and not config.anyway:
-        return refused(look, "rehearse", config, chosen.theirs)
+        if not config.anyway and (refusal := refused(look, "rehearse", config, chosen.theirs)):
+            return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
     watched = rehearse(

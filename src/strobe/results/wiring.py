@@ -75,16 +75,11 @@ class Wire(Data):
         for index, (mean, std, data_mean, data_std) in enumerate(zip(*statistics, strict=True)):
             if mean is None or std is None or data_mean is None or data_std is None:
                 continue
-            if _unlike(mean, std, data_mean, data_std):
+            shifted = abs(mean - data_mean) > MOST_SHIFT * data_std
+            scaled = not data_std / MOST_RATIO <= std <= data_std * MOST_RATIO
+            if data_std > FLAT * max(1.0, abs(data_mean)) and (shifted or scaled):
                 far[index] = mean, std, data_mean, data_std
         return far
-
-
-def _unlike(mean: float, std: float, data_mean: float, data_std: float) -> bool:
-    """Whether a mean or a deviation is far from the data's; one that hardly varies says nothing."""
-    if data_std <= FLAT * max(1.0, abs(data_mean)):
-        return False
-    return abs(mean - data_mean) > MOST_SHIFT * data_std or not data_std / MOST_RATIO <= std <= data_std * MOST_RATIO
 
 
 class Weights(Data):

@@ -69,9 +69,9 @@ RULES = rules_of()
 SERIOUS = rules_of(serious=True)  # of answers about something else
 
 
-def dangerous(wiring: Wiring | None) -> list[Finding]:
-    """Return the findings with which the first action may already be a wrong one; none where no wiring was read."""
-    return [] if wiring is None else [finding for finding in findings_of(wiring) if finding.rule in DANGEROUS]
+def dangerous(wiring: Wiring) -> list[Finding]:
+    """Return the findings with which the first action may already be a wrong one."""
+    return [finding for finding in findings_of(wiring) if finding.rule in DANGEROUS]
 
 
 def findings_of(wiring: Wiring) -> list[Finding]:

@@ -40,15 +40,12 @@ class Candidate:
 
 def parse_steps(text: str) -> tuple[int, ...]:
     """``'10,5,2'`` as numbers of denoising steps. Raises UserError."""
-    return _counts("--steps", text, "denoising steps", "10,5,2")
+    return parse_counts("--steps", text, "denoising steps", "10,5,2")
 
 
-def parse_executed(text: str) -> tuple[int, ...]:
-    """``'10,25,50'`` as numbers of actions that are executed of a chunk. Raises UserError."""
-    return _counts("--n_action_steps", text, "actions", "10,25,50")
+def parse_counts(flag: str, text: str, what: str, example: str) -> tuple[int, ...]:
+    """Return the numbers of ``text``, of ``what`` in words, each given once. Raises UserError with the ``example``."""
 
-
-def _counts(flag: str, text: str, what: str, example: str) -> tuple[int, ...]:
     def read(part: str) -> int | None:
         return int(part) if part.isdecimal() and int(part) else None
 
