@@ -27,8 +27,8 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.simulators.held_action import hold_for
-from strobe.studies.evaluate.realtime import RealtimeStage
-from strobe.studies.evaluate.timings import fixed
+from strobe.studies.shared.episodes.realtime import RealtimeStage
+from strobe.studies.shared.episodes.timings import fixed
 from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
 from strobe.studies.tune.settings import Ranges, TunedSetting, grid, ticks_of
 

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.checkpoints import SuccessiveElimination
-from strobe.studies.evaluate.play import Plan
+from strobe.studies.shared.episodes.play import Plan
 
 RUNS, QUICK = 400, 40
 CHECKPOINTS, STARTS = 4, 600

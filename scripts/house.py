@@ -2,8 +2,11 @@
 
     .venv/bin/python scripts/house.py            # a table of this checkout
     .venv/bin/python scripts/house.py --json     # the same for programs
+    .venv/bin/python scripts/house.py --budgets  # lower each budget of scripts/budgets.toml that has room to spare
+    .venv/bin/python scripts/house.py --budgets --why='a command for trials on the robot'  # raise those that are short
 
-Read by people who tidy up, and by `tests/docs/test_house.py`, which holds what must not come back.
+Read by people who tidy up, and by `tests/docs/test_house.py`, which holds what must not come back, and that each figure
+keeps its budget.
 """
 
 from __future__ import annotations
@@ -12,19 +15,25 @@ import argparse
 import ast
 import json
 import re
+import sys
+import tomllib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
+TESTS = ROOT / "tests"
+DURATIONS = TESTS / "durations.json"  # of each file, as tests/support/durations.py records them
+BUDGETS = ROOT / "scripts" / "budgets.toml"
 SMALL = 100  # lines of a module that hardly needs a file of its own
 LONG = 60  # lines of a function
 LONGEST = 80
 MANY = 8  # parameters
+STEPS = {"lines": 100, "seconds": 60}  # by which budgets of these rise and fall; of others by one
 
 # Names of functions and classes that leave out what they are about.
 BARE = frozenset(
@@ -54,6 +63,14 @@ class Module:
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
+    @property
+    def late_imports(self) -> int:
+        """How many imports from ``strobe`` stand inside its functions."""
+        nodes = {node for function in self.functions for node in ast.walk(function)}
+        sources = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        sources += [node.names[0].name for node in nodes if isinstance(node, ast.Import)]
+        return sum(source.partition(".")[0] == "strobe" for source in sources)
+
     def imported(self, names: set[str]) -> set[str]:
         """Return the modules among ``names`` that it imports, at whatever level of its code."""
         found: set[str] = set()
@@ -75,9 +92,13 @@ class House:
         self.imports = {name: module.imported(names) for name, module in self.modules.items()}
 
     @property
-    def small_with_one_importer(self) -> list[str]:
+    def with_one_importer(self) -> list[str]:
         importers = Counter(target for targets in self.imports.values() for target in targets)
-        return sorted(name for name, m in self.modules.items() if importers[name] == 1 and m.lines < SMALL)
+        return sorted(name for name in self.modules if importers[name] == 1)
+
+    @property
+    def small_with_one_importer(self) -> list[str]:
+        return [name for name in self.with_one_importer if self.modules[name].lines < SMALL]
 
     @property
     def circle(self) -> list[str]:
@@ -127,6 +148,123 @@ class House:
             lines[module.room] += module.lines
         return dict(lines.most_common())
 
+    @property
+    def budgeted(self) -> dict[str, int]:
+        """What has a budget: figure → its size."""
+        modules = Counter(module.room for module in self.modules.values())
+        return {
+            "Any": self.anys,
+            "bare names": len(self.bare_names),
+            "imports from strobe inside functions": sum(module.late_imports for module in self.modules.values()),
+            "lines": sum(self.lines_by_room.values()),
+            "modules": len(self.modules),
+            "modules with one importer": len(self.with_one_importer),
+            "modules with one importer, small": len(self.small_with_one_importer),
+            **{f"lines of {room}": lines for room, lines in self.lines_by_room.items()},
+            **{f"modules of {room}": count for room, count in modules.items() if count > 1},
+        }
+
+
+def budgeted_of_tests(tests: Path = TESTS, durations: Path = DURATIONS) -> dict[str, int]:
+    """Return what has a budget of the tests; without their seconds where nobody has measured these."""
+    figures = {"lines of tests": sum(len(path.read_text().splitlines()) for path in tests.rglob("*.py"))}
+    if durations.is_file():
+        files = json.loads(durations.read_text()).values()
+        figures["seconds of tests"] = round(sum(file["wall"] for file in files))
+        figures["seconds of tests at each change"] = round(sum(file["each_change"] for file in files))
+    return figures
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The size that a figure may have.
+
+    Args:
+        least: the lowest budget that it ever had.
+        raised: a higher one → why.
+    """
+
+    budget: int
+    least: int
+    raised: Mapping[int, str] = field(default_factory=dict)
+
+    def complaint(self, figure: int, step: int) -> str:
+        """Return what is wrong with a figure or with its budget, in words; '' if nothing is."""
+        if figure > self.budget:
+            return (
+                f"{figure:,} is over the budget of {self.budget:,}: make it smaller, or raise the budget and say why "
+                "(scripts/house.py --budgets --why='…')"
+            )
+        if self.budget - figure >= 2 * step:
+            return f"{figure:,} leaves room in the budget of {self.budget:,}: lower it (scripts/house.py --budgets)"
+        if self.budget > max([self.least, *(most for most, why in self.raised.items() if why.strip())]):
+            return f"the budget was raised from {self.least:,} to {self.budget:,}, and no line of `raised` says why"
+        return ""
+
+    def fitted(self, figure: int, step: int, why: str) -> Budget:
+        """Return the budget lowered where it has room to spare; raised to the figure where there is a reason."""
+        needed = rounded(figure, step)
+        if figure > self.budget:
+            return replace(self, budget=needed, raised={**self.raised, needed: why}) if why else self
+        if self.budget - figure < 2 * step:
+            return self
+        raised: dict[int, str] = {}
+        for most, reason in sorted(self.raised.items()):
+            if most > self.least and needed > self.least:
+                raised.setdefault(min(most, needed), reason)
+        return Budget(needed, min(self.least, needed), raised)
+
+
+def judge(figures: Mapping[str, int], budgets: Mapping[str, Budget]) -> list[str]:
+    """Return a sentence for each figure that does not keep its budget, and for each budget that is not honest."""
+    lines = [f"{name}: nothing of the name is there any more (scripts/house.py --budgets)"
+             for name in budgets.keys() - figures.keys()]  # fmt: skip
+    for name, figure in figures.items():
+        if complaint := budgets.get(name, Budget(0, 0)).complaint(figure, step_of(name)):
+            lines.append(f"{name}: {complaint}")
+    return sorted(lines)
+
+
+def fit(figures: Mapping[str, int], budgets: Mapping[str, Budget], why: str = "") -> dict[str, Budget]:
+    """Return the budgets, lowered where they have room to spare; raised where they are short, if ``why`` says why.
+
+    Where there are none at all, the figures of today become the budgets.
+    """
+    if not budgets:
+        return {name: Budget(most, most) for name, most in ((n, rounded(f, step_of(n))) for n, f in figures.items())}
+    return {
+        name: budgets.get(name, Budget(0, 0)).fitted(figure, step_of(name), why) for name, figure in figures.items()
+    }
+
+
+def rounded(figure: int, step: int) -> int:
+    """Return ``figure`` rounded up to a multiple of ``step``."""
+    return -(-figure // step) * step
+
+
+def step_of(name: str) -> int:
+    return STEPS.get(name.split()[0], 1)
+
+
+def read_budgets(path: Path = BUDGETS) -> dict[str, Budget]:
+    text = path.read_text() if path.is_file() else ""
+    return {
+        name: Budget(entry["budget"], entry["least"], {int(most): why for most, why in entry.get("raised", {}).items()})
+        for name, entry in tomllib.loads(text).items()
+    }
+
+
+def write_budgets(budgets: Mapping[str, Budget], path: Path = BUDGETS) -> None:
+    lines = [
+        "# How large the house may be: scripts/house.py --budgets writes it, tests/docs/test_house.py judges by it.",
+        "# A change may lower a budget freely, and raise one above `least` with a line in `raised` that says why.",
+    ]
+    for name, one in sorted(budgets.items()):
+        raised = ", ".join(f"{most} = {json.dumps(why, ensure_ascii=False)}" for most, why in one.raised.items())
+        more = f", raised = {{ {raised} }}" if raised else ""
+        lines.append(f"{json.dumps(name)} = {{ budget = {one.budget}, least = {one.least}{more} }}")
+    path.write_text("\n".join(lines) + "\n")
+
 
 def public_thresholds() -> int:
     """Return how many thresholds a user can set."""
@@ -159,6 +297,7 @@ def figures(house: House) -> dict[str, object]:
     """Return the table's rows: what is counted, and the count."""
     return {
         "modules": len(house.modules),
+        "modules with one importer": len(house.with_one_importer),
         "modules under 100 lines with one importer": len(house.small_with_one_importer),
         "lines": sum(module.lines for module in house.modules.values()),
         "lines by room": house.lines_by_room,
@@ -177,8 +316,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON object in place of a table")
     parser.add_argument("--names", action="store_true", help="also name what is too long, too wide or badly named")
+    parser.add_argument("--budgets", action="store_true", help="lower the budgets that have room to spare")
+    parser.add_argument("--why", default="", help="with --budgets: raise those that are short, for this reason")
     options = parser.parse_args()
     house = House()
+    if options.budgets:
+        sizes = house.budgeted | budgeted_of_tests()
+        write_budgets(fit(sizes, read_budgets(), options.why))
+        sys.exit("\n".join(judge(sizes, read_budgets())))
     rows = figures(house)
     if options.json:
         print(json.dumps(rows))

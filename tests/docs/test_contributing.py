@@ -15,7 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
-BLOCK = re.compile(r"^`(src/\S+)`, (?:new|after `([^\n]+)`):\n\n```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^`(src/\S+|pyproject\.toml)`, (?:new|after `([^\n]+)`):\n\n```(?:python|toml)\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 COMMAND = re.compile(r"^    (strobe .+)$", re.MULTILINE)
 EXPECTED = re.compile(r"^> (.+)$", re.MULTILINE)
 
@@ -58,6 +61,7 @@ def paste(recipe: Recipe, copy: Path) -> None:
 def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
     """One after another, as a reader would. Five processes load torch: the test takes over 5 s for that."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     path = os.pathsep.join([str(tmp_path / "src"), str(ROOT / "tests" / "support" / "foreign")])
     steps = recipes()
     assert len(steps) == 4
@@ -80,13 +84,12 @@ def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
         assert recipe.expected
         for expected in recipe.expected:
             assert expected in printed, f"{recipe.title}: '{expected}' is not in\n{printed}"
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / "scripts" / "offenders.toml", tmp_path / "scripts")
-    for check in (["check", "."], ["format", "--check", "."]):
-        ran = subprocess.run(
-            [sys.executable, "-m", "ruff", *check], cwd=tmp_path, capture_output=True, text=True, timeout=60
-        )
+    env = {**os.environ, "PYTHONPATH": path}
+    for check in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["lint-imports"]):
+        program = Path(sys.executable).with_name(check[0])
+        ran = subprocess.run([program, *check[1:]], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

@@ -14,8 +14,9 @@ from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension,
 from support.shown import PAYLOAD, printed, spoken, without_policy
 
 from strobe import kinds
-from strobe.report import sameness, sameness_plots, units, verify
+from strobe.report import sameness, sameness_plots, verify
 from strobe.report.document import Table
+from strobe.results import units
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult, OptimizeResult, Result, VerifyResult
 

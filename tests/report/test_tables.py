@@ -15,9 +15,10 @@ from support.health import EVERY_CHECK
 from support.shown import printed
 
 from strobe import kinds
-from strobe.report import console, markdown, memory, tables, units
+from strobe.report import console, markdown, memory, tables
 from strobe.report.breakdown import biggest
 from strobe.report.document import Column, Row, Table
+from strobe.results import units
 from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component

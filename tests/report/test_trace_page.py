@@ -16,8 +16,8 @@ from support.made_trace import operator, work
 from strobe.kinds import advise, document, figures
 from strobe.measure.operators import operator_profile
 from strobe.report import console, markdown
-from strobe.report.profiles import short_kernel
 from strobe.results.any_answer import any_answer
+from strobe.results.profiles import short_kernel
 from strobe.results.trace import TraceAnswer
 
 

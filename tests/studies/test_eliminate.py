@@ -16,7 +16,7 @@ from strobe.results.evaluate import EvaluateResult
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.checkpoints import CheckpointRows, NamedCheckpoint
 from strobe.studies.evaluate.eliminate import eliminate
-from strobe.studies.evaluate.play import Plan
+from strobe.studies.shared.episodes.play import Plan
 
 UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}
 

@@ -12,7 +12,7 @@ import pytest
 from strobe.errors import UserError
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.evaluate.checkpoints import SuccessiveElimination, parse_policies
-from strobe.studies.evaluate.play import Plan
+from strobe.studies.shared.episodes.play import Plan
 
 
 def order(names: str, tasks: tuple[str, ...] = ("task",), episodes: int = 100) -> SuccessiveElimination:

@@ -16,7 +16,7 @@ from strobe.kinds import advise, document
 from strobe.results.evaluate import EvaluateResult
 from strobe.runs import store
 from strobe.runs.episode_log import NAME, EpisodeLog
-from strobe.studies.evaluate.settings import FIRST
+from strobe.studies.shared.episodes.settings import FIRST
 
 
 def table(result: EvaluateResult) -> list[dict]:

@@ -23,9 +23,9 @@ from strobe.results.evaluate import Engine, EpisodeTiming
 from strobe.runs.episode_log import NAME, EpisodeLog
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.simulator import Simulator
-from strobe.studies.evaluate.realtime import RealtimeSimulator, RealtimeStage, require_engine
-from strobe.studies.evaluate.settings import FIRST
-from strobe.studies.evaluate.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
+from strobe.studies.shared.episodes.realtime import RealtimeSimulator, RealtimeStage, require_engine
+from strobe.studies.shared.episodes.settings import FIRST
+from strobe.studies.shared.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT

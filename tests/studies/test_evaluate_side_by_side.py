@@ -20,8 +20,9 @@ from support.side_by_side import Slow
 
 from strobe.errors import UserError
 from strobe.runs.episode_log import NAME, EpisodeLog
-from strobe.studies.evaluate.crews import Workers, _Player, _shared, _versions
-from strobe.studies.evaluate.settings import parse_parallel, threads_of
+from strobe.studies.evaluate.settings import EvaluatedRows
+from strobe.studies.shared.episodes.crews import Workers, _Player, _shared, _versions
+from strobe.studies.shared.episodes.settings import parse_parallel, threads_of
 
 
 class Shuffled:
@@ -197,9 +198,9 @@ def test_threads_are_part_of_what_was_asked(tmp_path):
 
 
 def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, monkeypatch):
-    from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec
+    from strobe.studies.shared.episodes.player_spec import PlayerSpec, RemotePlayerSpec
 
-    spec = PlayerSpec(env=None, path=str(tmp_path / "policy"), type=None, size="full", fed=None, weights="")  # type: ignore[arg-type]
+    spec = PlayerSpec(None, str(tmp_path / "policy"), None, "full", None, "", EvaluatedRows())  # type: ignore[arg-type]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(tmp_path)  # it goes there itself
     told = _Player().prepare(str(tmp_path), None, _versions(), pickle.dumps(RemotePlayerSpec(spec)))
@@ -217,7 +218,7 @@ def test_the_players_of_a_device_share_it():
 
 
 def test_recipes_go_along_and_videos_come_back(monkeypatch):
-    from strobe.studies.evaluate.player_spec import PlayerSpec, RemotePlayerSpec
+    from strobe.studies.shared.episodes.player_spec import PlayerSpec, RemotePlayerSpec
 
     seen = []
 
@@ -232,7 +233,7 @@ def test_recipes_go_along_and_videos_come_back(monkeypatch):
 
     monkeypatch.setattr(PlayerSpec, "player", player)
     recipes = (Path("/nowhere/fast.yaml"), Path("/nowhere/faster.yaml"))
-    spec = PlayerSpec(env=None, path=None, type="act", size="tiny", fed=None, weights="", recipes=recipes)  # type: ignore[arg-type]
+    spec = PlayerSpec(None, None, "act", "tiny", None, "", EvaluatedRows(), recipes=recipes)  # type: ignore[arg-type]
     play = RemotePlayerSpec(spec, (b"fast", b"faster"))()
     assert seen == [[("fast.yaml", b"fast"), ("faster.yaml", b"faster")]]
     for seed in (0, 1):

@@ -15,7 +15,7 @@ from strobe.results.data import Interval, Summary
 from strobe.results.evaluate import ChunkTimes, EvaluateResult, Motion
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
-from strobe.studies.evaluate.settings import FIRST
+from strobe.studies.shared.episodes.settings import FIRST
 
 SAME: dict[str, float] = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)
 

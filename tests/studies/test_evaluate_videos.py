@@ -20,9 +20,9 @@ from strobe.report import html
 from strobe.results.evaluate import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
-from strobe.studies.evaluate.settings import FIRST
-from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.videos import Filming
+from strobe.studies.shared.episodes.settings import FIRST
+from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.videos import Filming
 
 
 def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):

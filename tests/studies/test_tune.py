@@ -21,7 +21,7 @@ from strobe.results.tune import TuneResult
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog
 from strobe.simulators.held_action import Hold
-from strobe.studies.evaluate.timings import fixed
+from strobe.studies.shared.episodes.timings import fixed
 from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
 from strobe.studies.tune.run import AtLatency, tune
 from strobe.studies.tune.search import SearchPlan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strobe.errors import UserError
-from strobe.studies.evaluate.timings import Latency, fixed
+from strobe.studies.shared.episodes.timings import Latency, fixed
 from strobe.studies.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
 
 NOT_SERVED = "it needs a queue of observations"

@@ -15,6 +15,7 @@ from support.wired import change_json
 from strobe.cli.main import main
 from strobe.cli.rollout import read
 from strobe.cli.rollouts import look_at_wiring
+from strobe.findings.wiring import dangerous
 from strobe.loops import rollout as loop
 from strobe.results.preflight import PreflightResult
 from strobe.results.rollout import RolloutResult
@@ -141,7 +142,9 @@ def test_a_swapped_order_is_refused_with_the_sync_engine_alone(
     rtc = arguments(reversed_order, "--inference.type=rtc", "--inference.rtc.execution_horizon=10")
     _, chosen = read(["--", *rtc])
     assert chosen is not None
-    assert look_at_wiring(chosen).dangerous is False
+    wiring = look_at_wiring(chosen).wiring
+    assert wiring is not None
+    assert dangerous(wiring) == []
 
 
 def test_a_rollout_is_refused_before_lerobot_connects(

@@ -13,9 +13,9 @@ import torch
 from strobe.measure.sampling import Progress
 from strobe.results.evaluate import EvaluateResult
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Request
-from strobe.studies.evaluate.play import Plan
 from strobe.studies.evaluate.run import evaluate
-from strobe.studies.evaluate.settings import FIRST, Candidate
+from strobe.studies.shared.episodes.play import Plan
+from strobe.studies.shared.episodes.settings import FIRST, Candidate
 from strobe.treatments.treatment import Variant
 from support.example_runs import SUBJECT
 from support.made_up_episodes import RATES, made_up, start_of

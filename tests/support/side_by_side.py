@@ -14,8 +14,8 @@ from typing import Any
 
 from strobe.errors import UserError
 from strobe.runs.episode_log import EpisodeLog, Request
-from strobe.studies.evaluate.crews import Players, Workers
-from strobe.studies.evaluate.play import PairsInOrder, Plan, play
+from strobe.studies.shared.episodes.crews import Players, Workers
+from strobe.studies.shared.episodes.play import PairsInOrder, Plan, play
 from support.made_up_episodes import made_up
 
 

@@ -36,7 +36,7 @@ from strobe.processes.ray_backend import load_ray
 from strobe.results.recipe import Recipe
 from strobe.runs import store
 from strobe.runs.recipe_file import dump
-from strobe.studies.evaluate.crews import Players
+from strobe.studies.shared.episodes.crews import Players
 from strobe.sweeps.cluster import run_on_ray
 from strobe.sweeps.execute import Job, outcome_of
 

@@ -81,9 +81,9 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     with importing(announced=True):
         from strobe.studies.evaluate.checkpoints import CheckpointRows, parse_policies
         from strobe.studies.evaluate.eliminate import eliminate
-        from strobe.studies.evaluate.play import Plan
-        from strobe.studies.evaluate.stage import SeveralStages, Stage
-        from strobe.studies.evaluate.videos import Filming
+        from strobe.studies.shared.episodes.play import Plan
+        from strobe.studies.shared.episodes.stage import SeveralStages, Stage
+        from strobe.studies.shared.episodes.videos import Filming
     realise(config)
     assert config.env is not None  # checked when it was read
     named = parse_policies(config.policies)
@@ -125,7 +125,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
 def _loaded(options: Mapping[str, PolicyOptions], config: EvaluateConfig, live: Live) -> dict[str, PolicySubject]:
     """Return all checkpoints, in memory at once. Raises UserError if they do not fit."""
     from strobe.policies import loading
-    from strobe.studies.evaluate.player_spec import require_room
+    from strobe.studies.shared.episodes.player_spec import require_room
 
     subjects: dict[str, PolicySubject] = {}
     for name, each in options.items():
@@ -143,7 +143,7 @@ def _loaded(options: Mapping[str, PolicyOptions], config: EvaluateConfig, live: 
 
 def _start_workers(workers: Any, starts: Mapping[str, CrewStart], live: Live) -> None:
     """Let the workers load all checkpoints. Raises UserError if their copies do not fit into memory."""
-    from strobe.studies.evaluate.player_spec import SeveralSpecs, require_memory
+    from strobe.studies.shared.episodes.player_spec import SeveralSpecs, require_memory
 
     require_memory([start.subject for start in starts.values()], workers.free)
     each = next(iter(starts.values())).each
@@ -153,13 +153,13 @@ def _start_workers(workers: Any, starts: Mapping[str, CrewStart], live: Live) ->
 
 def _wiring_notes(options: Mapping[str, PolicyOptions], config: EvaluateConfig) -> list[str]:
     """Return what is seriously wrong in how a checkpoint is wired, and what could not be looked at."""
-    from strobe.findings.wiring import DANGEROUS, findings_of
+    from strobe.findings.wiring import dangerous
     from strobe.wiring.of_run import wiring_of_run
 
     notes = []
     for name, each in options.items():
         look = wiring_of_run(each.path, rename=config.rename_map, settings=each.overrides)
-        wrong = [] if look.wiring is None else [f for f in findings_of(look.wiring) if f.rule in DANGEROUS]
+        wrong = [] if look.wiring is None else dangerous(look.wiring)
         notes += [f"{name}: {finding.title}; see strobe preflight --policy.path={each.path}" for finding in wrong]
         notes += [f"{name}: {note}" for note in look.notes]
     return notes

@@ -119,7 +119,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
         if flags.path or flags.type:
             raise UserError("--results judges episodes that were already played: leave out --policy.*")
         return flags, parse(JudgeConfig, rest)
-    from strobe.studies.evaluate.settings import parse_executed, parse_parallel, parse_recipes, parse_steps
+    from strobe.studies.evaluate.settings import parse_executed
+    from strobe.studies.shared.episodes.settings import parse_parallel, parse_recipes, parse_steps
 
     argv = checkpoints.take_policies(argv)
     # --inference=sync,rtc as LeRobot spells it.

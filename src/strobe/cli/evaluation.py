@@ -50,12 +50,12 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     with importing(announced=True):
         from strobe.policies import loading
         from strobe.studies.evaluate import run as study
-        from strobe.studies.evaluate.play import Plan
-        from strobe.studies.evaluate.player_spec import EvaluatedRows
-        from strobe.studies.evaluate.realtime import RealtimeStage, require_engine
-        from strobe.studies.evaluate.settings import parse_executed, parse_recipes, parse_steps
-        from strobe.studies.evaluate.stage import Stage
-        from strobe.studies.evaluate.videos import Filming
+        from strobe.studies.evaluate.settings import EvaluatedRows, parse_executed
+        from strobe.studies.shared.episodes.play import Plan
+        from strobe.studies.shared.episodes.realtime import RealtimeStage, require_engine
+        from strobe.studies.shared.episodes.settings import parse_recipes, parse_steps
+        from strobe.studies.shared.episodes.stage import Stage
+        from strobe.studies.shared.episodes.videos import Filming
         from strobe.wiring.of_run import wiring_of_run
     realise(config)
     live.stage(f"loading {flags.path or flags.type}")

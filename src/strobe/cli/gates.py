@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from strobe.cli.bounds import bare, checked
 from strobe.cli.runner import EXIT_CODES, Studied
-from strobe.report import units
+from strobe.results import units
 from strobe.results.agreement import Outcome
 from strobe.studies.shared.comparable_runs import Gated
 

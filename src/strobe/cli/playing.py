@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
     from strobe.runs.episode_log import EpisodeLog, Request
-    from strobe.studies.evaluate.player_spec import PlayerSpec
+    from strobe.studies.shared.episodes.player_spec import PlayerSpec
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
 
@@ -68,7 +68,7 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
     """
     import torch
 
-    from strobe.studies.evaluate.settings import parse_parallel, threads_of
+    from strobe.studies.shared.episodes.settings import parse_parallel, threads_of
 
     count = parse_parallel(config.parallel)
     threads = threads_of(config.threads, count, config.resume)
@@ -79,8 +79,8 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
 
 
 def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[Any]:
-    from strobe.studies.evaluate.crews import Players, Workers
-    from strobe.studies.evaluate.settings import parse_each
+    from strobe.studies.shared.episodes.crews import Players, Workers
+    from strobe.studies.shared.episodes.settings import parse_each
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
@@ -120,8 +120,8 @@ class CrewStart:
     def spec(self, **more: Any) -> PlayerSpec:
         """Return the policy as data; ``more``: further fields of `PlayerSpec`."""
         from strobe.policies.subject import fingerprint
-        from strobe.studies.evaluate.player_spec import PlayerSpec, picklable
-        from strobe.studies.evaluate.settings import parse_recipes
+        from strobe.studies.shared.episodes.player_spec import PlayerSpec, picklable
+        from strobe.studies.shared.episodes.settings import parse_recipes
 
         flags, config, subject = self.flags, self.config, self.subject
         return PlayerSpec(
@@ -151,8 +151,8 @@ class CrewStart:
 
 def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.studies.evaluate.crews import Workers
-    from strobe.studies.evaluate.player_spec import RemotePlayerSpec, require_memory
+    from strobe.studies.shared.episodes.crews import Workers
+    from strobe.studies.shared.episodes.player_spec import RemotePlayerSpec, require_memory
 
     flags, subject, spec, each = start.flags, start.subject, start.spec(), start.each
     if isinstance(workers, Workers):

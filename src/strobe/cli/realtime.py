@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
     from strobe.runs.episode_log import EpisodeLine
-    from strobe.studies.evaluate.timings import RequestedTiming
+    from strobe.studies.shared.episodes.timings import RequestedTiming
 else:
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
@@ -81,7 +81,7 @@ def check(config: RealtimeFlags, env: Any) -> None:
 def timings(config: RealtimeFlags, env: Any) -> list[RequestedTiming]:
     """Return each engine with each latency, in the order of the flags. Raises UserError."""
     from strobe.simulators.held_action import HOLDS, hold_for
-    from strobe.studies.evaluate.timings import LIVE, RequestedTiming, parse_engines, parse_latency, parse_ticks
+    from strobe.studies.shared.episodes.timings import LIVE, RequestedTiming, parse_engines, parse_latency, parse_ticks
 
     fps, inference = env.fps, config.inference
     if not fps > 0:
@@ -128,7 +128,7 @@ def _of_rtc(config: RealtimeFlags, rtc: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _of_async(config: RealtimeFlags) -> list[dict[str, Any]]:
     """Return the same for each way to join chunks with each share of a chunk. Raises UserError."""
-    from strobe.studies.evaluate.timings import parse_joins, parse_shares
+    from strobe.studies.shared.episodes.timings import parse_joins, parse_shares
 
     joins: list[str | None] = [*parse_joins(config.aggregate_fn_name)]
     shares: list[float | None] = [*parse_shares(config.chunk_size_threshold)]
@@ -143,7 +143,7 @@ def _of_async(config: RealtimeFlags) -> list[dict[str, Any]]:
 
 
 def _numbers(flag: str, text: str) -> list[int]:
-    from strobe.studies.evaluate.settings import parse_numbers
+    from strobe.studies.shared.episodes.settings import parse_numbers
 
     return list(parse_numbers(f"--{flag}", text, _whole, "must be a whole number above zero"))
 
@@ -156,7 +156,7 @@ def timed_live(config: RealtimeFlags) -> bool:
     """Return whether the latency of an episode's call is what the call takes here."""
     if not config.realtime or config.delay_ticks:
         return False
-    from strobe.studies.evaluate.timings import LIVE
+    from strobe.studies.shared.episodes.timings import LIVE
 
     return LIVE in (config.latency or LIVE).split(",")
 

@@ -140,8 +140,8 @@ def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
     if _has_checkpoint(chosen.arguments):
         chosen = _parsed(chosen)
         look = look_at_wiring(chosen)
-    if look is not None and look.dangerous and not config.anyway:
-        return refused(look, "rehearse", config, chosen.theirs)
+        if not config.anyway and (refusal := refused(look, "rehearse", config, chosen.theirs)):
+            return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
     watched = rehearse(

@@ -119,8 +119,8 @@ def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studi
         watched = recovered(config.events)
         return studied_rollout("rollout", config, watched, [], config.events, remove=False)
     look = look_at_wiring(chosen)
-    if look.dangerous and not config.anyway:
-        return refused(look, "rollout", config, chosen.theirs)
+    if not config.anyway and (refusal := refused(look, "rollout", config, chosen.theirs)):
+        return refusal
     say_serious(look, live)
     events = events_file(config.output_dir)
     observations = observations_folder(events) if config.observations else None

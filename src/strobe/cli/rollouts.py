@@ -60,11 +60,16 @@ def events_file(output_dir: Path) -> Path:
     return output_dir / f"rollout-{os.getpid()}-{time.time_ns() // 1_000_000_000}.events"
 
 
-def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied:
-    """Return the answer of the command ``name``, which was not started: the findings, and exit code 1."""
+def refused(look: WiringLook, name: str, config: OutputFlags, theirs: Sequence[str]) -> Studied | None:
+    """Return the answer of the command ``name`` where it is not started: the findings, and exit code 1.
+
+    None where the first action is not known to be a wrong one.
+    """
+    from strobe.findings.wiring import dangerous
     from strobe.studies.preflight.run import answer_of
 
-    assert look.wiring is not None  # it is dangerous
+    if look.wiring is None or not dangerous(look.wiring):
+        return None
     options = {name: config, "lerobot-rollout": list(theirs)}
     result = answer_of(look.wiring, refused=f"strobe {name}")
     return Studied(result, options, config.output_dir, config.thresholds, code=1)
@@ -75,7 +80,7 @@ def say_serious(look: WiringLook | None, live: Live) -> None:
     if look is None or look.wiring is None:
         return
     from strobe.findings.wiring import findings_of
-    from strobe.report.units import plain
+    from strobe.results.units import plain
 
     for finding in findings_of(look.wiring):
         if finding.level == "warning":

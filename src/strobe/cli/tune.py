@@ -114,7 +114,7 @@ class TuneConfig(EpisodeFlags):
 def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
     """Return the policy and the command's flags, checked. Raises UserError."""
     from strobe.simulators.held_action import HOLDS
-    from strobe.studies.evaluate.settings import parse_recipes
+    from strobe.studies.shared.episodes.settings import parse_recipes
 
     flags, rest = split_subject(argv)
     config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
@@ -139,8 +139,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
 
 def ranges_of(config: TuneConfig) -> Ranges:
     """Return the values that are tried. Raises UserError."""
-    from strobe.studies.evaluate.settings import parse_recipes, parse_steps
-    from strobe.studies.evaluate.timings import parse_engines, parse_joins, parse_shares
+    from strobe.studies.shared.episodes.settings import parse_recipes, parse_steps
+    from strobe.studies.shared.episodes.timings import parse_engines, parse_joins, parse_shares
     from strobe.studies.tune.settings import Ranges
 
     return Ranges(
@@ -160,7 +160,7 @@ def ranges_of(config: TuneConfig) -> Ranges:
 
 def _numbers(flag: str, text: str, kind: Any = int) -> tuple[Any, ...]:
     """Return ``'5,10'`` as numbers above zero. Raises UserError."""
-    from strobe.studies.evaluate.settings import parse_numbers
+    from strobe.studies.shared.episodes.settings import parse_numbers
 
     def read(part: str) -> Any:
         try:
@@ -173,7 +173,7 @@ def _numbers(flag: str, text: str, kind: Any = int) -> tuple[Any, ...]:
 
 
 def _latencies(config: TuneConfig) -> list[Any]:
-    from strobe.studies.evaluate.timings import parse_latency
+    from strobe.studies.shared.episodes.timings import parse_latency
     from strobe.studies.tune.settings import ticks_of
 
     assert config.env is not None
@@ -201,10 +201,10 @@ def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int,
 
     with importing(announced=True):
         from strobe.policies import loading
-        from strobe.studies.evaluate.play import Plan
-        from strobe.studies.evaluate.realtime import RealtimeStage
-        from strobe.studies.evaluate.settings import parse_recipes
-        from strobe.studies.evaluate.videos import Filming
+        from strobe.studies.shared.episodes.play import Plan
+        from strobe.studies.shared.episodes.realtime import RealtimeStage
+        from strobe.studies.shared.episodes.settings import parse_recipes
+        from strobe.studies.shared.episodes.videos import Filming
         from strobe.studies.tune.run import tune
         from strobe.wiring.of_run import wiring_of_run
     realise(config)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import compared, gib, ms, percent, whole_ms
-from strobe.report import units
+from strobe.results import units
 from strobe.results.answer import CompareResult
 from strobe.results.comparison import Comparison, GradientAgreement
 from strobe.results.finding import Finding

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 from strobe.findings.profiles import BETWEEN_OPERATORS, IDLE_DEVICE, MANY_KERNELS, SMALL_KERNEL_US
 from strobe.findings.thresholds import Thresholds
 from strobe.findings.view import NANOSECOND_MS, ms, percent
-from strobe.report.profiles import short_kernel
 from strobe.results.finding import Finding
-from strobe.results.profiles import Gaps, LongGap
+from strobe.results.profiles import Gaps, LongGap, short_kernel
 from strobe.results.trace import DeviceTime, TraceAnswer, TracedRank
 
 BUSY_DEVICE = 0.95  # share from which only faster kernels make the program faster

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from strobe.report import units
+from strobe.results import units
 from strobe.results.answer import CompareResult, Result
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Component, Measurement

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import limits, measured, memory, pace, profiles, tables, units
+from strobe.report import limits, measured, memory, pace, profiles, tables
 from strobe.report.document import Document
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.measurement import Component, Measurement
 

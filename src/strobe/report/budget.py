@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, frame, pace, units
+from strobe.report import charts, frame, pace
 from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
 from strobe.results.data import Interval
 from strobe.results.ladder import Need

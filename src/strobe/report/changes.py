@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import frame, units
+from strobe.report import frame
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.report.measured import in_order, spread
+from strobe.results import units
 from strobe.results.difference import Difference, MeasurementChange, RunLabel
 
 

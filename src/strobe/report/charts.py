@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from strobe.report.units import plain
 from strobe.results.data import Interval
+from strobe.results.units import plain
 
 Trace = dict[str, Any]
 Place = float | str | None  # on an axis: a number, or a category

@@ -16,11 +16,11 @@ from strobe.report import (
     sameness,
     sameness_plots,
     tables,
-    units,
 )
 from strobe.report.charts import Plot
 from strobe.report.document import Document, Section
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.agreement import Yardstick
 from strobe.results.answer import CompareResult, OptimizeResult, Result
 from strobe.results.comparison import Comparison

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from strobe.report import units
 from strobe.report.document import Document, Row, Section, Table
+from strobe.results import units
 from strobe.results.finding import Finding
 
 FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, frame, units
+from strobe.report import charts, frame
 from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.dataloader import Dataloader, LoaderRow, Rate, Recommendation
 
 STEADY = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, frame, units
+from strobe.report import charts, frame
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.doctor import TITLES, DoctorResult, SelfCheck
 
 

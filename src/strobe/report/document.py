@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from strobe.report.units import plain
 from strobe.results.finding import Finding
+from strobe.results.units import plain
 
 
 class _PlainText:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, rates, units
+from strobe.report import charts, rates
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
+from strobe.results import units
 from strobe.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint, SuccessRate
 from strobe.results.time_to_task import PairedTimes, time_in_words
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
+from strobe.results import units
 from strobe.results.environments import Environment, PassDifference, StageDifference
 
 # Packages whose versions change what a policy computes or how fast, in this order.

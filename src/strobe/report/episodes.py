@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant

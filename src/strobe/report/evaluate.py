@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, elimination, evaluate_timing, measured, rates, time_to_task, units
+from strobe.report import charts, elimination, evaluate_timing, measured, rates, time_to_task
 from strobe.report.charts import Plot
 from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.budget import Line
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, rates, units
+from strobe.report import charts, rates
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.evaluate import ChunkTimes, EvaluatedVariant, EvaluateResult, Timing, verdict_in_words
 

@@ -7,9 +7,9 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from strobe.report import units
 from strobe.report.charts import Plot
 from strobe.report.document import Document, Section
+from strobe.results import units
 from strobe.results.answer import Answer
 from strobe.results.finding import Finding
 from strobe.results.subject import Machine

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, frame, units
+from strobe.report import charts, frame
 from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.data import Summary
 from strobe.results.history import History, Point, Trend
 

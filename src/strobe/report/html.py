@@ -21,9 +21,9 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from strobe.report import units
 from strobe.report.charts import Plot
 from strobe.report.document import ClipRow, Document
+from strobe.results import units
 from strobe.results.run_summary import RunSummary
 from strobe.runs.store import REPORT
 

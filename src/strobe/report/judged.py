@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, frame, rates, units
+from strobe.report import charts, frame, rates
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 
 

@@ -6,10 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, compare, episodes, limits, measured, memory, pace, sameness, sameness_plots, units
+from strobe.report import charts, compare, episodes, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.report.charts import OTHER, Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.agreement import Agreement
 from strobe.results.answer import OptimizeResult
 from strobe.results.comparison import Comparison

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.measurement import Limit, Measurement, PartLimit
 from strobe.results.subject import Ceiling
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from strobe.report import units
 from strobe.report.document import Document, Section, Table
+from strobe.results import units
 from strobe.results.finding import Finding
 
 INDENT = "\u2003"  # an em space: Markdown trims ordinary ones at the start of a cell

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import charts, frame, tables, units
+from strobe.report import charts, frame, tables
 from strobe.report.charts import OTHER, Colours, Plot, Trace
 from strobe.report.document import Document, Section
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.answer import Result
 from strobe.results.data import Samples
 from strobe.results.measurement import Measurement, Span

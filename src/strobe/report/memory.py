@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from strobe.report import tables, units
+from strobe.report import tables
 from strobe.report.document import Column, Row, Section, Table
+from strobe.results import units
 from strobe.results.measurement import Component, Measurement
 
 MEANING = (

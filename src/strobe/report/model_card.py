@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.report import frame, sameness, units
+from strobe.report import frame, sameness
 from strobe.report.markdown import escape, grid
+from strobe.results import units
 from strobe.results.answer import Answer, OptimizeResult, Result
 from strobe.results.evaluate import EvaluateResult
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.report import units
 from strobe.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shallow
 from strobe.report.document import Column, Document, Table
 from strobe.report.html import template
+from strobe.results import units
 from strobe.results.answer import Result
 from strobe.results.comparison import Comparison
 from strobe.results.finding import Finding

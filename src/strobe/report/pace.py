@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
+from strobe.results import units
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison
 from strobe.results.ladder import InTime, Ladder

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from strobe.report import frame, open_loop, reach, units
+from strobe.report import frame, open_loop, reach
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.lag import JointLag, Lag
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import Feature, Place, Wiring

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
-from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile
+from strobe.results import units
+from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
 LONGEST = 48  # characters of a cell, so that the table fits a terminal
 IN_A_GAP = 30  # characters of a name beside a gap, of which there are three
-_ANONYMOUS = "(anonymous namespace)::"
-# What stands before the part of a kernel's name that tells it from others.
-_SPACES = re.compile(r"\bvoid (?=\S)|\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 
 def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
@@ -49,17 +45,6 @@ def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = 
         lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
         shown.append(Section(f"kernels{key}", "Kernels", _times("Kernel", seen.kernels, decimals, of), lines))
     return shown
-
-
-def short_kernel(name: str) -> str:
-    """Return a kernel's name without its return type and the names of namespaces; other names stay as they are.
-
-    >>> short_kernel("void at::native::(anonymous namespace)::fill<4, at::native::Add<float> >(int)")
-    'fill<4, Add<float> >(int)'
-    >>> short_kernel("aten::mm")
-    'aten::mm'
-    """
-    return _SPACES.sub("", name.replace(_ANONYMOUS, "")) if "<" in name or "(" in name else name
 
 
 def _count(calls: int, noun: str, median_us: float | None, plural: str | None = None) -> str:

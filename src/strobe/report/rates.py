@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import Place, Trace
 from strobe.report.document import Column
+from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.evaluate import JudgedOnTask, SuccessRate, VariantOnTask, verdict_in_words
 from strobe.results.numerals import points

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.first_jump import FirstJump, JointJump
 from strobe.results.open_loop import ActionRange
 from strobe.results.preflight import PreflightResult

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from strobe.report import charts, frame, units
+from strobe.report import charts, frame
 from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
-from strobe.results.replay import FIGURES, Check, Jump, Jumping, Range, Replayed, ReplayResult, called
-from strobe.results.rollout import FEW_SEAMS
+from strobe.results import units
+from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
 COLOURS = {
@@ -39,62 +39,6 @@ def answers(result: ReplayResult) -> list[str]:
         named = ", ".join(_changed_settings(own, requested)) or "another policy"
         sentences.append(f"With {named}: {'; '.join(_describe_changes(own, requested))}.")
     return [*sentences, _check(result.checks)]
-
-
-def verdict(result: ReplayResult) -> str:
-    """Return in a sentence or two whether the loop starved or the policy erred, as `ReplayResult.jumping` has it."""
-    queue, pace = result.columns[0].queue, result.columns[0].pace
-    if queue.first_action_ms is None:
-        text = ["The loop failed: the robot was never sent an action."]
-    elif queue.starved:
-        text = [
-            f"The loop starved: {queue.starved:,} ticks had no action ({queue.starved_ms:,.0f} ms). An ideal loop "
-            "has no such tick."
-        ]
-    else:
-        text = ["The loop did not starve."]
-    if pace is not None and pace.late:
-        part = f", which spent their time in: {pace.late_part}" if pace.late_part else ""
-        text.append(f"The loop was late in {pace.late:,} of {pace.ticks:,} ticks{part}.")
-    if result.jumping is not None:
-        text += _jumping(result, result.jumping)
-    return " ".join(text)
-
-
-def _jumping(result: ReplayResult, jumping: Jumping) -> list[str]:
-    """Whether joints jump because of the policy, or of the loop."""
-    ideal, own = result.column("ideal loop"), result.column("as it was")
-    if ideal is None or not ideal.jumps:
-        recorded = {seam.joint: seam.ratio or 0.0 for seam in result.columns[0].seams}
-        named = _worst(jumping.recorded, recorded)
-        return [f"A run with --observations would show whether the loop or the policy makes {named} jump."] * bool(
-            named
-        )
-    before = {jump.joint: jump.ratio for jump in own.jumps} if own is not None else {}
-    after = {jump.joint: jump.ratio for jump in ideal.jumps}
-    gone = [joint for joint in jumping.as_it_was if joint not in jumping.ideal]
-    text = []
-    if jumping.ideal:
-        text.append(f"The policy errs: in an ideal loop too, {_worst(jumping.ideal, after)}.")
-    if gone:
-        ratios = ", ".join(f"{after[joint]:.1f} ×" for joint in gone[:3] if joint in after)
-        text.append(f"The loop errs: {_worst(gone, before)}, and not in an ideal loop ({ratios}).")
-    if max(jump.seams for jump in ideal.jumps) < FEW_SEAMS:
-        text.append("Too few chunks meet to say whether its joints jump.")
-    elif not text:
-        text.append(
-            f"No joint jumps from chunk to chunk by {jumping.limit:g} times its ordinary steps, in neither replay."
-        )
-    return text
-
-
-def _worst(joints: Sequence[str], ratios: Mapping[str, float]) -> str:
-    """The joint that jumps most, and how many more do; '' for none."""
-    if not joints:
-        return ""
-    worst = max(joints, key=lambda joint: ratios[joint])
-    more = f" and {len(joints) - 1} more joints" if len(joints) > 1 else ""
-    return f"{worst}{more} ({ratios[worst]:.1f} × the ordinary steps)"
 
 
 def _changed_settings(own: Replayed, requested: Replayed) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, measured, rollout_calls, units
+from strobe.report import charts, measured, rollout_calls
 from strobe.report.charts import Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
+from strobe.results import units
 from strobe.results.data import Quantiles
 from strobe.results.rollout import (
     Bus,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.remote import Clocks, Encoding, Remote
 from strobe.results.rollout import Bench, Cause, Place
 

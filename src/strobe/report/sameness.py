@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Section, Table
+from strobe.results import units
 from strobe.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
 from strobe.results.comparison import Comparison
 

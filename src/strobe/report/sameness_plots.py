@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.report.frame import Plots
 from strobe.report.sameness import KEY, Candidate, focus
+from strobe.results import units
 from strobe.results.agreement import Agreement, DimensionAgreement, Yardstick
 
 LEAST, LARGEST = 1e-9, 1e12  # σ: nothing below is drawn apart from 0, and nothing above apart from the largest

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.report import frame, sweep_plots, units
+from strobe.report import frame, sweep_plots
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.report.sweep_cells import cells, in_order, is_best, label, shorten
+from strobe.results import units
 from strobe.results.sweep import Scaling, Sweep
 
 FITS = 4  # of time along an axis, that the opening tells

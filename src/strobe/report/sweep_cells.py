@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Table
 from strobe.results import sweep as data
+from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.sweep import Cell, Sweep
 

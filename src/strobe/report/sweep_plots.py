@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import OTHER, Colours, Plot, Trace
 from strobe.report.sweep_cells import Figures, in_order, ran_on, shares, top_parts
+from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.sweep import Axis, Cell, Row, Sweep
 

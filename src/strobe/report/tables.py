@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strobe.report import units
 from strobe.report.document import Column, Row, Table
+from strobe.results import units
 from strobe.results.answer import Result
 from strobe.results.comparison import Comparison
 from strobe.results.data import Quantiles, Summary

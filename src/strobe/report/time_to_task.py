@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, units
+from strobe.report import charts
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, verdict_in_words
 from strobe.results.numerals import significant
 from strobe.results.time_to_task import OLDER, PairedTimes, TimeToTask, mean_in_words, time_in_words

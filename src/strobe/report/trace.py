@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import charts, frame, profiles, units
+from strobe.report import charts, frame, profiles
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
+from strobe.results.profiles import short_kernel
 from strobe.results.trace import DeviceTime, RankWaits, TraceAnswer, TracedRank, TracePart
 
 RANKS = 8  # that are shown one by one; the data has all
@@ -260,7 +262,7 @@ def _operators(rank: TracedRank) -> Plot | None:
     if not rank.operators.operators:
         return None
     top = rank.operators.operators[:12]
-    names = [profiles.short_kernel(operator.name)[: profiles.LONGEST] for operator in top]
+    names = [short_kernel(operator.name)[: profiles.LONGEST] for operator in top]
     drawn = [charts.bars("own ms", list(range(len(top))), [o.own_ms for o in top], charts.colour(0))]
     layout = charts.layout(
         24 * len(top) + 120, charts.from_zero("own ms"), charts.names_axis(names, **charts.DOWN), showlegend=False

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report import measured, memory, profiles, units
+from strobe.report import measured, memory, profiles
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.answer import TrainResult
 from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shlex
 
-from strobe.report import charts, frame, rates, time_to_task, units
+from strobe.report import charts, frame, rates, time_to_task
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.evaluate import verdict_in_words
 from strobe.results.time_to_task import time_in_words
 from strobe.results.trials import TrialsResult, TriedSetting

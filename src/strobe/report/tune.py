@@ -6,10 +6,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report import charts, measured, rates, units
+from strobe.report import charts, measured, rates
 from strobe.report.charts import Plot
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.evaluate import verdict_in_words
 from strobe.results.time_to_task import time_in_words
 from strobe.results.tune import Closing, SettingRow, TuneResult, Tuning

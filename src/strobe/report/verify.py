@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.report import environments, measured, sameness, sameness_plots, units
+from strobe.report import environments, measured, sameness, sameness_plots
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
+from strobe.results import units
 from strobe.results.agreement import Check
 from strobe.results.answer import VerifyResult
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field
 
 from strobe.results.data import Data, Finite
+
+_ANONYMOUS = "(anonymous namespace)::"
+# What stands before the part of a kernel's name that tells it from others.
+_SPACES = re.compile(r"\bvoid (?=\S)|\b(?:[A-Za-z_]\w*::)+(?=[A-Za-z_])")
 
 
 class OperatorTime(Data):
@@ -93,3 +98,14 @@ class PythonProfile(Data):
     functions: list[PythonFunction] = Field(default_factory=list)
     host: Gaps | None = Field(default=None, description="time outside torch's operators, seen by torch.profiler")
     device: Gaps | None = None
+
+
+def short_kernel(name: str) -> str:
+    """Return a kernel's name without its return type and the names of namespaces; other names stay as they are.
+
+    >>> short_kernel("void at::native::(anonymous namespace)::fill<4, at::native::Add<float> >(int)")
+    'fill<4, Add<float> >(int)'
+    >>> short_kernel("aten::mm")
+    'aten::mm'
+    """
+    return _SPACES.sub("", name.replace(_ANONYMOUS, "")) if "<" in name or "(" in name else name

@@ -36,6 +36,9 @@ NEEDED = {
     "QUANTILES": ("q01", "q99"),
     "QUANTILE10": ("q10", "q90"),
 }
+MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
+MOST_RATIO = 3.0  # of the two spreads, either way
+FLAT = 1e-6  # of a dimension's size: a spread below it is none
 
 
 class Feature(Data):
@@ -56,6 +59,27 @@ class Wire(Data):
     name: str
     kind: FeatureKind
     ends: dict[Place, Feature]
+
+    def of_other_data(self, place: Place) -> dict[int, tuple[float, float, float, float]]:
+        """Return the dimensions that ``place`` normalises with other statistics than those of the data set.
+
+        The four numbers of each are mean and deviation there, then those of the data set.
+        """
+        own, data = (self.ends[end].normalisation if end in self.ends else None for end in (place, "dataset"))
+        if own is None or data is None or not own.needed or self.kind == "image":
+            return {}
+        statistics = [norm.statistics.get(name) or [] for norm in (own, data) for name in ("mean", "std")]
+        if len({len(each) for each in statistics}) > 1:
+            return {}
+        far = {}
+        for index, (mean, std, data_mean, data_std) in enumerate(zip(*statistics, strict=True)):
+            if mean is None or std is None or data_mean is None or data_std is None:
+                continue
+            shifted = abs(mean - data_mean) > MOST_SHIFT * data_std
+            scaled = not data_std / MOST_RATIO <= std <= data_std * MOST_RATIO
+            if data_std > FLAT * max(1.0, abs(data_mean)) and (shifted or scaled):
+                far[index] = mean, std, data_mean, data_std
+        return far
 
 
 class Weights(Data):

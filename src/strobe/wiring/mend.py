@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.findings.wiring.statistics import of_other_data
-from strobe.results.wiring import NEEDED, Wiring
+from strobe.results.wiring import NEEDED, Place, Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.wiring.dataset import Recorded
 
@@ -134,11 +133,11 @@ def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recor
             return []
         _copy_weights(checkpoint, target)  # LeRobot wants the whole checkpoint
         return _make_processors(target, statistics)
-    foreign = {(finding.evidence["place"], finding.evidence["feature"]) for finding in of_other_data(wiring)}
+    both: dict[Place, Processor] = {"preprocessor": checkpoint.preprocessor, "postprocessor": checkpoint.postprocessor}
     done = []
-    for place, processor in (("preprocessor", checkpoint.preprocessor), ("postprocessor", checkpoint.postprocessor)):
-        others = {str(feature) for at, feature in foreign if at == place}
-        done += _mend_statistics(checkpoint, processor, target, data, others)
+    for place, processor in both.items():
+        foreign = {wire.name for wire in wiring.wires if wire.of_other_data(place)}
+        done += _mend_statistics(checkpoint, processor, target, data, foreign)
     return done
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_a_line
-from strobe.findings.wiring import DANGEROUS, findings_of
 from strobe.results.answer import Result
 from strobe.results.wiring import Wiring
 from strobe.wiring.read import read_wiring
@@ -26,11 +25,6 @@ class WiringLook:
 
     wiring: Wiring | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def dangerous(self) -> bool:
-        """Whether the first action may already be a wrong one."""
-        return self.wiring is not None and any(finding.rule in DANGEROUS for finding in findings_of(self.wiring))
 
     def add_to(self, result: Result) -> None:
         """Add what was read to the answer of the run."""

@@ -69,6 +69,11 @@ RULES = rules_of()
 SERIOUS = rules_of(serious=True)  # of answers about something else
 
 
+def dangerous(wiring: Wiring) -> list[Finding]:
+    """Return the findings with which the first action may already be a wrong one."""
+    return [finding for finding in findings_of(wiring) if finding.rule in DANGEROUS]
+
+
 def findings_of(wiring: Wiring) -> list[Finding]:
     """Return all findings on ``wiring``, the serious ones first."""
     found = [finding for check in CHECKS for finding in check(wiring)]

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.results.finding import Finding
-from strobe.results.wiring import Feature, Normalisation, Place, Wire, Wiring
+from strobe.results.wiring import FLAT, Feature, Normalisation, Place, Wire, Wiring
 
-MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
-MOST_RATIO = 3.0  # of the two spreads, either way
-FLAT = 1e-6  # of a dimension's size: a spread below it is none
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
 
@@ -107,11 +104,12 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
 
 def of_other_data(wiring: Wiring) -> Iterator[Finding]:
     """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind)."""
-    for wire, place, feature, norm in _normalised(wiring):
-        data = wire.ends.get("dataset")
-        if data is None or data.normalisation is None or wire.kind == "image":
-            continue
-        far = list(_far(norm, data.normalisation, feature if feature.dimensions else data))
+    for wire, place, feature, _ in _normalised(wiring):
+        far = [
+            f"{_dimension(feature if feature.dimensions else wire.ends['dataset'], index)} is "
+            f"{mean:.4g} ± {std:.2g} here and {data_mean:.4g} ± {data_std:.2g} in the data"
+            for index, (mean, std, data_mean, data_std) in wire.of_other_data(place).items()
+        ]
         if far:
             yield Finding(
                 rule="statistics-of-other-data",
@@ -123,21 +121,6 @@ def of_other_data(wiring: Wiring) -> Iterator[Finding]:
                 "trained on.",
                 evidence={"feature": wire.name, "place": place, "dimensions": len(far)},
             )  # fmt: skip
-
-
-def _far(own: Normalisation, data: Normalisation, feature: Feature) -> Iterator[str]:
-    mean, std = own.statistics.get("mean"), own.statistics.get("std")
-    data_mean, data_std = data.statistics.get("mean"), data.statistics.get("std")
-    if not (mean and std and data_mean and data_std) or not len(mean) == len(std) == len(data_mean) == len(data_std):
-        return
-    for index, numbers in enumerate(zip(mean, std, data_mean, data_std, strict=True)):
-        if any(number is None for number in numbers):
-            continue
-        m, s, dm, ds = (float(number or 0.0) for number in numbers)
-        if ds <= FLAT * max(1.0, abs(dm)):
-            continue
-        if abs(m - dm) > MOST_SHIFT * ds or not ds / MOST_RATIO <= s <= ds * MOST_RATIO:
-            yield f"{_dimension(feature, index)} is {m:.4g} ± {s:.2g} here and {dm:.4g} ± {ds:.2g} in the data"
 
 
 def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalisation]]:

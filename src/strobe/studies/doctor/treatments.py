@@ -16,7 +16,7 @@ from strobe.policies.loading import load_subject
 from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.processes import isolate
-from strobe.report import units
+from strobe.results import units
 from strobe.results.agreement import Agreement, Effect
 from strobe.results.doctor import SelfCheck
 from strobe.sameness.check import PolicyCallError, Sameness, guidance_of

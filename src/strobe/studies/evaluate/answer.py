@@ -12,9 +12,9 @@ from strobe.measure.time_to_task import ends_of, judge_times, time_to_task, why_
 from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.results.time_to_task import TimeToTask
 from strobe.runs.episode_log import EpisodeLine
-from strobe.studies.evaluate.play import Episodes, Plan
-from strobe.studies.evaluate.settings import Candidate
-from strobe.studies.evaluate.timings import timing_of
+from strobe.studies.shared.episodes.play import Episodes, Plan
+from strobe.studies.shared.episodes.settings import Candidate
+from strobe.studies.shared.episodes.timings import timing_of
 
 Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
 

@@ -14,10 +14,10 @@ from strobe.errors import UserError
 from strobe.measure.best_arm import each_pair, eliminated
 from strobe.measure.success_rates import LEVEL
 from strobe.policies.options import check_checkpoint
-from strobe.studies.evaluate.play import Plan, StartByStart
+from strobe.studies.shared.episodes.play import Plan, StartByStart
 
 if TYPE_CHECKING:
-    from strobe.studies.evaluate.settings import Candidate
+    from strobe.studies.shared.episodes.settings import Candidate
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CheckpointRows:
 
     def __call__(self, _subject: Any = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
         """Return the rows, which are the same for each policy."""
-        from strobe.studies.evaluate.settings import Candidate
+        from strobe.studies.shared.episodes.settings import Candidate
         from strobe.treatments.treatment import Variant
 
         return [Candidate(Variant(name)) for name in self.names]

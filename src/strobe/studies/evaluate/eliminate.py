@@ -16,8 +16,8 @@ from strobe.results.subject import SubjectInfo
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog
 from strobe.studies.evaluate.answer import unpaired
 from strobe.studies.evaluate.checkpoints import NamedCheckpoint, SuccessiveElimination
-from strobe.studies.evaluate.play import Crew, Plan, Player, play
-from strobe.studies.evaluate.run import Evaluating, note_how_it_was_played
+from strobe.studies.evaluate.run import note_how_it_was_played
+from strobe.studies.shared.episodes.play import Crew, EpisodeReporter, Plan, Player, play
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 
@@ -29,7 +29,7 @@ def eliminate(
     plan: Plan,
     player: Player | Crew,
     log: EpisodeLog,
-    watching: Evaluating,
+    watching: EpisodeReporter,
     fps: float,
 ) -> EvaluateResult:
     """Play all checkpoints until one remains or the episodes are used up. Ctrl-C keeps the episodes that were played.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 from strobe.errors import UserError, in_a_line
 from strobe.measure.budget import steps_line, top_level
@@ -20,20 +19,22 @@ from strobe.results.evaluate import ChunkTimes, EvaluateResult
 from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
-from strobe.studies.evaluate.play import Crew, EpisodeReporter, Episodes, PairsInOrder, Plan, Player, counted, play
-from strobe.studies.evaluate.settings import Candidate
+from strobe.studies.shared.episodes.play import (
+    Crew,
+    EpisodeReporter,
+    Episodes,
+    PairsInOrder,
+    Plan,
+    Player,
+    counted,
+    play,
+)
+from strobe.studies.shared.episodes.settings import Candidate
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, measure
 from strobe.studies.shared.progress import Reporter
 
 SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
-
-
-class Evaluating(EpisodeReporter, Protocol):
-    """Reports what is being done."""
-
-    def stage(self, what: str) -> None:
-        """A new piece of work begins."""
 
 
 def evaluate(
@@ -42,7 +43,7 @@ def evaluate(
     plan: Plan,
     player: Player | Crew,
     log: EpisodeLog,
-    watching: Evaluating,
+    watching: EpisodeReporter,
     latency_iterations: int = 0,
     fps: float | None = None,
 ) -> EvaluateResult:

@@ -20,9 +20,9 @@ from strobe.loops.observations import Observations
 from strobe.loops.recorded_run import RecordedRun, load
 from strobe.loops.virtual_rollout import Setting
 from strobe.measure.rollout import ticks_of
-from strobe.report.replay import verdict
-from strobe.results.replay import Jumping, PolicyCalls, Replayed, ReplayResult, Tried
-from strobe.results.rollout import FEW_SEAMS, SEAM_JUMP
+from strobe.results.replay import PolicyCalls, Replayed, ReplayResult, Tried
+from strobe.results.rollout import SEAM_JUMP
+from strobe.studies.replay.answer import jumping, notes, verdict
 from strobe.studies.replay.columns import (
     MOST_TICKS,
     Column,
@@ -131,9 +131,9 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     result.delay = ticks_of(float(np.percentile(latencies[1:] or latencies, 95)) / 1e6, setting.fps)
     result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
     result.policy = _calls_of(policies, run, result, calls, options)
-    result.jumping = _jumping(result, options.seam_jump)
+    result.jumping = jumping(result, options.seam_jump)
     result.verdict = verdict(result)
-    result.notes = _notes(result, run, changes)
+    result.notes = notes(result, run, changes)
     return result
 
 
@@ -222,38 +222,3 @@ def _with_chunks_of(setting: Setting, fed: FedPolicy) -> Setting:
 
 def _calls_were_cut(column: Replayed, most: int) -> bool:
     return (column.figures["calls"].value or 0) > most
-
-
-def _jumping(result: ReplayResult, limit: float) -> Jumping:
-    """Return the joints whose jumps are at least ``limit`` times their steps: recorded, as it was, in an ideal loop."""
-
-    def in_column(name: str) -> list[str]:
-        column = result.column(name)
-        jumps = [] if column is None else column.jumps
-        return [jump.joint for jump in jumps if jump.seams >= FEW_SEAMS and jump.ratio >= limit]
-
-    seams = result.columns[0].seams
-    recorded = [seam.joint for seam in seams if seam.jump.n >= FEW_SEAMS and (seam.ratio or 0.0) >= limit]
-    return Jumping(limit=limit, recorded=recorded, as_it_was=in_column("as it was"), ideal=in_column("ideal loop"))
-
-
-def _notes(result: ReplayResult, run: RecordedRun, changes: Changes) -> list[str]:
-    notes = ["The arm stays where it was in the recording, whatever a replay tells it; and threads slow each other "
-             "down no more than the recorded ticks and calls show."]  # fmt: skip
-    if result.policy is None and run.observations is not None and (why := names_policy(run.header, changes.arguments)):
-        notes.append(f"jumps at seams were not looked at: {why}")
-    elif result.policy is None:
-        notes.append("jumps at seams under other settings need observations: `strobe rollout --observations -- …`")
-    elif result.policy.cut:
-        notes.append("the policy was asked for its first calls only, and jumps are of these: --calls=N for more")
-    if changes.of_policy and changes.latency == "recorded":
-        notes.append(
-            f"calls took as long as recorded, though {changes.of_policy[0]} changes the policy: --latency says how long"
-        )
-    if run.setting.engine == "sync" and changes.lerobot.get("inference.type") == "rtc":
-        notes.append("latencies are those of sync calls; guidance and a second thread make calls of RTC longer")
-    few = f"only {len(run.latencies)} calls were recorded: " if len(run.latencies) < 30 else ""
-    notes.append(f"{few}latencies come from the recording; a longer one than its maximum is never simulated")
-    if run.header.compiled:
-        notes.append("the policy was compiled on the robot, and is not here")
-    return notes

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from strobe.errors import UserError
 from strobe.policies.families.registry import registered, steps_field, steps_of
 from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.evaluate.settings import FIRST
-from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate
+from strobe.studies.shared.episodes.settings import FIRST
+from strobe.studies.shared.episodes.timings import RequestedTiming, TimedCandidate
 from strobe.studies.tune.settings import THRESHOLD, PolicyFacts, TunedSetting
 from strobe.treatments.recipe import rungs_of
 from strobe.treatments.settings import ENSEMBLED, QUEUED, Settings
@@ -19,7 +19,7 @@ from strobe.treatments.treatment import Treatment, Variant
 
 if TYPE_CHECKING:
     from strobe.simulators.held_action import Hold
-    from strobe.studies.evaluate.timings import Latency
+    from strobe.studies.shared.episodes.timings import Latency
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_r
 from strobe.measure.time_to_task import ends_of, judge_times, why_not_judged
 from strobe.results.tune import Closing, SettingRow, TuneResult, Tuning
 from strobe.runs.episode_log import EpisodeLog
-from strobe.studies.evaluate.play import Crew, Player, play
-from strobe.studies.evaluate.run import Evaluating
+from strobe.studies.shared.episodes.play import Crew, EpisodeReporter, Player, play
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.tune.rows import TunedCandidate
@@ -44,7 +43,7 @@ def tune(
     tunings: Sequence[AtLatency],
     player: Player | Crew,
     log: EpisodeLog,
-    watching: Evaluating,
+    watching: EpisodeReporter,
     fps: float,
 ) -> TuneResult:
     """Play each latency's search, one after the other, and judge its winner. Ctrl-C keeps what was played.

@@ -23,10 +23,10 @@ from strobe.measure.best_arm import MARGIN, best, each_pair, ranked, shown_worse
 from strobe.measure.success_rates import LEVEL, decide, each_of
 from strobe.measure.time_to_task import Ended, ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.evaluate.play import Start, StartByStart
+from strobe.studies.shared.episodes.play import Start, StartByStart
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.settings import Candidate
+    from strobe.studies.shared.episodes.settings import Candidate
 
 SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
 FEWEST = 2  # starts of the first round, however few there are
@@ -84,7 +84,7 @@ class SearchPlan:
 
 
 class Search(StartByStart):
-    """How far a tuning was played; an order of `strobe.studies.evaluate.play`.
+    """How far a tuning was played; an order of `strobe.studies.shared.episodes.play`.
 
     Attributes:
         left: setting → why it was played no further: shown to be worse than the leader in 'success' or 'time', or seen

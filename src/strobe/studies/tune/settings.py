@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError, nearest
-from strobe.studies.evaluate.timings import JOINS
+from strobe.studies.shared.episodes.timings import JOINS
 
 if TYPE_CHECKING:
     from strobe.results.evaluate import Engine
-    from strobe.studies.evaluate.timings import Latency
+    from strobe.studies.shared.episodes.timings import Latency
 
 THRESHOLD, HORIZON = 30, 10  # LeRobot's own --inference.queue_threshold and --inference.rtc.execution_horizon
 SCHEDULES = ("ZEROS", "ONES", "LINEAR", "EXP")  # LeRobot's RTCAttentionSchedule, LINEAR by default

@@ -31,9 +31,9 @@ from strobe.simulators import environments, libero
 from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
 from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
-from strobe.studies.evaluate.settings import FIRST, Candidate
-from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate
+from strobe.studies.shared.episodes.settings import FIRST, Candidate
+from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.timings import RequestedTiming, TimedCandidate
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strobe.findings import view
-from strobe.report import units
+from strobe.results import units
 from strobe.results.data import Interval
 
 EVERY: dict[str, Callable[[float], str | None]] = {

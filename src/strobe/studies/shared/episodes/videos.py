@@ -1,4 +1,4 @@
-"""Videos of an evaluation's first episodes, in the folder ``videos`` of its run."""
+"""Videos of the first episodes, in the folder ``videos`` of their run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from strobe.results.evaluate import Video
 from strobe.runs import store
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.film import Film, encode, still
-from strobe.studies.evaluate.play import Episodes, Plan
-from strobe.studies.evaluate.settings import Candidate
+from strobe.studies.shared.episodes.play import Episodes, Plan
+from strobe.studies.shared.episodes.settings import Candidate
 
 FOLDER = "videos"
 POSTER = ".webp"
@@ -22,7 +22,7 @@ Keep = Callable[[str, bytes], Any]
 
 
 class WatchablePlayer(Protocol):
-    """A player whose episodes can be watched: `strobe.studies.evaluate.stage.Stage`."""
+    """A player whose episodes can be watched: `strobe.studies.shared.episodes.stage.Stage`."""
 
     watch: Callable[[Any], None] | None
 

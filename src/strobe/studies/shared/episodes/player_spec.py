@@ -1,4 +1,4 @@
-"""The policy, variants and simulator of an evaluation as data, from which another process makes an equal player."""
+"""The policy, variants and simulator of episodes as data, from which another process makes an equal player."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import fingerprint
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
-from strobe.studies.evaluate.play import Plan
-from strobe.studies.evaluate.realtime import RealtimeStage
-from strobe.studies.evaluate.settings import FIRST, Candidate, Candidates, candidates
-from strobe.studies.evaluate.stage import Stage
-from strobe.studies.evaluate.timings import RequestedTiming, TimedCandidate, timed
-from strobe.studies.evaluate.videos import Filming, Keep
+from strobe.studies.shared.episodes.play import Plan
+from strobe.studies.shared.episodes.realtime import RealtimeStage
+from strobe.studies.shared.episodes.settings import FIRST, Candidate
+from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.timings import TimedCandidate
+from strobe.studies.shared.episodes.videos import Filming, Keep
 
 
 class RowsOf(Protocol):
@@ -36,26 +36,8 @@ class RowsOf(Protocol):
 
 
 @dataclass(frozen=True)
-class EvaluatedRows:
-    """The rows of `strobe evaluate`: numbers of denoising steps and recipes, at each timing where there are any."""
-
-    steps: tuple[int, ...] = ()
-    executed: tuple[int, ...] = ()
-    timings: tuple[RequestedTiming, ...] = ()
-
-    def __call__(self, subject: PolicySubject, recipes: Sequence[Path]) -> Sequence[Candidate]:
-        """Return the rows. Raises UserError where something does not apply."""
-        return self.candidates(subject, recipes).all
-
-    def candidates(self, subject: PolicySubject, recipes: Sequence[Path]) -> Candidates:
-        """Return the rows with their notes. Raises UserError where something does not apply."""
-        variants = candidates(subject, self.steps, recipes, self.executed)
-        return replace(variants, all=list(timed(variants.all, self.timings))) if self.timings else variants
-
-
-@dataclass(frozen=True)
 class PlayerSpec:
-    """Everything that another process needs to play an evaluation's episodes; picklable.
+    """Everything that another process needs to play episodes; picklable.
 
     Called, it loads the policy and starts the simulator, and returns what plays an episode.
 
@@ -63,8 +45,8 @@ class PlayerSpec:
         env: LeRobot's ``EnvConfig``.
         fed: `picklable` form of the inputs that the policy was loaded with here.
         weights: the `fingerprint` of the policy here.
-        threads: torch's in the other process.
         rows_of: makes what is played; rows with a timing are true to time.
+        threads: torch's in the other process.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
         first: the variant whose simulator starts at once, as of `Stage`.
     """
@@ -75,10 +57,10 @@ class PlayerSpec:
     size: Literal["full", "tiny"]
     fed: Inputs
     weights: str
+    rows_of: RowsOf
     overrides: Sequence[str] = ()
     seed: int = 0
     rename: dict[str, str] = field(default_factory=dict)
-    rows_of: RowsOf = EvaluatedRows()
     recipes: tuple[Path, ...] = ()
     rendering: Rendering = "needed"
     threads: int = 1

@@ -1,4 +1,4 @@
-"""The plan of an evaluation's episodes, and playing them in its order, each variant for as long as it is undecided."""
+"""The plan of episodes, and playing them in its order, each variant for as long as it is undecided."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from strobe.measure.sampling import Progress
 from strobe.measure.success_rates import LEVEL, decide
 from strobe.results.evaluate import Decision, verdict_in_words
 from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Key
+from strobe.studies.shared.progress import Reporter
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.settings import Candidate
+    from strobe.studies.shared.episodes.settings import Candidate
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
@@ -219,7 +220,7 @@ def counted(plan: Plan, episodes: Episodes) -> Episodes:
 
 @runtime_checkable
 class Player(Protocol):
-    """Plays episodes: `strobe.studies.evaluate.stage.Stage`."""
+    """Plays episodes: `strobe.studies.shared.episodes.stage.Stage`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""
@@ -227,7 +228,7 @@ class Player(Protocol):
 
 
 class Crew(Protocol):
-    """Plays several episodes at a time: `strobe.studies.evaluate.crews`."""
+    """Plays several episodes at a time: `strobe.studies.shared.episodes.crews`."""
 
     @property
     def free(self) -> int:
@@ -249,11 +250,8 @@ class Crew(Protocol):
         """End what is still being played. A second call does nothing."""
 
 
-class EpisodeReporter(Protocol):
-    """Reports how far it is."""
-
-    def progress(self, progress: Progress) -> None:
-        """Show how many episodes were played, and how long the rest can take."""
+class EpisodeReporter(Reporter, Protocol):
+    """Shows what is being played, and how many episodes of how many."""
 
     def say(self, line: str) -> None:
         """A line that stays."""

@@ -1,4 +1,4 @@
-"""Crews that play episodes side by side (`strobe.studies.evaluate.play.Crew`): processes here, or on a Ray cluster.
+"""Crews that play episodes side by side (`play.Crew`): processes here, or on a Ray cluster.
 
 Each of a crew plays whole episodes, one at a time, by the code that one player here would play them by, with a policy
 and a simulator of its own.
@@ -24,10 +24,10 @@ from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.version import __version__
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
-    from strobe.studies.evaluate.settings import Candidate
+    from strobe.studies.shared.episodes.settings import Candidate
 
 # Imported while the parent loads its policy; they take seconds.
-PRELOADED = ("strobe.studies.evaluate.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
+PRELOADED = ("strobe.studies.shared.episodes.player_spec", "lerobot.scripts.lerobot_eval", "lerobot.policies.factory")
 
 Files = dict[str, bytes]  # by their path in the run's folder
 Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed

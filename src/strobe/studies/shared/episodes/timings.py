@@ -1,4 +1,4 @@
-"""Timings of an evaluation that is true to time: engines, sources of latency, and the loop's figures of each row."""
+"""Timings of episodes that are true to time: engines, sources of latency, and the loop's figures of each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strobe.runs import episode_log
 from strobe.runs.episode_log import EpisodeLine
 from strobe.runs.rollout_files import EVENTS
 from strobe.simulators.held_action import Hold
-from strobe.studies.evaluate.settings import Candidate, parse_numbers
+from strobe.studies.shared.episodes.settings import Candidate, parse_numbers
 
 ENGINES = ("sync", "rtc", "async")
 JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first

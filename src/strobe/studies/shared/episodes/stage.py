@@ -1,4 +1,4 @@
-"""Where an evaluation's episodes are played: a simulator for each variant, and the policy that variants are put on."""
+"""Where episodes are played: a simulator for each variant, and the policy that variants are put on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators import environments
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.simulators.simulator import EpisodeTimes, Played, TimedSimulator
-from strobe.studies.evaluate.settings import FIRST, Candidate
+from strobe.studies.shared.episodes.settings import FIRST, Candidate
 
 
 class Stage:
