@@ -35,11 +35,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from _shared import could_not_run, finish, need
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+if __name__ == "__main__":
+    need("remote")  # before it is imported
 from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
 
 from strobe.kinds import advise
@@ -107,7 +109,7 @@ def as_openpi(python: str) -> dict[str, bool]:
         command = [python, "-c", REFERENCE, url, ours.hex()]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
-        sys.exit(f"{python} has no openpi-client that runs: {ran.stderr.strip()[-200:]}")
+        could_not_run(f"{python} has no openpi-client that runs: {ran.stderr.strip()[-200:]}")
     theirs = json.loads(ran.stdout.strip().splitlines()[-1])
     return {
         "writes the same bytes": bytes.fromhex(theirs["bytes"]) == ours,
