@@ -32,7 +32,7 @@ SEEN, PAGE = FOLDER / "seen.json", ROOT / "docs" / "benchmarks.md"
 BEGIN, END = "<!-- seen: begin -->", "<!-- seen: end -->"
 HOLDS, NOT_RUN = "holds", "could not run"
 COULD_NOT_RUN = 77  # the exit code of `could_not_run` in benchmarks/_shared.py
-SHORT_S = 60.0  # as long as a benchmark of the rota may have taken
+SHORT_S = 60.0  # of a core, as a benchmark of the rota may have taken
 Record = dict[str, dict[str, "Seen"]]  # benchmark → "whole" or "quick" → how it ended
 
 
@@ -43,7 +43,7 @@ class Seen:
     Args:
         outcome: 'holds', 'does not hold', 'could not run', 'failed' or 'not done'.
         why: what it said of it; '' where its figures say enough.
-        seconds: None where nobody took the time.
+        seconds, cpu_s: by the clock, and of a core; None where nobody took the time.
     """
 
     commit: str
@@ -51,6 +51,7 @@ class Seen:
     outcome: str
     why: str = ""
     seconds: int | None = None
+    cpu_s: int | None = None
 
 
 def benchmarks() -> list[str]:
@@ -99,8 +100,8 @@ def rota(record: Record, count: int, day: date) -> list[str]:
     short = [
         name
         for name, modes in sorted(record.items())
-        if (seen := modes.get("quick")) and seen.outcome == HOLDS and seen.seconds is not None
-        if seen.seconds <= SHORT_S
+        if (seen := modes.get("quick")) and seen.outcome == HOLDS
+        if seen.cpu_s is not None and seen.cpu_s <= SHORT_S
     ]
     begin = day.toordinal() * count
     return [short[(begin + index) % len(short)] for index in range(min(count, len(short)))]
@@ -123,11 +124,9 @@ def save(record: Record, path: Path = SEEN, page: Path = PAGE) -> None:
 
 def table(record: Record) -> str:
     """Return how each benchmark ended when it was last run, in Markdown."""
-    lines = ["| benchmark | whole | with `--quick` | seconds |", "|---|---|---|---|"]
+    lines = ["| benchmark | whole | with `--quick` |", "|---|---|---|"]
     for name, modes in sorted(record.items()):
-        quick = modes.get("quick")
-        seconds = "" if quick is None or quick.seconds is None else str(quick.seconds)
-        lines.append(f"| {name} | {_cell(modes.get('whole'))} | {_cell(quick)} | {seconds} |")
+        lines.append(f"| {name} | {_cell(modes.get('whole'))} | {_cell(modes.get('quick'))} |")
     return "\n".join(lines)
 
 
@@ -135,7 +134,8 @@ def _cell(seen: Seen | None) -> str:
     if seen is None:
         return ""
     why = seen.why.replace("|", "\\|")
-    return f"{seen.outcome}{f' ({why})' if why else ''}: {seen.day}, {seen.commit}"
+    took = "" if seen.seconds is None else f", {seen.seconds} s ({seen.cpu_s} s of a core)"
+    return f"{seen.outcome}{f' ({why})' if why else ''}{took}: {seen.day}, {seen.commit}"
 
 
 def commit_here() -> str:
@@ -174,21 +174,23 @@ def main() -> None:
     if asked.page:
         save(load())
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the benchmark that runs is ended too
     commit = commit_here() if asked.record else ""
     mode = "whole" if asked.whole else "quick"
     outcomes: dict[str, str] = {}
     for name in chosen(asked):
         print(f"== {name}", flush=True)
-        began = time.monotonic()
+        began, before = time.monotonic(), os.times()
         arguments = [*(() if asked.whole else ("--quick",)), *shlex.split(asked.args)]
         outcome, why, output = ended(FOLDER / f"{name}.py", arguments, asked.limit)
-        seconds = round(time.monotonic() - began)
+        seconds, after = round(time.monotonic() - began), os.times()
+        cpu_s = round(sum(after[2:4]) - sum(before[2:4]))  # of children that have ended
         print(f"{output.rstrip()}\n{name}: {outcome}{f' ({why})' if why else ''}, {seconds} s", flush=True)
         outcomes[name] = outcome
         if asked.record:
             record = load()
             today = datetime.now(UTC).date().isoformat()
-            record[name] = record.get(name, {}) | {mode: Seen(commit, today, outcome, why, seconds)}
+            record[name] = record.get(name, {}) | {mode: Seen(commit, today, outcome, why, seconds, cpu_s)}
             save(record)
     wrong = [name for name, outcome in outcomes.items() if outcome not in (HOLDS, NOT_RUN)]
     for name, outcome in outcomes.items():
