@@ -28,7 +28,7 @@ def lerobot() -> Path:
 
 
 def test_every_name_that_a_benchmark_patches_is_there(lerobot: Path) -> None:
-    folders = (ROOT / "src" / "strobe", lerobot / "policies")
+    folders = (ROOT / "src" / "strobe", lerobot)
     sources = "\n".join(path.read_text() for folder in folders for path in sorted(folder.rglob("*.py")))
     files = sorted(FOLDER.glob("*.py"))
     found = [f"{path.name}, {one}" for path in files for one in gone(path.read_text(), sources)]

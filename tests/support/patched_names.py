@@ -23,7 +23,7 @@ def gone(source: str, defined: str) -> list[str]:
     are given, assignments to attributes of what was imported, paths of modules as text, and programs as text.
 
     Args:
-        defined: sources; a name that is patched on an object which only a run makes must be a word of them.
+        defined: sources; what is patched on an object that only a run makes must at least be a word of them.
     """
     return _Finder(defined).look(ast.parse(source))
 
@@ -84,7 +84,7 @@ class _Finder(ast.NodeVisitor):
         elif called in self._patching and len(given) > 1 and isinstance(texts[1], str):
             owner, name = self._value(given[0]), texts[1]
             self._look(owner, name, node)
-            if owner is None and not re.search(rf"\b{name}\b", self._defined):
+            if owner is None and not self._is_word(name):
                 self._miss(name, node)
         self.generic_visit(node)  # `mock.patch` of a path: it is a path as text
 
@@ -124,8 +124,12 @@ class _Finder(ast.NodeVisitor):
         return [str(key.value) for key in table.keys if isinstance(key, ast.Constant)] if table else []
 
     def _look(self, owner: Any, name: str, node: ast.AST) -> None:
-        if isinstance(owner, str) and not there(f"{owner}.{name}"):
+        ours = isinstance(owner, str) and owner.partition(".")[0] in ROOMS
+        if ours and not (there(f"{owner}.{name}") and self._is_word(name)):  # a base of another package hides a rename
             self._miss(f"{owner}.{name}", node)
+
+    def _is_word(self, name: str) -> bool:
+        return re.search(rf"\b{name}\b", self._defined) is not None
 
     def _miss(self, name: str, node: Any) -> None:
         self._gone.append(f"line {node.lineno}: {name}")
