@@ -107,19 +107,19 @@ def rota(record: Record, count: int, day: date) -> list[str]:
     return [short[(begin + index) % len(short)] for index in range(min(count, len(short)))]
 
 
-def load(path: Path = SEEN) -> Record:
+def load() -> Record:
     """Return the record."""
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = json.loads(SEEN.read_text(encoding="utf-8"))
     return {name: {mode: Seen(**seen) for mode, seen in modes.items()} for name, modes in found.items()}
 
 
-def save(record: Record, path: Path = SEEN, page: Path = PAGE) -> None:
+def save(record: Record) -> None:
     """Write the record and the page's table."""
     document = {name: {mode: asdict(seen) for mode, seen in modes.items()} for name, modes in sorted(record.items())}
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    text = page.read_text(encoding="utf-8")
+    SEEN.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}\n{table(record)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(record)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
 
 
 def table(record: Record) -> str:
