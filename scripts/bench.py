@@ -33,6 +33,7 @@ BEGIN, END = "<!-- seen: begin -->", "<!-- seen: end -->"
 HOLDS, NOT_RUN = "holds", "could not run"
 COULD_NOT_RUN = 77  # the exit code of `could_not_run` in benchmarks/_shared.py
 SHORT_S = 60.0  # of a core, as a benchmark of the rota may have taken
+BUSY = 1.5  # of the load for each core, from which other work explains much
 Record = dict[str, dict[str, "Seen"]]  # benchmark → "whole" or "quick" → how it ended
 
 
@@ -167,7 +168,9 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="without --quick")
     parser.add_argument("--args", default="", help="more arguments for each")
     parser.add_argument("--rota", type=int, default=0, metavar="N", help="N short ones, by the day")
-    parser.add_argument("--limit", type=float, default=7200.0, metavar="SECONDS", help="that each may take")
+    parser.add_argument(
+        "--limit", type=float, metavar="SECONDS", help="for each (default: of a rota 240, else 2 hours)"
+    )
     parser.add_argument("--record", action="store_true", help="write how they ended")
     parser.add_argument("--page", action="store_true", help="write the page's table from the record, and end")
     asked = parser.parse_args()
@@ -177,14 +180,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the benchmark that runs is ended too
     commit = commit_here() if asked.record else ""
     mode = "whole" if asked.whole else "quick"
+    limit_s = asked.limit or (240.0 if asked.rota else 7200.0)
     outcomes: dict[str, str] = {}
     for name in chosen(asked):
         print(f"== {name}", flush=True)
         began, before = time.monotonic(), os.times()
         arguments = [*(() if asked.whole else ("--quick",)), *shlex.split(asked.args)]
-        outcome, why, output = ended(FOLDER / f"{name}.py", arguments, asked.limit)
+        outcome, why, output = ended(FOLDER / f"{name}.py", arguments, limit_s)
         seconds, after = round(time.monotonic() - began), os.times()
         cpu_s = round(sum(after[2:4]) - sum(before[2:4]))  # of children that have ended
+        if outcome not in (HOLDS, NOT_RUN) and (load_here := os.getloadavg()[0]) > BUSY * (os.cpu_count() or 1):
+            why = f"{why}{'; ' if why else ''}beside a load of {load_here:.0f}"
         print(f"{output.rstrip()}\n{name}: {outcome}{f' ({why})' if why else ''}, {seconds} s", flush=True)
         outcomes[name] = outcome
         if asked.record:
