@@ -74,7 +74,7 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(build(arguments.one)))
         return
-    need("pi", memory_gib=9)
+    need("pi", memory_gib=10)
     rows = {"build_fast": measure("fast")}
     if not arguments.quick:
         if psutil.virtual_memory().available < NEEDED:
