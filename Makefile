@@ -84,12 +84,8 @@ lock: env ## pin every package again; ARGS=--upgrade takes the newest
 		-o requirements/libero.txt pyproject.toml
 	@echo uv | $(COMPILE) $(ARGS) --no-annotate -o requirements/uv.txt -
 
-bench-quick: env ## run every benchmark for a quick answer
-	@failed=; for script in benchmarks/[!_]*.py; do \
-		[ -e "$$script" ] || continue; \
-		echo "== $$script"; $(BIN)/python "$$script" --quick || failed="$$failed $$script"; \
-	done; \
-	if [ -n "$$failed" ]; then echo "failed:$$failed" >&2; exit 1; fi
+bench-quick: env ## run every benchmark for a quick answer; ARGS='--record' keeps how each ended
+	@$(BIN)/python scripts/bench.py $(ARGS)
 
 gpu: env ## on a machine with a GPU: its tests, strobe doctor and five ladders at full size, into one folder (25 min)
 	@$(BIN)/python scripts/gpu.py $(ARGS)

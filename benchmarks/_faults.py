@@ -256,10 +256,10 @@ def cublas_without_memory() -> str:
 
 def few_words() -> AbstractContextManager[Any]:
     """Only allocators' own words are known."""
-    from strobe.cli import cell
+    from strobe.lerobot import refusals
 
     known = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
-    return mock.patch.object(cell, "NO_MEMORY", known)
+    return mock.patch.object(refusals, "_NO_MEMORY", known)
 
 
 # --- 12: timesteps

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -76,7 +75,6 @@ def _at_the_pusher(image: np.ndarray, position: np.ndarray) -> np.ndarray:
 
 
 def _metaworld(episodes: int, ticks: int, seed: int) -> Iterator[Ticks]:
-    os.environ.setdefault("MUJOCO_GL", "osmesa")
     import mujoco
 
     from strobe.simulators.scripted_metaworld import _act, open_metaworld

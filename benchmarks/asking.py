@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -144,6 +144,7 @@ def main() -> None:
     names = arguments.cases.split(",")
     if unknown := set(names) - CASES.keys():
         parser.error(f"--cases: {', '.join(sorted(unknown))}: they are {', '.join(CASES)}")
+    need("smolvla")
     figures: dict[str, Any] = {}
     for name in names:
         flags = [*CASES[name], *argv]

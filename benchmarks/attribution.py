@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from _attribution import Plan, study
-from _shared import finish, keep_memory
+from _shared import finish, keep_memory, need
 from rich.console import Console
 
 from strobe.policies.loading import load_subject
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="ACT and Diffusion only: under a minute")
     parser.add_argument("--only", choices=SUBJECTS, help="one policy only")
     arguments = parser.parse_args()
+    need("diffusion", "pi", memory_gib=0 if arguments.quick else 10)
     keep_memory(KINETO_LOG_LEVEL="5")
     torch.manual_seed(0)
     console = Console()

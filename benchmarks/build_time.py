@@ -20,7 +20,7 @@ import sys
 import time
 
 import psutil
-from _shared import finish
+from _shared import finish, need
 
 SECONDS, MEMORY = 20.0, 1.25  # the bars: time to build, and peak memory over weight bytes
 NEEDED = 19 * 2**30  # free memory to run LeRobot's own constructor
@@ -74,6 +74,7 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(build(arguments.one)))
         return
+    need("pi", memory_gib=10)
     rows = {"build_fast": measure("fast")}
     if not arguments.quick:
         if psutil.virtual_memory().available < NEEDED:

@@ -31,7 +31,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from _shared import finish
+from _shared import finish, need
 from lerobot.configs import PreTrainedConfig
 from lerobot.datasets.factory import resolve_delta_timestamps
 from lerobot.datasets.lerobot_dataset import LeRobotDataset, LeRobotDatasetMetadata
@@ -206,6 +206,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
     parser.add_argument("--quick", action="store_true", help="a few steps of one way: no bar is judged")
     arguments = parser.parse_args()
+    need("metaworld", opengl=True)
     if arguments.quick:
         arguments.episodes, arguments.frames, arguments.steps, arguments.chunks = 3, 5, 4, 3
         arguments.rollouts = 0

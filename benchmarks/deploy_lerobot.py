@@ -24,6 +24,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from _shared import finish, need
+
 HERE = Path(__file__).resolve().parent.parent
 # LeRobot's command in its own process, with a note of each action and of each chunk's time.
 EVAL = """
@@ -45,15 +47,15 @@ json.dump({"chunks": chunks, "actions": actions}, open(os.environ["NOTES"], "w")
 CHECKED = 2  # chunks at the start that are not counted
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tiny policy, one run of each")
     parser.add_argument("--treatment", nargs="*", default=["channels_last=true", "precision=bf16"])
     asked = parser.parse_args()
+    need("pusht")
     with tempfile.TemporaryDirectory() as folder:
         found = run(Path(folder), asked.quick, asked.treatment)
-    print(json.dumps(found))
-    return 0 if found["holds"] else 1
+    finish(found, found.pop("holds"))
 
 
 def run(folder: Path, quick: bool, treatments: list[str]) -> dict[str, Any]:
@@ -114,4 +116,4 @@ def play(checkpoint: Path, out: Path, recipe: str, ticks: int) -> dict[str, Any]
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -32,7 +32,7 @@ HERE = Path(__file__).parents[1]
 sys.path.insert(0, str(HERE / "tests"))
 
 import torch  # noqa: E402
-from _shared import finish  # noqa: E402
+from _shared import finish, need  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
@@ -207,6 +207,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=kinds(), default=kinds(), help="these policies")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: one a core)")
     arguments = parser.parse_args()
+    need("diffusion", "pi", "quantise")
     started = time.monotonic()
     done, complete = run(arguments.quick, arguments.only, arguments.workers)
     show(done, Console(width=200))

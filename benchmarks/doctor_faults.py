@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from _shared import finish, need
 
 # A package that brings a treatment: exact without a graph; in a graph it reads the first observation's mask for ever.
 WRONG_IN_GRAPHS = """
@@ -147,6 +147,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the same: it takes a minute or two")
     parser.parse_args()
+    need("pi")
     figures: dict[str, Any] = {}
     try:
         for name, fault in FAULTS.items():

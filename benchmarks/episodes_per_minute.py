@@ -40,11 +40,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
-
-from strobe.simulators.environments import choose_opengl
 
 TASK, SEED, BAR, SAME = "button-press-topdown-v3", 1000, 2.0, 1e-3
 RENAME = '{"observation.image": "observation.images.corner2"}'
@@ -99,8 +97,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="how often the rows take turns")
     parser.add_argument("--quick", action="store_true", help="PushT, random weights: outcomes alone")
     arguments = parser.parse_args()
-    if not arguments.quick:
-        choose_opengl()  # lerobot-eval does not, and ends where there is no screen
+    if arguments.quick:
+        need("pusht")
+    else:  # lerobot-eval chooses no OpenGL, and ends where there is no screen
+        need("diffusion", "metaworld", opengl=True, cores=2)
     with tempfile.TemporaryDirectory() as folder:
         rows = rows_of(arguments, Path(folder))
         for number in range(arguments.rounds):

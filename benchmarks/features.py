@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="the tiny architecture instead of ViT-L")
     arguments = parser.parse_args()
+    need("pi", "quantise")
     subject = load_model(ModelOptions(type="vjepa2", size="tiny" if arguments.quick else "large"))
     call = subject.call("inference", 1)
     untouched = call(0).float().clone()

@@ -37,7 +37,7 @@ from typing import Any
 
 import gymnasium
 import torch
-from _shared import finish
+from _shared import finish, need
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig, MetaworldEnv
 from lerobot.utils.constants import ACTION, OBS_IMAGE, OBS_STATE
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="changes whose names match this regular expression")
     parser.add_argument("--quick", action="store_true", help="errors of the chunks alone, random weights")
     arguments = parser.parse_args()
+    need("diffusion", *(() if arguments.quick else ("metaworld",)), opengl=not arguments.quick)
     with tempfile.TemporaryDirectory() as folder:
         if arguments.quick:
             subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]))

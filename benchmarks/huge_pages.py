@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 import torch
-from _shared import finish
+from _shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -57,13 +57,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer pairs: half a minute")
     pairs = 12 if parser.parse_args().quick else 60
     if sys.platform != "linux":
-        finish({"skipped": f"{sys.platform} has no MADV_COLLAPSE"}, True)
+        could_not_run(f"{sys.platform} has no MADV_COLLAPSE")
     table = Table("weights", "rows", "4 KiB (ms)", "2 MiB (ms)", "change", "99 % interval")
     found: dict[str, dict[str, float]] = {}
     for dtype in (torch.float32, torch.bfloat16):
         small, huge = ([torch.randn(OUT, IN).to(dtype) for _ in range(LAYERS)] for _ in range(2))
         if not collapse(huge):
-            finish({"skipped": f"the kernel {os.uname().release} collapsed no pages"}, True)
+            could_not_run(f"the kernel {os.uname().release} collapsed no pages")
         for rows in ROWS:
             x = torch.randn(rows, IN).to(dtype)
             taken: dict[bool, list[float]] = {False: [], True: []}

@@ -25,7 +25,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from _ladders import LEROBOT, STROBE, Case, Seen, look
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -176,6 +176,7 @@ def main() -> None:
     asked = arguments.policies.split(",")
     if unknown := sorted(set(asked) - set(POLICIES)):
         parser.error(f"no such policy: {', '.join(unknown)}; there are {', '.join(POLICIES)}")
+    need("diffusion", "pi", "quantise", memory_gib=0 if arguments.quick else 16)
     console = Console()
     console.width = max(console.width, 130)
     found: dict[str, Any] = {}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--only", choices=POLICIES, help="one policy")
     parser.add_argument("--root", type=Path, help="a dataset to load instead of recording one")
     arguments = parser.parse_args()
+    need("diffusion", *(() if arguments.root else ("metaworld",)), opengl=arguments.root is None)
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
     from strobe.studies.dataloader import process
 

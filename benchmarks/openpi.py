@@ -22,17 +22,16 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 from multiprocessing import Pipe
 from pathlib import Path
 from statistics import median
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
 from _openpi_stages import stages
-from _shared import finish, keep_memory
+from _shared import could_not_run, finish, keep_memory, need
 from rich.console import Console
 from rich.table import Table
 
@@ -63,22 +62,16 @@ class Remote:
             self.pipe.send((method, given))
             well, answer, self.inside_s = self.pipe.recv()
         except (EOFError, OSError):
-            skip(f"openpi's process ended with {self.process.wait()}; its last lines are above")
+            could_not_run(f"openpi's process ended with {self.process.wait()}; its last lines are above")
         if not well:
             self.close()
-            skip(f"openpi's process cannot do '{method}': {answer}")
+            could_not_run(f"openpi's process cannot do '{method}': {answer}")
         return answer
 
     def close(self) -> None:
         """End the process."""
         self.pipe.close()
         self.process.wait()
-
-
-def skip(why: str) -> NoReturn:
-    """End with one line; nothing was looked at, so nothing holds."""
-    print(f"skipped: {why}")
-    sys.exit(0)
 
 
 class Ours:
@@ -294,9 +287,10 @@ def main() -> None:
     parser.add_argument("--openpi-python", default="", help="the interpreter of openpi's environment")
     arguments = parser.parse_args()
     if not arguments.openpi_python:
-        skip("no openpi: give --openpi-python=PYTHON (docs/coming-from/openpi.md says how to install it)")
+        could_not_run("no openpi: give --openpi-python=PYTHON (docs/coming-from/openpi.md says how to install it)")
     if not Path(arguments.openpi_python).is_file():
-        skip(f"there is no interpreter {arguments.openpi_python}")
+        could_not_run(f"there is no interpreter {arguments.openpi_python}")
+    need("pi", memory_gib=26 if arguments.full else 0)
     keep_memory(KINETO_LOG_LEVEL="5")
     remote = Remote(arguments.openpi_python)
     try:

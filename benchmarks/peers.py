@@ -30,7 +30,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from _peers import LEROBOT, STROBE, Case, Seen, look
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -61,6 +61,7 @@ def main() -> None:
     names = asked.only.split(",")
     if unknown := sorted(set(names) - {case.name for case in CASES}):
         parser.error(f"--only: {', '.join(unknown)}: they are {', '.join(case.name for case in CASES)}")
+    need("diffusion", "onnx", "openvino", "pi", memory_gib=0 if asked.quick else 16)
     console = Console(width=150)
     found: dict[str, Any] = {}
     for case in (case for case in CASES if case.name in names):

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--ends", action="store_true", help="LeRobot and the last rung alone: more pairs in less time")
     parser.add_argument("--quick", action="store_true", help="a tiny policy; its ratio is not judged")
     arguments = parser.parse_args()
+    need("pi", "quantise", memory_gib=0 if arguments.quick else 16)
     subject = load_subject(
         PolicyOptions(
             type="pi05",

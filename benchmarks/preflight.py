@@ -48,7 +48,7 @@ from _preflight_files import IN_FILES
 from _preflight_lags import EMULATED, EPISODES, FPS, IN_LAGS, LAG_S, TICKS, run
 from _preflight_plants import IN_DATA
 from _preflight_training import ACT, DIFFUSION, save_random, train
-from _shared import finish
+from _shared import finish, need
 
 from strobe.results.preflight import PreflightResult
 
@@ -234,6 +234,7 @@ def main() -> None:
         parser.error(f"--parts: they are {', '.join(PARTS)}")
     if arguments.quick:
         arguments.looks, arguments.policies = min(arguments.looks, 8), ACT
+    need("diffusion", "metaworld", "pusht", opengl=True)
     logging.disable(logging.WARNING)
     began, cpu, load = time.monotonic(), time.process_time(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as temporary:

@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="each case once: about seven minutes")
     parser.add_argument("--only", default="", help="names of cases, or their beginnings")
     arguments = parser.parse_args()
+    need("robot", "smolvla")
     names = [name for name in arguments.only.split(",") if name]
     cases = [one for one in CASES if not names or any(one.name.startswith(name) for name in names)]
     table = Table("planted", "findings", "due")

@@ -27,7 +27,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -81,6 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="runs of 12 s, not 60: about four minutes")
     arguments = parser.parse_args()
+    need("robot", "smolvla")
     seconds, draws = (12, 40) if arguments.quick else (60, 100)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 import psutil
-from _shared import finish
+from _shared import finish, need
 
 GROWTH_MB = 5.0
 FIRST_S, WINDOW_S = 60, 30
@@ -32,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three minutes")
     seconds = 180 if parser.parse_args().quick else 600
+    need("robot", "smolvla")
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         given = [

@@ -13,7 +13,7 @@ import time
 from statistics import median
 
 import torch
-from _shared import finish
+from _shared import finish, need
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 from rich.table import Table
@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="of sampling")
     parser.add_argument("--quick", action="store_true", help="a tiny policy, under a minute")
     arguments = parser.parse_args()
+    need("pi")
     overrides = [f"--device={arguments.device}", *([f"--dtype={arguments.dtype}"] if arguments.dtype else [])]
     subject = load_subject(
         PolicyOptions(type=arguments.policy, size="tiny" if arguments.quick else "full", overrides=overrides)

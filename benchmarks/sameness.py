@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from _planted import Planted, every, first, inverted, of_output, of_prefix, shifted, with_arguments
 from _planted_unseen import of_backbones, of_policies, of_rulers
-from _shared import finish
+from _shared import finish, need
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 from rich.progress import track
@@ -216,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} tries instead of {TRIES}: about a minute")
     arguments = parser.parse_args()
+    need("pi")
     torch.set_num_threads(1)
     console = Console(width=170)
     figures = planted(console)

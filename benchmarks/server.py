@@ -21,7 +21,6 @@ inference. A round trip of each is compared with one without a delay.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import subprocess
 import sys
@@ -32,14 +31,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from _shared import could_not_run, finish, need
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+if __name__ == "__main__":
+    need("remote")  # before it is imported
 from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
 
 from strobe.kinds import advise
@@ -107,7 +109,7 @@ def as_openpi(python: str) -> dict[str, bool]:
         command = [python, "-c", REFERENCE, url, ours.hex()]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if ran.returncode:
-        sys.exit(f"{python} has no openpi-client that runs: {ran.stderr.strip()[-200:]}")
+        could_not_run(f"{python} has no openpi-client that runs: {ran.stderr.strip()[-200:]}")
     theirs = json.loads(ran.stdout.strip().splitlines()[-1])
     return {
         "writes the same bytes": bytes.fromhex(theirs["bytes"]) == ours,
@@ -134,36 +136,31 @@ class Kind:
 
     Args:
         stand_in: the server of the tests.
-        wire: module and class of its connections.
-        encoder: module and, if a method does it, class of what encodes an observation.
+        wire: class of its connections.
+        encoder: what encodes an observation: a module, or a class if a method does it.
         network, inference: the parts in which a delay of the network or of the server is found.
     """
 
     stand_in: str
-    wire: tuple[str, str]
-    encoder: tuple[str, str]
+    wire: str
+    encoder: str
     network: str = "network and server"
     inference: str = "network and server"
 
 
-_OPENPI, _GROOT = ("openpi", "OpenpiWire"), ("groot", "GrootWire")
+_OPENPI, _GROOT = "strobe.policies.servers.openpi.OpenpiWire", "strobe.policies.servers.groot.GrootWire"
+_LEROBOT, _MESSAGES = "strobe.policies.servers.lerobot.LerobotWire", "strobe.policies.servers.lerobot_messages"
 KINDS = {
     "openpi": Kind("support.openpi_server", _OPENPI, _OPENPI, "network", "server"),
     "GR00T": Kind("support.groot_server", _GROOT, _GROOT),
-    "LeRobot": Kind("support.lerobot_server", ("lerobot", "LerobotWire"), ("lerobot_messages", "")),
+    "LeRobot": Kind("support.lerobot_server", _LEROBOT, _MESSAGES),
 }
-
-
-def loaded(place: tuple[str, str]) -> Any:
-    """Return the class of a module of `strobe.policies.servers`, or the module where no class is named."""
-    module = importlib.import_module(f"strobe.policies.servers.{place[0]}")
-    return getattr(module, place[1]) if place[1] else module
 
 
 @contextmanager
 def served(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator[str]:
     """Yield the address of a server of a protocol, with a fault from the third call on."""
-    module, over = importlib.import_module(KINDS[wire].stand_in), threading.Event()
+    module, over = resolve_name(KINDS[wire].stand_in), threading.Event()
 
     def answer(seen: Any, number: int) -> Any:
         if number > 2:
@@ -192,7 +189,7 @@ def served(wire: str, folder: Path, infer_s: float, fault: str = "") -> Iterator
 @contextmanager
 def slow_encoding(wire: str, delay_s: float) -> Iterator[None]:
     """Delay the client's encoding of an observation."""
-    holder = loaded(KINDS[wire].encoder)
+    holder = resolve_name(KINDS[wire].encoder)
     encode = holder.encode
 
     def slowly(*args: Any, **kwargs: Any) -> bytes:
@@ -218,7 +215,7 @@ def called(wire: str, folder: Path, where: str, delay_ms: float, calls: int) -> 
     A delay is planted at one place; '' is none. The network is there without a delay too.
     """
     delay_s, stopwatch = delay_ms / 1e3, []
-    kind = loaded(KINDS[wire].wire)
+    kind = resolve_name(KINDS[wire].wire)
     call = kind.call
 
     def timed(self: Any, observation: Any) -> Any:

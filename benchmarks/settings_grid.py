@@ -35,7 +35,7 @@ from typing import Any
 
 import numpy as np
 from _settings_play import PUSHT, Episodes, Trained, arm_of, checkpoint
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
@@ -81,6 +81,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a policy that learnt nothing, a few episodes")
     arguments = parser.parse_args()
     tasks = [LONG] if arguments.only == PUSHT else [trained for trained in TASKS if arguments.only in trained.task]
+    need(*(("diffusion", "pusht") if tasks == [LONG] else ("metaworld",)), opengl=tasks != [LONG])
     if not tasks:
         parser.error(f"--only={arguments.only}: no task has this in its name")
     if arguments.quick:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _shared import finish
+from _shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 
@@ -104,7 +104,7 @@ def by_hta(python: str, file: Path, unit_ms: float) -> dict[str, float]:
     """Return the same times by HolisticTraceAnalysis, in milliseconds; ``unit_ms`` is that of the file's times."""
     ran = subprocess.run([python, "-c", REFERENCE, str(file)], capture_output=True, text=True, check=False)
     if ran.returncode:
-        sys.exit(f"{python} has no HolisticTraceAnalysis that reads {file.name}: {ran.stderr.strip()[-200:]}")
+        could_not_run(f"{python} has no HolisticTraceAnalysis that reads {file.name}: {ran.stderr.strip()[-200:]}")
     figures = json.loads(ran.stdout.strip().splitlines()[-1])
     found = {name: figures.get(theirs, 0.0) for name, theirs in NAMES.items()}
     return {
@@ -156,8 +156,7 @@ def main() -> None:
     asked = parser.parse_args()
     files = sorted(TRACES.glob("*.json.gz"))
     if not files:
-        print(f"no traces at {TRACES.name}: nothing to compare with")
-        return
+        could_not_run(f"there are no traces in shared/{TRACES.name}, beside the repository")
     cost = {} if asked.quick else report(TRACES / LARGEST)  # first: the children's memory is a maximum
     holds = not cost or (cost["core_seconds"] <= SECONDS and cost["MiB"] <= MEBIBYTES and not cost["torch"])
     table = Table(box=None, pad_edge=False)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from _shared import finish, keep_memory
+from _shared import finish, keep_memory, need
 
 BAR, OTHER_BAR = 1.01, 0.02
 LOSSES = 8  # compared
@@ -34,6 +34,10 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--quick", action="store_true", help="PushT at 96x96, eight pairs, about two minutes")
     arguments = parser.parse_args()
+    if arguments.data is not None:
+        need("diffusion")
+    else:
+        need("diffusion", "pusht" if arguments.quick else "metaworld", opengl=not arguments.quick)
     keep_memory()
     logging.disable(logging.INFO)
     with tempfile.TemporaryDirectory() as folder:

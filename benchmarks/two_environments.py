@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _shared import at_most, finish
+from _shared import at_most, finish, need
 from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
@@ -213,6 +213,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="faults, stages or times")
     parser.add_argument("--fault", default="", help="one of the faults")
     asked = parser.parse_args()
+    need("pi")
     wanted = asked.only.split(",") if asked.only else ["faults", "stages", "times"]
     figures: dict[str, Any] = {}
     holds = True

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from _shared import finish
+from _shared import finish, need
 
 from strobe.environments.options import SideOptions
 from strobe.errors import UserError, in_a_line
@@ -133,6 +133,7 @@ def main() -> None:
     parser.add_argument("--about", default="", help="a line above the table: versions and machine")
     parser.add_argument("--quick", action="store_true", help="this environment against itself: two types")
     asked = parser.parse_args()
+    need("pi")
     own = QUICK if asked.quick else tuple(kind for kind in known_types() if kind not in PLUGINS)
     rows: list[Row] = []
     for kind in [kind for kind in asked.types.split(",") if kind] or own:

@@ -24,7 +24,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from _shared import finish
+from _shared import finish, need
 from rich.console import Console
 
 from strobe.loops.virtual_client import without_network
@@ -131,6 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one setting")
     settings = SETTINGS[: 1 if parser.parse_args().quick else None]
+    need("remote")
     console = Console(stderr=True, width=150)
     os.chdir(tempfile.mkdtemp())
     with without_network():  # imports LeRobot's modules without their log files

@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 from _attribution import Plan, study
-from _shared import finish, keep_memory
+from _shared import finish, keep_memory, need
 from rich.console import Console
 from rich.table import Table
 
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="3 of the 24 blocks, 128 px, 8 frames: under a minute")
     parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16", "float16"))
     arguments = parser.parse_args()
+    need("pi")
     keep_memory(KINETO_LOG_LEVEL="5")
     torch.manual_seed(0)
     console = Console()
