@@ -37,8 +37,8 @@ print(*(name for name in lab if name in sys.modules), sep=",")
 
 @pytest.fixture(autouse=True)
 def _short_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check at loading has a second: it makes fewer calls of the same kinds."""
-    monkeypatch.setattr(checking, "SECONDS", 1.0)
+    """The check at loading makes the fewest calls, of the same kinds."""
+    monkeypatch.setattr(checking, "SECONDS", 0.1)
 
 
 def recipe(kind: str, *treatments: Any, **fields: Any) -> Recipe:

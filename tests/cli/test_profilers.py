@@ -149,9 +149,9 @@ def test_ctrl_c_and_a_failing_profiler_keep_what_was_measured(tmp_path, monkeypa
     def broken(*_):
         raise RuntimeError("another profiling tool is active")
 
-    argv = ["breakdown", "--policy.type=act", "--operators", "--python_profile=cprofile"]
+    argv = ["breakdown", "--policy.type=act", "--python_profile=cprofile"]
     monkeypatch.setattr(python_profile, "python_profile", interrupted)
-    _, result = run(tmp_path / "a", *argv, code=130)
+    _, result = run(tmp_path / "a", *argv, "--operators", code=130)
     assert result.status == "interrupted"
     assert len(result.measurements[0].samples.values) >= 6
     assert result.operators is not None

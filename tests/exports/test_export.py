@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.exports import TINY, Export, Exports, answer_of
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -20,10 +21,8 @@ from strobe.errors import UserError
 from strobe.exports.whole import exported, record
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.results.answer import VerifyResult
-from strobe.runs import store
 
-TINY = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--observations=4", "--passes=1"]
+pytestmark = pytest.mark.xdist_group("exports")  # they read one export
 WITHOUT_TORCH = """
 import sys
 
@@ -41,74 +40,57 @@ np.save(sys.argv[3], Policy(threads=1).act(given))
 """
 
 
-def answer_of(runs: Path) -> VerifyResult:
-    (found,) = runs.glob("*/result.json")
-    answer = store.load(found.parent)
-    assert isinstance(answer, VerifyResult)
-    return answer
+def test_no_traceback_of_an_engine_is_shown(act: Export) -> None:
+    assert "Traceback" not in act.errors
+    assert "WARNING" not in act.errors
 
 
-@pytest.fixture(scope="module")
-def act(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The export of a tiny ACT, and the folder of the run that made it."""
-    root = tmp_path_factory.mktemp("act")
-    assert main(["export", *TINY, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"]) == 0
-    return root / "export", root / "runs"
-
-
-def test_no_traceback_of_an_engine_is_shown(tmp_path: Path) -> None:
-    """In a process of its own, since a library's warning comes once."""
-    command = [sys.executable, "-m", "strobe", "export", *TINY, f"--to={tmp_path / 'export'}"]
-    ran = subprocess.run([*command, f"--output_dir={tmp_path / 'runs'}"], capture_output=True, text=True, check=True)
-    assert "Traceback" not in ran.stderr
-    assert "WARNING" not in ran.stderr
-
-
-def test_the_export_is_held_against_the_policy(act: tuple[Path, Path]) -> None:
-    folder, runs = act
-    answer = answer_of(runs)
+def test_the_export_is_held_against_the_policy(act: Export) -> None:
+    answer = act.answer
     assert (answer.outcome, answer.exported, answer.recipe) == ("held", "export", "")
     (check,) = answer.checks
     assert check.agreement is not None
     assert check.agreement.rms is not None
     assert check.agreement.rms < 1e-4
     assert check.agreement.observations >= 4
-    readme = (folder / "README.md").read_text()
+    readme = (act.folder / "README.md").read_text()
     assert "PASSED" in readme
     assert "`observation.state` | [1, 6] | float32" in readme
 
 
-def test_its_program_runs_without_torch(act: tuple[Path, Path], tmp_path: Path) -> None:
+def test_its_program_runs_without_torch(act: Export, tmp_path: Path) -> None:
     subject: Any = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
     observation = subject.observation(1)
     arrays = {name: value.numpy() for name, value in observation.items() if hasattr(value, "numpy")}
     np.savez(tmp_path / "given.npz", **arrays)
-    ran = [sys.executable, "-c", WITHOUT_TORCH, str(act[0]), str(tmp_path / "given.npz"), str(tmp_path / "chunk.npy")]
-    subprocess.run(ran, check=True)
+    files = [str(act.folder), str(tmp_path / "given.npz"), str(tmp_path / "chunk.npy")]
+    subprocess.run([sys.executable, "-c", WITHOUT_TORCH, *files], check=True)
     chunk, wanted = np.load(tmp_path / "chunk.npy"), subject.chunk(1).numpy()
     assert chunk.shape == wanted.shape == (1, 100, 6)
     assert np.abs(chunk - wanted).max() < 1e-3 * np.abs(wanted).max()
 
 
-def test_an_export_that_was_changed_is_found(act: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_export_that_was_changed_is_found(act: Export, tmp_path: Path) -> None:
     changed = tmp_path / "changed"
-    shutil.copytree(act[0], changed)
+    shutil.copytree(act.folder, changed)
     weights = bytearray((changed / "policy.bin").read_bytes())
     middle = np.frombuffer(weights, np.float32, count=200_000, offset=4 * (len(weights) // 8))
     middle[:] *= 1.5
     (changed / "policy.bin").write_bytes(weights)
-    assert main(["verify", *TINY, f"--exported={changed}", f"--output_dir={tmp_path / 'runs'}"]) == 1
+    assert (
+        main(["verify", "--policy.type=act", *TINY, f"--exported={changed}", f"--output_dir={tmp_path / 'runs'}"]) == 1
+    )
     answer = answer_of(tmp_path / "runs")
     assert answer.outcome == "broken"
     assert answer.exported == "changed"
 
 
-def test_an_observation_that_does_not_fit_is_named(act: tuple[Path, Path]) -> None:
-    sys.path.insert(0, str(act[0]))
+def test_an_observation_that_does_not_fit_is_named(act: Export) -> None:
+    sys.path.insert(0, str(act.folder))
     try:
         from policy import Policy  # type: ignore[import-not-found]
     finally:
-        sys.path.remove(str(act[0]))
+        sys.path.remove(str(act.folder))
         sys.modules.pop("policy", None)
     policy = Policy(threads=1)
     with pytest.raises(ValueError, match=r"lacks observation\.images\.front"):
@@ -140,13 +122,13 @@ def test_wrong_flags_are_a_line(argv: list[str], said: str, tmp_path: Path, caps
     assert not (tmp_path / "new").exists()
 
 
-def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: Export, tmp_path: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = {"[UNK]": 0, "pick": 1, "up": 2, "the": 3, "cube": 4, "now": 5}
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     folder = tmp_path / "prompted"
-    shutil.copytree(act[0], folder)
+    shutil.copytree(act.folder, folder)
     made.save(str(folder / "tokenizer.json"))
     about = json.loads((folder / "export.json").read_text())
     made_so = {"text": "{task} now", "cleaned": False, "state": None}
@@ -165,7 +147,7 @@ def test_a_prompt_becomes_the_tokens_that_lerobot_makes(act: tuple[Path, Path], 
 
 def test_numbers_that_change_before_the_tokens_are_refused() -> None:
     """The program begins after the tokens: a user would give it raw numbers, and the check normalised ones."""
-    subject: Any = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu"]))
+    subject: Any = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=["--device=cpu", "--num_steps=1"]))
     steps = list(subject.preprocessor.steps)
     normalizer = next(step for step in steps if "Normalizer" in type(step).__name__)
     subject.preprocessor.steps = [normalizer, *(step for step in steps if step is not normalizer)]
@@ -182,8 +164,8 @@ def test_numbers_that_change_before_the_tokens_are_refused() -> None:
         ["--policy.type=pi05", "--policy.num_inference_steps=2"],
     ],
 )
-def test_policies_with_noise_and_prompts(flags: list[str], tmp_path: Path) -> None:
-    tiny = [*flags, *TINY[1:], f"--to={tmp_path / 'export'}", f"--output_dir={tmp_path / 'runs'}"]
-    assert main(["export", *tiny]) == 0
-    about = json.loads((tmp_path / "export" / "export.json").read_text())
+def test_policies_with_noise_and_prompts(flags: list[str], exports: Exports) -> None:
+    export = exports(*flags)
+    assert export.code == 0
+    about = json.loads((export.folder / "export.json").read_text())
     assert [each["kind"] for each in about["noise"]] == ["normal"]

@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.exports import TINY, Exports
 from support.refused import assert_refused
 
-from strobe.cli.main import main
 from strobe.exports import formats
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.results.answer import VerifyResult
-from strobe.runs import store
 
-TINY = ["--policy.size=tiny", "--device=cpu", "--observations=4", "--passes=1"]
 RUN = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -30,20 +27,12 @@ assert "torch" not in sys.modules
 """
 
 
-def exported(root: Path, *flags: str) -> tuple[int, Path, VerifyResult]:
-    """Export a tiny policy: the exit code, its folder, and the answer of the check."""
-    code = main(["export", *flags, *TINY, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"])
-    (found,) = (root / "runs").glob("*/result.json")
-    answer = store.load(found.parent)
-    assert isinstance(answer, VerifyResult)
-    return code, root / "export", answer
-
-
-def test_onnx_runs_without_torch_and_acts_the_same(tmp_path: Path) -> None:
+def test_onnx_runs_without_torch_and_acts_the_same(exports: Exports, tmp_path: Path) -> None:
     for package in ("onnxruntime", "onnxscript"):
         pytest.importorskip(package, reason="needs the extra 'onnx'")
-    code, folder, answer = exported(tmp_path, "--policy.type=act", "--format=onnx")
-    assert (code, answer.outcome) == (0, "held")
+    export = exports("--policy.type=act", "--format=onnx")
+    folder, answer = export.folder, export.answer
+    assert (export.code, answer.outcome) == (0, "held")
     assert answer.checks[0].agreement.rms < 1e-4
     assert "pip install onnxruntime numpy" in (folder / "README.md").read_text()
     subject: Any = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]))
@@ -55,39 +44,39 @@ def test_onnx_runs_without_torch_and_acts_the_same(tmp_path: Path) -> None:
     assert np.abs(chunk - wanted).max() < 1e-3 * np.abs(wanted).max()
 
 
-def test_int8_is_judged_as_what_changes_more_than_rounding(tmp_path: Path) -> None:
+def test_int8_is_judged_as_what_changes_more_than_rounding(exports: Exports) -> None:
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
-    _, folder, answer = exported(tmp_path, "--policy.type=act", "--precision=int8")
-    about = json.loads((folder / "export.json").read_text())
+    export = exports("--policy.type=act", "--precision=int8")
+    about = json.loads((export.folder / "export.json").read_text())
     assert (about["precision"], about["effect"]) == ("int8", "lossy")
-    (check,) = answer.checks
+    (check,) = export.answer.checks
     assert check.effect == "lossy"
     assert check.agreement.rms > 1e-4, "nothing was put in 8 bits"
 
 
-def test_a_recipes_settings_go_in_and_the_rest_is_named(tmp_path: Path) -> None:
+def test_a_recipes_settings_go_in_and_the_rest_is_named(exports: Exports, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text("policy: diffusion\ntreatments:\n- policy.num_inference_steps: 2\n- channels_last: true\n")
-    flags = ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=4"]
-    _, folder, answer = exported(tmp_path, *flags, f"--recipe={recipe}")
-    about = json.loads((folder / "export.json").read_text())
+    recipe.write_text("policy: diffusion\ntreatments:\n- policy.num_inference_steps: 1\n- channels_last: true\n")
+    flags = ["--policy.type=diffusion", "--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=2"]
+    export = exports(*flags, f"--recipe={recipe}")
+    about = json.loads((export.folder / "export.json").read_text())
     assert about["effect"] == "lossy"
-    (note,) = [note for note in answer.notes if "not in the export" in note]
+    (note,) = [note for note in export.answer.notes if "not in the export" in note]
     assert "channels_last" in note
     assert "num_inference_steps" not in note
-    assert answer.checks[0].agreement.rms > 1e-3, "the export has the policy's own number of steps"
+    assert export.answer.checks[0].agreement.rms > 1e-3, "the export has the policy's own number of steps"
 
 
 def test_executorch_is_written_outside_an_activated_environment_and_acts_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its compiler of FlatBuffers is on PATH only in an environment that is activated."""
     pytest.importorskip("executorch", reason="needs the extra 'executorch'")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.delenv("FLATC_EXECUTABLE", raising=False)
-    code, _, answer = exported(tmp_path, "--policy.type=act", "--format=executorch")
-    assert (code, answer.outcome) == (0, "held")
+    export = exports("--policy.type=act", "--format=executorch")
+    assert (export.code, export.answer.outcome) == (0, "held")
 
 
 def test_a_missing_package_is_named_before_anything_is_loaded(

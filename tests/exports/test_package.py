@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from support.exports import TINY, Export, answer_of
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -19,26 +20,18 @@ from strobe.cli.main import main
 from strobe.results.answer import CompareResult, VerifyResult
 from strobe.runs import store
 
+pytestmark = pytest.mark.xdist_group("exports")  # they read one export
 STAND_IN = Path(__file__).parents[1] / "support" / "physicalai_stand_in"
-TINY = ["--policy.type=act", "--policy.size=tiny", "--device=cpu"]
-CHECK = ["--observations=4", "--passes=1"]
-
-
-@pytest.fixture(scope="module")
-def export(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The export of a tiny ACT by Strobe."""
-    root = tmp_path_factory.mktemp("export")
-    assert main(["export", *TINY, *CHECK, f"--to={root / 'export'}", f"--output_dir={root / 'runs'}"]) == 0
-    return root / "export"
+ACT = ["--policy.type=act", "--policy.size=tiny", "--device=cpu"]
 
 
 @pytest.fixture
-def package(export: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def package(act: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The same model as a policy package, and a physicalai that finds it."""
     folder = tmp_path / "package"
     folder.mkdir()
     for name in ("policy.xml", "policy.bin"):
-        shutil.copy(export / name, folder / name)
+        shutil.copy(act.folder / name, folder / name)
     write(folder, {"artifacts": {"openvino": "policy.xml"}})
     monkeypatch.setenv("PYTHONPATH", str(STAND_IN), prepend=":")
     return folder
@@ -55,11 +48,8 @@ def new(folder: Path) -> Path:
 
 
 def verified(package: Path, runs: Path) -> tuple[int, VerifyResult]:
-    code = main(["verify", *TINY, *CHECK, f"--exported={package}", f"--output_dir={runs}"])
-    (found,) = runs.glob("*/result.json")
-    answer = store.load(found.parent)
-    assert isinstance(answer, VerifyResult)
-    return code, answer
+    code = main(["verify", "--policy.type=act", *TINY, f"--exported={package}", f"--output_dir={runs}"])
+    return code, answer_of(runs)
 
 
 def test_a_package_is_held_against_the_policy(package: Path, tmp_path: Path) -> None:
@@ -68,8 +58,8 @@ def test_a_package_is_held_against_the_policy(package: Path, tmp_path: Path) -> 
     assert answer.checks[0].agreement.rms < 1e-4
 
 
-def test_inputs_are_found_by_the_names_that_physicalai_gives_them(package: Path, export: Path, tmp_path: Path) -> None:
-    inputs = [each["name"] for each in json.loads((export / "export.json").read_text())["inputs"]]
+def test_inputs_are_found_by_the_names_that_physicalai_gives_them(package: Path, act: Export, tmp_path: Path) -> None:
+    inputs = [each["name"] for each in json.loads((act.folder / "export.json").read_text())["inputs"]]
     names = {
         "observation.state": "state",
         "observation.images.front": "images.observation.images.front",  # of a checkpoint of LeRobot
@@ -95,21 +85,21 @@ def test_an_input_that_the_policy_does_not_have_is_named(
     package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(package, {"artifacts": {"openvino": "policy.xml"}, "input_features": [{"name": "images.chest"}]})
-    flags = ["verify", *TINY, *CHECK, f"--exported={package}"]
+    flags = ["verify", "--policy.type=act", *TINY, f"--exported={package}"]
     assert_refused(flags, "takes 'images.chest'", capsys, new(tmp_path / "empty"))
 
 
 @pytest.mark.skipif(find_spec("physicalai") is not None, reason="physicalai is installed here")
-def test_without_physicalai_the_flag_is_named(export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_physicalai_the_flag_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "package"
     folder.mkdir()
     write(folder, {"artifacts": {"openvino": "policy.xml"}})
-    flags = ["verify", *TINY, *CHECK, f"--exported={folder}"]
+    flags = ["verify", "--policy.type=act", *TINY, f"--exported={folder}"]
     assert_refused(flags, "--exported_python=PYTHON", capsys, new(tmp_path / "empty"))
 
 
-def test_compare_takes_an_export_as_a_variant(export: Path, tmp_path: Path) -> None:
-    flags = [*TINY, "--iterations=6", f"--variant=export: exported={export}"]
+def test_compare_takes_an_export_as_a_variant(act: Export, tmp_path: Path) -> None:
+    flags = [*ACT, "--iterations=6", f"--variant=export: exported={act.folder}"]
     assert main(["compare", *flags, f"--output_dir={tmp_path / 'runs'}"]) == 0
     (found,) = (tmp_path / "runs").glob("*/result.json")
     answer = store.load(found.parent)
@@ -120,5 +110,5 @@ def test_compare_takes_an_export_as_a_variant(export: Path, tmp_path: Path) -> N
 
 
 def test_nothing_goes_with_an_export_in_a_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["compare", *TINY, "--variant=both: exported=EXPORT, precision=bf16"]
+    flags = ["compare", *ACT, "--variant=both: exported=EXPORT, precision=bf16"]
     assert_refused(flags, "nothing goes with it", capsys, new(tmp_path / "empty"))

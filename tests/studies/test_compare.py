@@ -126,9 +126,8 @@ def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_no
 
 def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predict():
     """Diffusion's chunk is as long as the actions that it executes."""
-    subject = load_subject(
-        PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu", "--n_action_steps=4"])
-    )
+    flags = ["--device=cpu", "--n_action_steps=4", "--num_inference_steps=2"]
+    subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=flags))
     longer = Variant("longer", (Settings({"n_action_steps": 6}),))
     result, _ = compare(
         subject, [Variant("as it is"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)

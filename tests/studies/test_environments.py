@@ -1,4 +1,7 @@
-"""The same policy in two environments: processes of this one, one of them with a changed copy of LeRobot."""
+"""The same policy in two environments: processes of this one, one of them with a changed copy of LeRobot.
+
+The sides stay open from test to test (`support/kept_sides.py`), since each imports LeRobot for seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import lerobot
 import psutil
 import pytest
+from support.kept_sides import KeptSides
 
 from strobe.environments.options import SideOptions
 from strobe.environments.side import Side
@@ -31,6 +35,27 @@ from strobe.studies.verify_environment import verify_environment
 HERE = SideOptions("here")
 ROUNDS = Options(SamplingBudget(iterations=8), counted=False)
 
+# In place of what is carried: it answers, and computes nothing.
+ANSWERING = """
+import json, sys
+for line in sys.stdin:
+    if json.loads(line)["do"] == "load":
+        answer = {"python": "3", "packages": {}, "lerobot": "", "threads": 1, "settings": {}}
+    else:
+        answer = {"ms": [0.1, 0.2, 0.1]}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept() -> Iterator[None]:
+    """Comparisons take running sides, and give them back."""
+    sides = KeptSides()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("strobe.studies.shared.environments.Side", sides.side)
+        yield
+    sides.end()
+
 
 def tiny(kind: str = "act") -> Callable[[], PolicySubject]:
     return lambda: load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]))
@@ -40,9 +65,7 @@ def tiny(kind: str = "act") -> Callable[[], PolicySubject]:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of LeRobot whose ACT makes what its decoder gives a tenth larger."""
     folder = tmp_path_factory.mktemp("checkout")
-    shutil.copytree(
-        Path(lerobot.__file__).parent, folder / "src" / "lerobot", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(Path(lerobot.__file__).parent, folder / "src" / "lerobot")
     file = folder / "src" / "lerobot" / "policies" / "act" / "modeling_act.py"
     text = file.read_text()
     old = "class ACTDecoder(nn.Module):"
@@ -54,7 +77,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def compared(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
-    """Three sides: this environment twice, and the copy. Takes 40 s: each side imports LeRobot."""
+    """Three sides: this environment twice, and the copy. Most of its time is their imports of LeRobot."""
     sides = [HERE, SideOptions("same"), SideOptions("changed", lerobot=str(checkout))]
     return compare_environments(
         tiny(), SidesOptions(sides, threads=1), ROUNDS, tmp_path_factory.mktemp("parcel"), Silent()
@@ -117,7 +140,12 @@ class Killer(Silent):
             os.kill(youngest.pid, signal.SIGKILL)
 
 
-def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path):
+def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Real processes, begun and ended with the comparison, that answer at once."""
+    (tmp_path / "carried").mkdir()
+    (tmp_path / "carried" / "__main__.py").write_text(ANSWERING)
+    monkeypatch.setattr("strobe.environments.side.CARRIED", tmp_path / "carried")
+    monkeypatch.setattr("strobe.studies.shared.environments.Side", Side)
     before = {child.pid for child in psutil.Process().children()}
     result = compare_environments(
         tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Killer(5)
@@ -134,7 +162,7 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path):
 
 
 def test_actions_that_cannot_be_compared_cost_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Takes 15 s, as both sides import LeRobot: what fails must be a real order of a side."""
+    """What fails is a real order of a side."""
     plain = Side.order
 
     def failing(self: Side, do: str, **order: object) -> None:

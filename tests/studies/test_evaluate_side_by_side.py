@@ -9,7 +9,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -55,19 +57,26 @@ def table(result) -> list[dict]:
     return [one.model_dump() for one in result.variants]
 
 
+@cache
+def alone(tasks: tuple[str, ...] = ("pusht",), episodes: int = 60) -> tuple[list[dict], frozenset[tuple]]:
+    """The table of one player, and what it played."""
+    player = MadeUp()
+    with tempfile.TemporaryDirectory() as folder:
+        return table(evaluated(Path(folder), plan(episodes, tasks=tasks), player)), frozenset(player.played)
+
+
 @pytest.mark.parametrize("tasks", [("pusht",), ("a", "b", "c")], ids=["a task", "three tasks"])
 @pytest.mark.parametrize("size", [2, 5, 40])
 def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_path):
-    (tmp_path / "one").mkdir()
     (tmp_path / "many").mkdir()
-    one, many, lines = MadeUp(), MadeUp(), Lines()
-    alone = evaluated(tmp_path / "one", plan(tasks=tasks), one)
+    many, lines = MadeUp(), Lines()
+    wanted, played = alone(tasks)
     crew = Shuffled(size, size, many)
     together = evaluated(tmp_path / "many", plan(tasks=tasks), crew, lines=lines)
-    assert table(together) == table(alone)
-    assert set(one.played) <= set(many.played), "what counts was played"
+    assert table(together) == wanted
+    assert played <= set(many.played), "what counts was played"
     assert len(many.played) == len(set(many.played)), "and nothing twice"
-    assert len(many.played) > len(one.played), "ahead of a verdict: kept, and not counted"
+    assert len(many.played) > len(played), "ahead of a verdict: kept, and not counted"
     assert len((tmp_path / "many" / NAME).read_text().splitlines()) == 1 + len(many.played)
     decided = [line for line in lines.lines if "decided at" in line]
     assert len(decided) == 2
@@ -76,9 +85,7 @@ def test_the_table_is_that_of_one_player_whoever_ends_first(size, tasks, tmp_pat
 
 @pytest.mark.parametrize("cut", [1, 30, 90])
 def test_what_was_cut_goes_on_to_the_same_table_alone_or_together(cut, tmp_path):
-    (tmp_path / "one").mkdir()
     (tmp_path / "many").mkdir()
-    alone = evaluated(tmp_path / "one", plan(), MadeUp())
     before, after = MadeUp(), MadeUp()
     try:
         halted = evaluated(tmp_path / "many", plan(), Shuffled(4, cut, before, cut))
@@ -88,15 +95,13 @@ def test_what_was_cut_goes_on_to_the_same_table_alone_or_together(cut, tmp_path)
     except KeyboardInterrupt:  # none of them counts
         assert cut == 1
     resumed = evaluated(tmp_path / "many", plan(), after, resume=True)
-    assert table(resumed) == table(alone)
+    assert table(resumed) == alone()[0]
     assert not set(before.played) & set(after.played)
 
 
 def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     (tmp_path / "begun").mkdir()
-    (tmp_path / "one").mkdir()
     (tmp_path / "many").mkdir()
-    alone = evaluated(tmp_path / "one", plan(20), MadeUp())
     with Workers(2, ()) as workers:
         pids = [one.pid for one in workers.pool.workers]
         workers.begin(Slow(tmp_path / "begun", {0: 0.3}))
@@ -105,7 +110,7 @@ def test_processes_play_the_same_table_and_leave_none_behind(tmp_path):
     assert "timed beside up to 1 other process that" in " ".join(together.notes)
     for row in together.variants:
         row.calls.beside = 0
-    assert table(together) == table(alone)
+    assert table(together) == alone(episodes=20)[0]
     played = {int(pid) for file in (tmp_path / "begun").iterdir() for pid in file.read_text().split()}
     assert played == set(pids), "both played"
     assert not any(psutil.pid_exists(pid) for pid in pids)
@@ -135,9 +140,7 @@ def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_path):
     (tmp_path / "begun").mkdir()
-    (tmp_path / "one").mkdir()
     (tmp_path / "many").mkdir()
-    alone = evaluated(tmp_path / "one", plan(), MadeUp())
     request = asked(plan()).model_dump_json()
     folders = [str(tmp_path / "many"), str(tmp_path / "begun")]
     argv = [sys.executable, "-m", "support.side_by_side", *folders, request, "0.05"]
@@ -165,7 +168,7 @@ def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_
     assert log.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
     for row in resumed.variants:
         row.calls.beside = 0
-    assert table(resumed) == table(alone)
+    assert table(resumed) == alone()[0]
 
 
 def until(true) -> None:

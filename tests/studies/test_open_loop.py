@@ -18,7 +18,8 @@ from strobe.results.hypothesis import Hypothesis
 from strobe.results.open_loop import OpenLoop
 from strobe.studies.preflight import open_loop, predictions
 
-LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=32)
+LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)  # enough to claim what was planted
+MORE = open_loop.Frames(Path("unused"), seconds=120.0, most=32)  # of which nothing may be claimed
 RADIANS = np.array([np.pi / 180] * 3 + [1])
 Change = Callable[[Ticks], Ticks]
 
@@ -140,7 +141,7 @@ def test_statistics_of_other_data_are_seen_in_the_actions() -> None:
 
 @pytest.mark.parametrize("first", [0, 100, 200])
 def test_a_sound_policy_explains_the_data_and_nothing_is_claimed(first: int) -> None:
-    result, hypotheses = judged(recording(first=first))
+    result, hypotheses = judged(recording(first=first), look=MORE)
     assert claims(hypotheses) == []
     part = result.whole
     assert part is not None
@@ -151,7 +152,7 @@ def test_a_sound_policy_explains_the_data_and_nothing_is_claimed(first: int) -> 
 def test_a_policy_that_explains_nothing_claims_nothing() -> None:
     random = np.random.default_rng(0)
     frames = recording(each(ACTION, lambda values: random.normal(size=values.shape) * 20))
-    result, hypotheses = judged(frames)
+    result, hypotheses = judged(frames, look=MORE)
     assert hypotheses
     # Of these, actions relative to the state would be explained by the state itself: it takes more than to hold still.
     assert claims(hypotheses) == []
@@ -160,13 +161,13 @@ def test_a_policy_that_explains_nothing_claims_nothing() -> None:
 
 
 def test_of_an_input_that_the_policy_does_not_look_at_nothing_is_claimed() -> None:
-    _, hypotheses = judged(recording(PLANTS["channels"][0]), blind=True)
+    _, hypotheses = judged(recording(PLANTS["channels"][0]), look=MORE, blind=True)
     assert claims(hypotheses) == []
     assert {each.outcome for each in hypotheses if each.kind in ("channels", "cameras")} == {"not looked at"}
 
 
 def test_with_fewer_than_four_episodes_nothing_is_judged_and_it_says_how_many_it_takes() -> None:
-    result, hypotheses = judged(recording(PLANTS["cameras"][0], episodes=3))
+    result, hypotheses = judged(recording(PLANTS["cameras"][0], episodes=3), look=MORE)
     assert {each.outcome for each in hypotheses} == {"not judged"}
     assert "4 episodes" in result.unjudged
     assert any("it takes 4 episodes, not 3" in each.why for each in hypotheses)

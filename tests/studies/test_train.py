@@ -45,6 +45,7 @@ def dataset(tmp_path_factory):
 
 FEW = 8  # steps, enough for a verdict on a planted fault
 NONE_AHEAD = "--prefetch_factor=1"  # few batches are loaded before a step's length is known
+SHORT = "--batch_size=2"  # a step in a third of the time, where no verdict hangs on what a step consists of
 slept = [0.0]  # seconds of planted pauses in this process
 CAUSES = {  # of which one training's waits have one
     "slow-worker", "slow-storage", "slow-transforms", "slow-decoding", "slow-rows", "slow-collate", "loads-itself",
@@ -110,11 +111,11 @@ def bare(dataset, output, **run):
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
     from lerobot.scripts import lerobot_train
 
-    found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true")
+    found = trained(dataset, tmp_path / "watched", "--save_checkpoint=true", steps=FEW)
     result, training = found.result, found.result.training
     assert result.status == "complete"
-    assert training.steps == training.run_steps == 14
-    assert training.losses == bare(dataset, tmp_path / "bare"), (
+    assert training.steps == training.run_steps == FEW
+    assert training.losses == bare(dataset, tmp_path / "bare", steps=FEW), (
         "the losses are those of a run without Strobe, bit for bit"
     )
 
@@ -173,8 +174,9 @@ def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
     mine = lambda: get_worker_info().id == 1  # noqa: E731
-    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, steps_of(4, least=1.0), mine))
-    result = trained(dataset, tmp_path / "out", NONE_AHEAD, steps=14).result
+    monkeypatch.setattr(_MapDatasetFetcher, "fetch", slowed(_MapDatasetFetcher.fetch, steps_of(4, least=0.5), mine))
+    # The first step takes long, and hides the first pause: that one step in two waits must show without it.
+    result = trained(dataset, tmp_path / "out", NONE_AHEAD, SHORT, steps=20).result
     assert rules(advise(result)) & CAUSES == {"slow-worker"}
     finding = next(f for f in advise(result) if f.rule == "slow-worker")
     assert "worker 1 takes" in finding.seen
@@ -215,7 +217,7 @@ def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of
 
 
 def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
-    theirs = arguments(dataset, tmp_path / "out", steps=FEW, workers=1)
+    theirs = arguments(dataset, tmp_path / "out", SHORT, steps=FEW, workers=1)
     codes, said = run_ranks(["--full", f"--output_dir={tmp_path / 'runs'}", "--", *theirs], tmp_path)
     assert codes == [0, 0], said[-2000:]
     (folder,) = (tmp_path / "runs").glob("*_train_act*")
@@ -234,7 +236,7 @@ def failed_without_workers(dataset, tmp_path_factory):
     """A training that loads its own data and fails in its fourth step."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(4, RuntimeError("CUDA out of memory")))
-        return trained(dataset, tmp_path_factory.mktemp("failed") / "out", workers=0).result
+        return trained(dataset, tmp_path_factory.mktemp("failed") / "out", SHORT, workers=0).result
 
 
 def test_without_workers_the_training_process_loads(failed_without_workers):
@@ -292,7 +294,7 @@ def raising_in(step, error):
 
 def test_an_interrupted_run_keeps_its_steps(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(5, KeyboardInterrupt()))
-    result = trained(dataset, tmp_path / "out", workers=1).result
+    result = trained(dataset, tmp_path / "out", SHORT, workers=1).result
     assert result.status == "interrupted"
     assert result.training.steps == 4
     assert result.training.loader, "what the workers recorded is there"
@@ -307,7 +309,7 @@ def test_a_failed_run_keeps_its_steps_and_says_why(failed_without_workers):
 
 def test_one_step_is_enough_to_be_kept(dataset, tmp_path, monkeypatch):
     monkeypatch.setattr(watched_training.loop, "update_policy", raising_in(2, RuntimeError("CUDA out of memory")))
-    result = trained(dataset, tmp_path / "out", workers=0).result
+    result = trained(dataset, tmp_path / "out", SHORT, workers=0).result
     assert result.training.steps == 1
     assert "CUDA out of memory" in markdown.render(document(result))
     assert isinstance(advise(result), list)
@@ -378,7 +380,7 @@ def test_what_was_measured_before_a_fault_of_the_dataset_is_kept_with_the_fault(
 
 def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged, tmp_path):
     number(damaged, "observation.state", 50, float("nan"))
-    run = trained(damaged, tmp_path / "out", steps=2, workers=0)
+    run = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0)
     assert not run.mistake
     assert any("episode 1, frame 10: number 0 of observation.state" in note for note in run.result.notes)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +19,11 @@ from strobe.results.recipe import Recipe
 from strobe.studies.optimize.candidates import slot_of, together
 from strobe.treatments import catalogue
 from strobe.treatments.engines import backends
-from strobe.treatments.engines.backends import calibrated, engines_folder
+from strobe.treatments.engines.backends import engines_folder
 from strobe.treatments.treatment import Variant
 
 BACKBONE = "model.backbone"
+ENCODER = "model.encoder"  # its calibration takes a second, the backbone's ten
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -78,13 +78,13 @@ def test_its_scales_are_of_all_recorded_calls(monkeypatch: pytest.MonkeyPatch) -
 
     def watching(model: Any, calls: Any) -> Any:
         seen.append(calls)
-        return calibrated(model, calls)
+        raise UserError("it was seen what it is calibrated on")
 
     monkeypatch.setattr("strobe.treatments.engines.backends.calibrated", watching)
     subject = load_subject(
         PolicyOptions(type="diffusion", size="tiny", overrides=["--num_inference_steps=2"]), InputOptions(cameras=1)
     )
-    with contextlib.suppress(UserError):  # on a CPU without VNNI its 8 bits saturate, and the engine is refused
+    with pytest.raises(UserError, match="it was seen"):
         run(subject, part("diffusion.unet"))
     [calls] = seen
     assert len(calls) == 8, "2 denoising steps of 4 observations"
@@ -95,20 +95,20 @@ def test_each_data_set_has_an_engine_of_its_own_and_a_robot_takes_none_of_made_u
     made_up, recorded, robot = subject_of("act"), subject_of("act", "data"), subject_of("act", "to come")
     for one in (recorded, robot):
         one.policy.load_state_dict(made_up.policy.state_dict())
-    run(made_up, part())
+    run(made_up, part(ENCODER))
     with pytest.raises(
         UserError, match=r"calibrated on observations, and this machine keeps no engine .*--dataset.root"
     ):
-        run(robot, part())
+        run(robot, part(ENCODER))
     for name in recorded.observation(0):
         if name.startswith("observation.images"):
             recorded.inputs.observations = [
                 one | {name: 0.2 * one[name]} for one in recorded.inputs.observations
             ]  # a dark room
-    of_data = part()
+    of_data = part(ENCODER)
     expected = run(recorded, of_data)
     assert kept(own_cache) >= {"made-up.blob", f"{recorded.fed.digest}.blob"}
-    taken = part()
+    taken = part(ENCODER)
     run(robot, taken)
     assert taken.traits().from_cache is True
     robot.inputs = replace(robot.inputs, observations=recorded.inputs.observations)
@@ -129,7 +129,9 @@ def test_a_recipe_is_refused_in_a_line_where_nothing_was_calibrated(
     assert torch.equal(run(subject), before)
 
 
-def test_shapes_that_no_observation_had_are_torchs() -> None:
+def test_shapes_that_no_observation_had_are_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
+    monkeypatch.setattr(backends, "calibrated", lambda model, calls: model)  # seconds, and no part of this
     subject = subject_of("act")
     treatment = part()
     undo = treatment.apply(subject)
@@ -180,6 +182,7 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
     faster: bool, rest: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path))
+    monkeypatch.setattr(backends, "calibrated", lambda model, calls: model)  # its scales are no part of this
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: faster)
     monkeypatch.setattr(backends.OpenVINO, "precisions", lambda self, device: ("fp32", "bf16", "int8"))
     asked, core = list[str](), backends._core()
@@ -190,11 +193,12 @@ def test_what_stays_floating_is_in_the_dtype_that_this_machine_is_faster_in(
             return core.compile_model(model, device, options)
 
     monkeypatch.setattr(backends, "_core", Core)
-    run(subject_of("act"), part())
+    subject = subject_of("act")
+    run(subject, part(ENCODER))
     assert asked == [rest]
     (file,) = engines_folder().iterdir()
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: not faster)
-    run(subject_of("act"), part())
+    run(subject, part(ENCODER))
     assert len(list(engines_folder().iterdir())) == 2, f"{file.name} is of another machine"
     monkeypatch.setattr(backends, "faster_in_bfloat16", lambda: pytest.fail("a robot's start need not wait for this"))
     backends.OpenVINO().versions(torch.device("cpu"), "bf16")

@@ -28,15 +28,13 @@ from strobe.treatments.training_step import Accumulate, MixedPrecision, Optimize
 from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
+SMALL = InputOptions(image_size=(32, 32))  # what is tested does not depend on the images
 ON_A_CPU = ("amp", "channels_last", "fused", "accumulate=2")
 
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    # Small images: what is tested does not depend on them.
-    return load_subject(
-        PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(64, 64))
-    )
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), SMALL)
 
 
 @cache
@@ -187,8 +185,7 @@ def test_autocast_to_the_other_format_of_16_bits_is_refused_in_a_line():
 def test_micro_batches_give_the_batch_s_gradient():
     # In float64 and without noise, where nothing but the order of sums differs.
     owner = load_subject(
-        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_vae=false", "--dropout=0.0"]),
-        InputOptions(image_size=(64, 64)),
+        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu", "--use_vae=false", "--dropout=0.0"]), SMALL
     )
     owner.policy.double()
     latent = owner.policy.get_submodule("model.encoder_latent_input_proj")  # which ACT hands float32 zeros
@@ -242,11 +239,9 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
 
 
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
-    # A CPU takes seconds for a pass in float16: few pixels, and a scale that is too large once rather than seven times.
+    # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.studies.shared.gradients.LARGEST_SCALE", 2048.0)
-    owner = load_subject(
-        PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), InputOptions(image_size=(32, 32))
-    )
+    owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), SMALL)
     variants = [Variant("as it is"), Variant("again"), *parse("amp=fp16,accumulate=2")]
     check = gradients(owner, variants, 2)
     assert not check.note
