@@ -4,8 +4,7 @@
     .venv/bin/python scripts/planted_faults.py --only 'faster is slower'
     .venv/bin/python scripts/planted_faults.py --list
 
-The checkout is only read. The tests of the list first run without a fault. The last line is JSON; the exit code is 1
-unless each fault was seen.
+The checkout is only read. The tests first run without a fault. The exit code is 1 unless each fault was seen.
 """
 
 from __future__ import annotations
