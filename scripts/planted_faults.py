@@ -127,7 +127,7 @@ def main() -> int:
         print("\n".join(f"{fault.room:12} {fault.name}: {fault.means}" for fault in chosen))
         return 0
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have had SIGINT ignored
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, lambda *_: sys.exit(130))
     began, rows = time.monotonic(), Counter[str]()
     with tempfile.TemporaryDirectory(prefix="planted-faults-") as name:
         folder, paths = Path(name), copied(Path(name))
