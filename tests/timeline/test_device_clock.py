@@ -45,6 +45,7 @@ def test_a_second_device_is_the_one_that_is_marked_and_waited_for(made_up):
     device = clock.device_clock("cuda:1")
     assert device is not None
     assert device.read()[1].device == 1
+    made_up.waited.clear()
     device.resolve([])
     assert set(made_up.waited) == {"cuda:1"}
     made_up.waited.clear()
