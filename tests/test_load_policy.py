@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from support import warm
 from support.checkpoints import EXACT, FEW_STEPS, Saved
 from support.matrix import matrix
 
@@ -82,10 +81,7 @@ def test_lerobots_own_calls_work_on_the_treated_policy(kind: str, saved: Saved, 
 
 def test_a_robots_process_loads_nothing_of_the_lab(saved: Saved, tmp_path: Path) -> None:
     dump(recipe("act", {"precision": "bf16"}), tmp_path / "fast.yaml")
-    ran = subprocess.run(
-        [sys.executable, "-c", ROBOT, saved["act"][0], tmp_path / "fast.yaml"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ran = warm.run("-c", ROBOT, saved["act"][0], tmp_path / "fast.yaml")
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.splitlines()[-1] == ""
 

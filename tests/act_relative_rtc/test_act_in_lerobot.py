@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +15,7 @@ from lerobot.configs import PreTrainedConfig
 from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.rollout.inference.rtc import RTCInferenceEngine, supports_rtc_inference
+from support import warm
 
 SOURCE = Path(__file__).parents[2] / "packages" / "lerobot_policy_act_relative_rtc" / "src"
 
@@ -34,14 +33,14 @@ def checkpoint(dataset, tmp_path_factory) -> Path:
         "dim_feedforward": 64, "n_encoder_layers": 2, "n_vae_encoder_layers": 1, "latent_dim": 4, "kl_weight": 0.1,
         "optimizer_lr": 3e-3,
     }  # fmt: skip
-    command = [
-        sys.executable, "-m", "lerobot.scripts.lerobot_train", *(f"--policy.{k}={v}" for k, v in policy.items()),
+    arguments = [
+        *(f"--policy.{k}={v}" for k, v in policy.items()),
         "--dataset.repo_id=local/walks", f"--dataset.root={dataset}", "--steps=60", "--log_freq=10", "--batch_size=8",
         "--num_workers=0", "--seed=0", f"--output_dir={folder / 'out'}", "--wandb.enable=false",
     ]  # fmt: skip
     paths = [str(info.parent), str(SOURCE), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+    done = warm.run("-m", "lerobot.scripts.lerobot_train", *arguments, env=environment, timeout=200)
     assert done.returncode == 0, done.stderr[-3000:]
     losses = [float(loss) for loss in re.findall(r"l1_loss:([\d.]+)", done.stderr + done.stdout)]
     assert losses[-1] < 0.6 * losses[0], losses

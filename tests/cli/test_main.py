@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.matrix import matrix
 from support.refused import assert_refused
 from support.stored import stored
@@ -238,11 +237,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
-    command = [
-        sys.executable, "-c", INTERRUPTED, "breakdown", "--policy.type=act", "--policy.size=tiny",
+    done = warm.run(
+        "-c", INTERRUPTED, "breakdown", "--policy.type=act", "--policy.size=tiny",
         "--iterations=100000", "--seconds=300", "--threads=1", f"--output_dir={tmp_path}",
-    ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True)
+    )  # fmt: skip
     assert done.returncode == 130, done.stderr
     result = store.load(only_run(tmp_path))
     assert result.status == "interrupted"

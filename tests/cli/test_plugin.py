@@ -109,9 +109,10 @@ def install(folder: Path) -> None:
 
 
 def test_a_plug_in_is_found_and_cut_along_its_modules(tmp_path):
+    """A true cold start of strobe's own program, as in a user's shell."""
     install(tmp_path)
     command = [
-        sys.executable, "-m", "strobe.cli.main", "breakdown", "--policy.type=never_seen", "--policy.width=16",
+        Path(sys.executable).with_name("strobe"), "breakdown", "--policy.type=never_seen", "--policy.width=16",
         "--iterations=5", "--phases=[inference, training step]", f"--output_dir={tmp_path / 'runs'}",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support import warm
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "CONTRIBUTING.md"
@@ -59,7 +60,7 @@ def paste(recipe: Recipe, copy: Path) -> None:
 
 @pytest.mark.matrix
 def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
-    """One after another, as a reader would. Five processes load torch: the test takes over 5 s for that."""
+    """One after another, as a reader would."""
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     path = os.pathsep.join([str(tmp_path / "src"), str(ROOT / "tests" / "support" / "foreign")])
@@ -70,14 +71,8 @@ def test_each_recipe_works_when_it_is_pasted(tmp_path: Path) -> None:
         printed = ""
         for command in recipe.commands:
             words = [word for part in shlex.split(command)[1:] for word in glob(part, tmp_path)]
-            ran = subprocess.run(
-                [sys.executable, "-m", "strobe", *words],
-                cwd=tmp_path,
-                env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200"},
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
+            environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
+            ran = warm.run("-m", "strobe", *words, cwd=tmp_path, env=environment)
             assert ran.returncode == 0, f"{command}\n{ran.stdout}\n{ran.stderr}"
             printed += ran.stdout
         assert recipe.blocks

@@ -7,13 +7,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support import warm
 from support.checkpoints import tiny_checkpoint, tiny_recipe
-from support.lerobot_forks import Forks
 
 from strobe.runs.recipe_file import dump
 
@@ -36,32 +36,19 @@ VARIABLES = {
     "MUJOCO_GL": "osmesa",
 }
 ROLLOUT, EVAL = "lerobot.scripts.lerobot_rollout", "lerobot.scripts.lerobot_eval"
-Run = Callable[[str, Sequence[str], Mapping[str, str]], tuple[int, str]]
 
 
-def fresh(module: str, arguments: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str]:
-    """``python -m module`` as a user starts it: its exit code, and what it printed."""
-    command = [sys.executable, "-m", module, *arguments]
-    ran = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        env={**os.environ, **VARIABLES, **variables},
-    )  # fmt: skip
-    return ran.returncode, ran.stdout
-
-
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """The same, in processes that need not import LeRobot once more."""
-    if not hasattr(os, "fork"):
-        yield fresh
-        return
-    forks = Forks(tmp_path_factory.mktemp("forks"), ROLLOUT, EVAL, **VARIABLES)
-    yield forks.run
-    forks.close()
+def cold(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """``python ARGUMENTS…`` as a user starts it."""
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=env)
 
 
 def rollout(
-    run: Run, folder: Path, told: Path, *options: str, **variables: str
+    folder: Path,
+    told: Path,
+    *options: str,
+    python: Callable[..., subprocess.CompletedProcess[str]] = warm.run,
+    **variables: str,
 ) -> tuple[list[str], list[list[float]], str]:
     """``lerobot-rollout`` on a robot without hardware: Strobe's lines in its log, actions with their times, the log."""
     arguments = [
@@ -69,8 +56,9 @@ def rollout(
         f"--policy.path={folder}", "--device=cpu", "--task=push the button", "--return_to_initial_position=false",
         "--play_sounds=false", *options,
     ]  # fmt: skip
-    code, said = run(ROLLOUT, arguments, variables)
-    assert code == 0, said[-3000:]
+    ran = python("-m", ROLLOUT, *arguments, env={**os.environ, **VARIABLES, **variables})
+    said = ran.stdout + ran.stderr
+    assert ran.returncode == 0, said[-3000:]
     actions = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
     return lines(said), actions, said
 
@@ -81,17 +69,17 @@ def moved(one: list[list[float]], other: list[list[float]]) -> float:
     return max(abs(a - b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
 
 
-# A program takes eight seconds to import LeRobot: one here is started as a user starts it, the others are forks.
-def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(forked: Run, tmp_path: Path) -> None:
+def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(tmp_path: Path) -> None:
+    """The first rollout is a true cold start: plug-in, recipe and robot are found as in a user's shell."""
     folder = tmp_path / "checkpoint"
     tiny_checkpoint("act", folder, "--n_action_steps=5")
     dump(tiny_recipe("act", BF16), folder / "recipe.yaml")
-    said, treated, _ = rollout(fresh, folder, tmp_path / "treated.jsonl", "--duration=2", STROBE_WATCH="1")
+    said, treated, _ = rollout(folder, tmp_path / "treated.jsonl", "--duration=2", python=cold, STROBE_WATCH="1")
     assert len(said) == 1
     assert said[0].startswith("recipe.yaml on act: 1 treatment, on the first observation actions move by 0.00")
     broken = tmp_path / "broken.yaml"
     broken.write_text("policy: act\ntreatments: [")
-    said, untouched, _ = rollout(forked, folder, tmp_path / "broken.jsonl", "--duration=2", STROBE_RECIPE=str(broken))
+    said, untouched, _ = rollout(folder, tmp_path / "broken.jsonl", "--duration=2", STROBE_RECIPE=str(broken))
     assert len(said) == 1
     assert "is not YAML" in said[0]
     assert said[0].endswith("the policy runs as it is")
@@ -99,12 +87,12 @@ def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(forked: Run, tmp_pa
     assert 0 < moved(untouched, treated) < 3  # degrees, of a spread of 58
 
 
-def test_real_time_chunking_runs_with_the_recipe(forked: Run, tmp_path: Path) -> None:
+def test_real_time_chunking_runs_with_the_recipe(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     tiny_checkpoint("smolvla", folder)
     dump(tiny_recipe("smolvla", {"guidance": "closed form"}, {"prefix_cache": "static"}, BF16), tmp_path / "fast.yaml")
     said, actions, log = rollout(
-        forked, folder, tmp_path / "told.jsonl", "--duration=4", "--inference.type=rtc",
+        folder, tmp_path / "told.jsonl", "--duration=4", "--inference.type=rtc",
         "--inference.queue_threshold=45", "--inference.rtc.execution_horizon=10",
         STROBE_RECIPE=str(tmp_path / "fast.yaml"), LEROBOT_DUMMY_TINY="smolvla",
     )  # fmt: skip
@@ -114,7 +102,7 @@ def test_real_time_chunking_runs_with_the_recipe(forked: Run, tmp_path: Path) ->
     assert len(actions) > 5
 
 
-def test_an_evaluation_runs_with_the_recipe(forked: Run, tmp_path: Path) -> None:
+def test_an_evaluation_runs_with_the_recipe(tmp_path: Path) -> None:
     pytest.importorskip("gym_pusht")
     folder = tmp_path / "checkpoint"
     from support.checkpoints import pusht_checkpoint
@@ -128,8 +116,9 @@ def test_an_evaluation_runs_with_the_recipe(forked: Run, tmp_path: Path) -> None
             "--eval.n_episodes=2", "--policy.device=cpu", "--eval.use_async_envs=false",
             f"--output_dir={tmp_path / name}", "--seed=3",
         ]  # fmt: skip
-        code, said = forked(EVAL, arguments, {"STROBE_RECIPE": recipe})
-        assert code == 0, said[-3000:]
+        ran = warm.run("-m", EVAL, *arguments, env={**os.environ, **VARIABLES, "STROBE_RECIPE": recipe})
+        said = ran.stdout + ran.stderr
+        assert ran.returncode == 0, said[-3000:]
         (info,) = tmp_path.joinpath(name).glob("eval_info.json")
         found[name] = lines(said), json.loads(info.read_text())["overall"]["avg_sum_reward"]
     assert found["plain"][0] == []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 import types
 
 import pytest
+from support import warm
 
 from strobe.processes.leaving import WAIT_S, threads_inside
 
@@ -33,7 +33,7 @@ sys.exit(main())
 
 def ended(threads: int, *arguments: str) -> subprocess.CompletedProcess[str]:
     script = BUSY.format(threads=threads, arguments=list(arguments))
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    return warm.run("-c", script)
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("--version",), 0), (("no-such",), 2)])
@@ -48,7 +48,7 @@ def test_threads_that_are_still_busy_cost_the_process_neither_its_code_nor_its_w
 
 def test_a_process_without_such_a_thread_ends_as_python_ends_it():
     script = "import atexit; atexit.register(print, 'at exit')" + BUSY.format(threads=0, arguments=["--version"])
-    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    process = warm.run("-c", script)
     assert process.returncode == 0
     assert process.stdout.endswith("at exit\n")
 

@@ -6,13 +6,13 @@ import ctypes.util
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support import warm
 
 from strobe.errors import UserError
 from strobe.lerobot.quiet import priority_restored
@@ -135,8 +135,8 @@ def test_without_opengl_the_package_to_install_is_named(tmp_path: Path, monkeypa
 def test_a_renderer_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     """In a process of its own: MuJoCo decides when it is imported. GLFW has no screen to open."""
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    command = [sys.executable, "-m", "strobe.cli.main", "record", "--env=metaworld", f"--root={tmp_path / 'new'}"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**environment, "MUJOCO_GL": "glfw"})
+    arguments = ["record", "--env=metaworld", f"--root={tmp_path / 'new'}"]
+    done = warm.run("-m", "strobe.cli.main", *arguments, env={**environment, "MUJOCO_GL": "glfw"})
     assert done.returncode == 2
     # A torch that is newer than torchao warns, in the form of its log.
     (line,) = [line for line in done.stderr.splitlines() if line.strip() and not re.match(r"W\d{4} .*torch/", line)]
@@ -188,7 +188,7 @@ assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 def test_ctrl_c_waits_until_an_episode_is_written() -> None:
     """In a process of its own, which alone the signal ends if this goes wrong."""
-    done = subprocess.run([sys.executable, "-c", PRESSED], capture_output=True, text=True)
+    done = warm.run("-c", PRESSED)
     assert done.stdout.splitlines() == ["written", "then interrupted"], done.stderr
     assert done.returncode == 0, done.stderr
 

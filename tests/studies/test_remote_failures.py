@@ -73,8 +73,9 @@ def test_a_policy_of_several_observations_behind_the_server_names_its_exception_
         finally:
             signal.signal(signal.SIGTERM, previous)
         process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=300)
-    assert (code, process.returncode) == (0, 0), printed
+        ended = process.ended(300)
+    printed = ended.stdout + ended.stderr
+    assert (code, ended.returncode) == (0, 0), printed
 
     served, failure = failure_in(tmp_path / "served", kind)
     assert failure.error == error
@@ -101,10 +102,11 @@ def test_a_server_that_cannot_load_the_policy_says_so_on_both_sides(
         given = client_arguments(tmp_path, port, "xvla")
         assert main(["rollout", "--", CLIENT, *given]) == 2
         process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=300)
+        ended = process.ended(300)
+    printed = ended.stdout + ended.stderr
     error = capsys.readouterr().err
     assert f"the policy is refused by 127.0.0.1:{port}: UNKNOWN: " in error
     assert "Policy type xvla not supported" in error
-    assert process.returncode == 2
+    assert ended.returncode == 2
     assert "strobe: SendPolicyInstructions failed: ValueError: Policy type xvla not supported" in printed
     assert "(lerobot.async_inference.policy_server.PolicyServer.SendPolicyInstructions, line " in printed

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.checkpoints import tiny_checkpoint
 from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for, watched_server
 from support.watched_robot import watched_robot
@@ -33,7 +33,7 @@ def robot(monkeypatch):
 
 
 @pytest.fixture
-def server(tmp_path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def server(tmp_path) -> Iterator[tuple[warm.Program, int]]:
     """A watched server in a process of its own, and its port."""
     with watched_server(tmp_path, "--inference_latency=0.15") as process_and_port:
         yield process_and_port
@@ -69,8 +69,8 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
     assert code == 0, "there is no other end of a client than this"
     assert not robot.made[-1].is_connected
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    served = process.ended(300)
+    assert served.returncode == 0, served.stdout + served.stderr
 
     client = answer(tmp_path / "runs")
     seen_by_client(client.rollout, told)
@@ -80,13 +80,13 @@ def test_client_and_server_each_tell_their_part(robot, server, tmp_path, monkeyp
             ("send observation",), ("pickle observation",)} <= paths  # fmt: skip
     assert "is serialisation" in capsys.readouterr().out
 
-    served = answer(tmp_path / "served")
-    seen_by_server(served.rollout, client.rollout)
-    parts = {part.name for part in served.measurement("inference call").components}
+    server_side = answer(tmp_path / "served")
+    seen_by_server(server_side.rollout, client.rollout)
+    parts = {part.name for part in server_side.measurement("inference call").components}
     assert {"prepare inputs", "preprocessing", "predict chunk", "encoder", "postprocessing", "pickle actions"} <= parts
-    received = {part.name for part in served.measurement("observation received").components}
+    received = {part.name for part in server_side.measurement("observation received").components}
     assert {"receive", "unpickle observation", "decide"} <= received
-    assert "pace" not in {section.key for section in document(served).sections}
+    assert "pace" not in {section.key for section in document(server_side).sections}
 
 
 def seen_by_client(rollout: Rollout, told: list[float]) -> None:

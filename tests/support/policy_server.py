@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from support import warm
 
 CLIENT, SERVER = "robot_client", "policy_server"
 
@@ -21,30 +20,22 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def watched_server(folder: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def watched_server(folder: Path, *more: str) -> Iterator[tuple[warm.Program, int]]:
     """Yield the server's process and its port; its run goes into ``folder`` / served."""
     port = free_port()
-    given = [f"--port={port}", "--host=127.0.0.1", *more]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "strobe", "rollout", f"--output_dir={folder / 'served'}", "--", SERVER, *given],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1"},
-    )  # fmt: skip
-    try:
+    given = [f"--output_dir={folder / 'served'}", "--", SERVER, f"--port={port}", "--host=127.0.0.1", *more]
+    with warm.start("-m", "strobe", "rollout", *given, cwd=folder) as process:
         yield process, port
-    finally:
-        process.kill()
-        process.wait()
 
 
-def wait_for(port: int, process: subprocess.Popen[str]) -> None:
+def wait_for(port: int, process: warm.Program) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         with socket.socket() as one:
             if one.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError(f"no server: {process.communicate()[0] if process.poll() is not None else 'it hangs'}")
+    raise AssertionError(f"no server: {process.ended() if process.poll() is not None else 'it hangs'}")
 
 
 def client_arguments(folder: Path, port: int, kind: str = "act") -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import example_runs as runs
+from support import warm
 
 from strobe.cli import batch, breakdown, cell
 from strobe.cli import sweep as command
@@ -32,30 +32,20 @@ NOW = datetime.now(UTC)
 TINY = ["--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting", "--threads=1"]
 
 
-def strobe(*arguments: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "strobe.cli.main", "sweep", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        **options,  # type: ignore[call-overload]
-    )
-
-
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_whole_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = tmp_path / "sweep"
     asked = ["breakdown", *TINY, "--phases=[training forward]", "--grid=batch_size=1,2", f"--sweep_dir={root}"]
-    with strobe(*asked) as driver:
+    with warm.start("-m", "strobe.cli.main", "sweep", *asked) as driver:
         deadline = time.monotonic() + 600
         while not list(root.glob("cells/*/outcome.json")) and time.monotonic() < deadline:
             time.sleep(0.05)
         driver.send_signal(signal.SIGINT)
-        said = driver.communicate(timeout=600)[0]
-    assert driver.returncode == 130, said
-    assert "continue with the same command" in said
+        ended = driver.ended()
+    assert ended.returncode == 130, ended
+    assert "continue with the same command" in ended.stdout + ended.stderr
     answer = store.load_answer(root)
     assert isinstance(answer, Sweep)
     assert answer.status == "interrupted"

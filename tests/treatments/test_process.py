@@ -5,12 +5,11 @@ The heap of a process that has run other tests is full of holes, in which page f
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from support import warm
 
 from strobe.treatments.process_settings import Threads
 
@@ -21,10 +20,9 @@ CHECKS = Path(__file__).parents[1] / "support" / "process_checks.py"
 
 
 def test_memory_and_threads_are_switched_and_put_back_in_a_fresh_process():
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", str(CHECKS)]
     done = None
     for _ in range(TRIES):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = warm.run("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", CHECKS)
         if done.returncode == 0:
             break
     assert done is not None
