@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
+
+from support.approved import approve_cases
 
 from strobe.findings import Thresholds
 from strobe.kinds import advise
@@ -15,6 +19,8 @@ from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import Traits, TreatmentTraits, Value
 
 N = 20
+# Ids of findings that matter, as a pattern → name of a case → the ids expected, in order, and the answer; or its limits.
+Cases = Mapping[str, Mapping[str, tuple[str, Any] | tuple[str, Any, Thresholds]]]
 
 
 def summary(ms: float, n: int = N) -> Summary:
@@ -105,3 +111,25 @@ def compared(kind: Any, *, candidate: str = "with RTC", baseline: str = "without
 def rules(result: Result, thresholds: Thresholds | None = None) -> dict[str, Finding]:
     """Rule id → its last finding."""
     return {finding.rule: finding for finding in advise(result, thresholds or Thresholds())}
+
+
+def approve_findings(name: str, cases: Cases) -> None:
+    """Fail where the findings of an answer have other ids than its case says, or say other words than were approved."""
+    wrong, texts = {}, {}
+    for ids, group in cases.items():
+        for case, (expected, answer, *limits) in group.items():
+            findings = [each for each in advise(answer, *limits) if re.fullmatch(f"rule-failed|{ids}", each.rule)]
+            if (seen := " ".join(each.rule for each in findings)) != expected:
+                wrong[case] = f"{seen or 'nothing'}, not {expected or 'nothing'}"
+            if findings:
+                assert case not in texts, f"two cases are called {case!r}"
+                texts[case] = "\n".join(map(words, findings))
+    assert not wrong, "\n".join(f"{case}: {why}" for case, why in wrong.items())
+    approve_cases(f"findings-{name}", texts)
+
+
+def words(finding: Finding) -> str:
+    """All that a finding says, its figures to six digits."""
+    said = [f"{name}: {getattr(finding, name)}" for name in ("seen", "why", "do", "gain") if getattr(finding, name)]
+    figures = [f"{name}={each:.6g}" if isinstance(each, float) else f"{name}={each}" for name, each in finding.evidence.items()]
+    return "\n  ".join([f"[{finding.level}] {finding.rule}: {finding.title}", *said, f"evidence: {', '.join(figures)}"])
