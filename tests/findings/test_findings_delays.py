@@ -43,7 +43,8 @@ def test_what_is_found() -> None:
         "delays-.*": {
             "packing that costs little": ("delays-packed", against("packed", 1.09)),
             "expanding that is dear": ("delays-expanded", against("expanded", 5.4)),
-            "unlike attention": ("delays-packed", against("packed", 1.1, attention="two_way", prefix_attention="one_way")),
+            "unlike attention": (
+                "delays-packed", against("packed", 1.1, attention="two_way", prefix_attention="one_way")),
             "noise": ("", against("packed", 1.1, "too noisy")),
             "a policy without delays": ("", without_delays()),
         },

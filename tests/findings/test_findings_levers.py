@@ -21,7 +21,8 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
     """``levers`` against nothing, with their share of the memory, and how the gradient agrees."""
     verdict = Verdict(kind=kind, ratio=ratio, pairs=N, sentence="",
                       interval=Interval(low=ratio - 0.01, high=ratio + 0.01, level=0.99))  # fmt: skip
-    gradient = {"cosine": 0.9999, "loss": 1.01, "baseline_loss": 1.0, "loss_error": 0.01, "error": 0.01, "seed_cosine": 0.995}
+    gradient = {"cosine": 0.9999, "seed_cosine": 0.995, "loss": 1.01, "baseline_loss": 1.0, "loss_error": 0.01,
+                "error": 0.01}  # fmt: skip
     judged = Comparison(baseline="as it is", candidate="it", verdict=verdict, difference_ms=1.0,
                         gradient=GradientAgreement(**(gradient | same)))  # fmt: skip
     memory = [Memory(peak_activations=round(share * 2**30)) for share in (1.0, held)]
@@ -50,7 +51,8 @@ def test_what_is_found() -> None:
         "fast, and another gradient": ("lever-amp-turns-gradient", run(0.5, cosine=0.4)),
         # What other noise does anyway is no warning.
         "a gradient as other seeds turn it": (amp, run(0.5, cosine=0.9, **noisy)),
-        "a lever with noise of its own": ("lever-compile-pays", run(0.5, COMPILED, cosine=0.45, own_noise=True, **noisy)),
+        "a lever with noise of its own": (
+            "lever-compile-pays", run(0.5, COMPILED, cosine=0.45, own_noise=True, **noisy)),
         "where there is no noise": (
             "lever-compile-turns-gradient", run(0.5, COMPILED, cosine=0.9, seed_cosine=1.0, own_noise=True)),
         "float16 that loses small gradients": (

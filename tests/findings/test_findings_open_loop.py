@@ -5,9 +5,10 @@ from __future__ import annotations
 from support.findings_results import approve_findings
 
 from strobe.kinds import advise, document, page
+from strobe.results import open_loop
 from strobe.results.data import Interval
 from strobe.results.hypothesis import Hypothesis
-from strobe.results.open_loop import DimensionError, NaiveError, OpenLoop, PairedError, PartErrors, PredictedChunk, Strip
+from strobe.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import Wiring
 
@@ -22,13 +23,12 @@ def part(name: str = "all", rms: float = 0.2, against: float = 0.2) -> PartError
 
 
 def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> PreflightResult:
-    strip = Strip(
-        episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[PredictedChunk(tick=1, values=[[2.0, 3.5]])]
-    )
+    chunk = open_loop.PredictedChunk(tick=1, values=[[2.0, 3.5]])
+    strip = open_loop.Strip(episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[chunk])
     loop = OpenLoop(
         frames=80, episodes=8, chunk=2, fps=30, parts=list(parts), names=["pan"], along=[0.1, 0.2], strips=[strip],
         naive_along={"the mean action": [1.0, 1.0]},
-        dimensions=[DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
+        dimensions=[open_loop.DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
     )  # fmt: skip
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
     return PreflightResult(

@@ -11,13 +11,18 @@ from strobe.results.data import Interval
 from strobe.results.traits import Traits
 
 
-def run(ratio: float, name: str = "bf16", baseline: str = "fp32", *, width: float = 0.01, kind: Any = "faster",
-        fast: float = 400.0, part: str = "", others: Any = (), cosine: float = 1.0, note: str = "",
-        dtypes: Any = None) -> Any:  # fmt: skip
-    """A comparison of two precisions; with ``dtypes`` the first is the policy as it is, with such weights."""
+def run(ratio: float, *names: str, width: float = 0.01, kind: Any = "faster", part: str = "", others: Any = (),
+        dtypes: Any = None, **more: Any) -> Any:  # fmt: skip
+    """A comparison of precisions: ``names`` of candidate and baseline, else bf16 and fp32.
+
+    With ``dtypes`` the baseline is the policy as it is, with such weights. ``more`` is how the outputs agree, and how
+    ``fast`` the machine is at large products in half.
+    """
+    name, baseline = (*names, *("bf16", "fp32")[len(names) :])
+    fast = more.pop("fast", 400.0)
     verdict = Verdict(kind=kind, ratio=ratio, pairs=N, sentence="",
                       interval=Interval(low=ratio - width, high=ratio + width, level=0.99))  # fmt: skip
-    same = Agreement(cosine=cosine, largest_error=0.5, mean_error=0.1, observations=N, note=note)
+    same = Agreement(**{"cosine": 1.0, "note": ""} | more, largest_error=0.5, mean_error=0.1, observations=N)
     first = Traits() if dtypes else treated(put_on("precision", baseline))
     traits = treated(put_on("precision", name, part=part), *others)
     judged = Comparison(baseline=baseline, candidate=name, verdict=verdict, difference_ms=1.0, agreement=same)

@@ -16,9 +16,8 @@ def gaps(idle: float, span: float = 100.0, exposed: float = 1.0, long: float = 0
                 causes=causes, exposed=exposed, long_ms=long, longest=longest)  # fmt: skip
 
 
-def seen(
-    host: Gaps | None = None, device: Gaps | None = None, *, python: bool = False, parts: Any = None, on: str = "", **more: Any
-) -> Any:
+def seen(host: Gaps | None = None, device: Gaps | None = None, *, python: bool = False, parts: Any = None,
+         on: str = "", **more: Any) -> Any:  # fmt: skip
     """A run of 100 ms as the operators' profiler saw it, or the one of Python too; on a GPU where a device is given."""
     functions = [
         PythonFunction(name="torch.conv2d", where="built in", calls=4, own_ms=50, cumulative_ms=50),

@@ -95,7 +95,8 @@ def test_what_is_found() -> None:
             "new frames that are old": ("old-frames", seen(lambda _: (FRESH, 160.0))),
             "repeated frames": ("repeated-frames", seen(
                 lambda tick: (SAME if tick % 5 else FRESH, 33.0 * (tick % 5) + 30))),
-            "12 pictures that repeat": ("camera-frozen", seen(lambda tick: (FROZEN if 100 < tick <= 112 else FRESH, 10.0))),
+            "12 pictures that repeat": (
+                "camera-frozen", seen(lambda tick: (FROZEN if 100 < tick <= 112 else FRESH, 10.0))),
             "a scene that rests for a moment": ("", seen(lambda tick: (FROZEN if tick % 4 else FRESH, 10.0))),
             "a thread that became real-time": ("real-time-thread", seen(lambda _: (FRESH, 10.0), other, fifo)),
             "a thread that was real-time": ("", seen(lambda _: (FRESH, 10.0), fifo, fifo)),

@@ -33,7 +33,8 @@ def alone() -> Any:
 
 
 def compiled(*others: Any, **fields: Any) -> Any:
-    return result(*others, measured({"policy": 90.0}, name="with RTC, compiled", traits=COMPILED), of=CompareResult, **fields)
+    last = measured({"policy": 90.0}, name="with RTC, compiled", traits=COMPILED)
+    return result(*others, last, of=CompareResult, **fields)
 
 
 def test_what_is_found() -> None:

@@ -43,7 +43,8 @@ def shifted(rms: float, offset: float) -> CompareResult:
     return variant(apart([dimension("x", rms, offset=offset), dimension("y", 0.001)]))
 
 
-def ladder(rms: float = 0.004, guard: str = "cosine>=0.999", tried: Any = None, refused: Any = None, **more: Any) -> OptimizeResult:
+def ladder(rms: float = 0.004, guard: str = "cosine>=0.999", tried: Any = None, refused: Any = None,
+           **more: Any) -> OptimizeResult:  # fmt: skip
     """A ladder whose rungs all moved the actions so far; ``refused`` is how far its third try moved them."""
     made = climbed()
     made.yardsticks = YARDSTICKS

@@ -32,7 +32,8 @@ def swept(*cells: Cell, axes: tuple[Axis, ...] = (BATCH,)) -> Sweep:
 
 
 def test_what_is_found() -> None:
-    lines = [cell(8, 100, cameras="1"), cell(16, 199, cameras="1"), cell(8, 100, cameras="2"), cell(16, 120, cameras="2")]
+    times = {"1": (100, 199), "2": (100, 120)}  # at a batch of 8 and of 16, by the number of cameras
+    lines = [cell(batch, times[n][place], cameras=n) for n in times for place, batch in enumerate((8, 16))]
     apart, alike = (cell(8, 100, 100, 112), cell(16, 200, 200, 201)), (cell(8, 100, 100, 101),)
     approve_findings("sweep", {
         "throughput-flat": {

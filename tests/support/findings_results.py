@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from support.approved import approve_cases
-
 from strobe.findings import Thresholds
 from strobe.kinds import advise
 from strobe.results.answer import BreakdownResult, Result
@@ -17,9 +15,10 @@ from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement
 from strobe.results.subject import Ceiling, Machine, SubjectInfo
 from strobe.results.traits import Traits, TreatmentTraits, Value
+from support.approved import approve_cases
 
 N = 20
-# Ids of findings that matter, as a pattern → name of a case → the ids expected, in order, and the answer; or its limits.
+# Ids of findings that matter, as a pattern → name of a case → the ids expected, in order, the answer, and its limits.
 Cases = Mapping[str, Mapping[str, tuple[str, Any] | tuple[str, Any, Thresholds]]]
 
 
@@ -131,5 +130,8 @@ def approve_findings(name: str, cases: Cases) -> None:
 def words(finding: Finding) -> str:
     """All that a finding says, its figures to six digits."""
     said = [f"{name}: {getattr(finding, name)}" for name in ("seen", "why", "do", "gain") if getattr(finding, name)]
-    figures = [f"{name}={each:.6g}" if isinstance(each, float) else f"{name}={each}" for name, each in finding.evidence.items()]
+    figures = [
+        f"{name}={figure:.6g}" if isinstance(figure, float) else f"{name}={figure}"
+        for name, figure in finding.evidence.items()
+    ]
     return "\n  ".join([f"[{finding.level}] {finding.rule}: {finding.title}", *said, f"evidence: {', '.join(figures)}"])
