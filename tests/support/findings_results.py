@@ -112,8 +112,11 @@ def rules(result: Result, thresholds: Thresholds | None = None) -> dict[str, Fin
     return {finding.rule: finding for finding in advise(result, thresholds or Thresholds())}
 
 
-def approve_findings(name: str, cases: Cases) -> None:
-    """Fail where the findings of an answer have other ids than its case says, or say other words than were approved."""
+def approve_findings(name: str, cases: Cases, names: Mapping[str, str] | None = None) -> None:
+    """Fail where the findings of an answer have other ids than its case says, or say other words than were approved.
+
+    ``names`` are what changes from test to test, such as folders, and what is written in its place.
+    """
     wrong, texts = {}, {}
     for ids, group in cases.items():
         for case, (expected, answer, *limits) in group.items():
@@ -123,6 +126,8 @@ def approve_findings(name: str, cases: Cases) -> None:
             if findings:
                 assert case not in texts, f"two cases are called {case!r}"
                 texts[case] = "\n".join(map(words, findings))
+                for found, written in (names or {}).items():
+                    texts[case] = texts[case].replace(found, written)
     assert not wrong, "\n".join(f"{case}: {why}" for case, why in wrong.items())
     approve_cases(f"findings-{name}", texts)
 
