@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from support.any_result import loaders
 from support.approved import approve_cases
 from support.browser import Browse
 from support.example_loader import starved
-from support.examples import scaled
-from support.health import EVERY_CHECK
-from support.shown import drawn, printed, root, whole
+from support.shown import drawn, root, whole
 
 from strobe import kinds
-from strobe.report import markdown
-from strobe.results.dataloader import Dataloader, Encoding, StartUp
-from strobe.runs import store
-
-
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(answer=loaders)
-def test_any_search_can_be_shown_and_kept(answer: Dataloader, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert printed(answer)
-    assert markdown.render(kinds.document(answer))
-    assert "</html>" in kinds.page(answer)
-    folder = tmp_path_factory.mktemp("run")
-    store.save(answer, folder)
-    assert store.load_answer(folder) == answer
+from strobe.results.dataloader import Encoding, StartUp
 
 
 def test_it_is_shown_as_it_was_approved() -> None:

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
 from support import example_sweeps as examples
-from support.any_result import sweeps
 from support.approved import approve_cases
 from support.browser import Browse
-from support.examples import scaled
-from support.health import EVERY_CHECK
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, whole, without_policy
 
@@ -20,16 +16,6 @@ from strobe.cli.keep import as_markdown
 from strobe.report import markdown
 from strobe.report import sweep as report
 from strobe.results.sweep import PartFigure, Sweep
-
-
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(answer=sweeps)
-def test_any_sweep_can_be_shown(answer: Sweep):
-    assert printed(answer)
-    assert markdown.render(kinds.document(answer))
-    assert "</html>" in kinds.page(answer)
-    # No cell is left out, whatever became of it.
-    assert len(report.cells(answer).rows) == sum(max(1, len(cell.rows)) for cell in answer.cells)
 
 
 @pytest.mark.parametrize("show", [printed, as_markdown, kinds.page], ids=["console", "markdown", "html"])

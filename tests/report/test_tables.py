@@ -7,13 +7,9 @@ import re
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
 from rich.console import Console
 from support import example_runs as runs
-from support.any_result import results
 from support.approved import approve_cases
-from support.examples import scaled
-from support.health import EVERY_CHECK
 from support.shown import printed, spoken, whole
 
 from strobe import kinds
@@ -24,14 +20,6 @@ from strobe.results.answer import Result
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
-
-
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(answer=results)
-def test_any_result_can_be_shown(answer: Result):
-    assert printed(answer)
-    assert markdown.render(kinds.document(answer))
-    assert "</html>" in kinds.page(answer)
 
 
 def test_numbers_come_with_as_many_digits_as_they_deserve():
