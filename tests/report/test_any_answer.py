@@ -38,7 +38,8 @@ def test_any_answer_can_be_shown_judged_and_kept(
         assert "</html>" in kinds.page(answer)
     else:
         kinds.figures(answer)
-    assert not [finding for finding in kinds.advise(answer) if finding.rule == "rule-failed"]
+    if kind != "results":  # whose names may be empty, as no field of a config is
+        assert not [finding for finding in kinds.advise(answer) if finding.rule == "rule-failed"]
     assert any_answer.validate_json(answer.model_dump_json()) == answer
     if kind == "loaders":
         folder = tmp_path_factory.mktemp("run")
