@@ -12,7 +12,7 @@ from strobe import kinds
 from strobe.measure.episodes import judge as judge_episodes
 from strobe.measure.in_time import in_time
 from strobe.measure.verdicts import unpaired_verdict
-from strobe.report import ladder, markdown
+from strobe.report import ladder
 from strobe.results.answer import OptimizeResult
 from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
 from strobe.results.measurement import Limit, Lower
@@ -138,14 +138,6 @@ def test_integers_are_offered_where_the_machine_is_faster_in_them_and_they_were_
     assert "--allow=lossy" in way()
     result.config["allow"] = "lossy"
     assert "--allow=lossy" not in way()
-
-
-def test_names_from_outside_stay_text():
-    result = climbed()
-    result.ladder.tries[2].reason = result.ladder.rungs[1].treatment = "<img src=x onerror=alert(1)>"
-    page = kinds.page(result)
-    assert "<img src=x" not in page
-    assert "not tried: 12 s were left" in markdown.render(kinds.document(result))
 
 
 def test_the_page_draws_the_ladder_in_a_browser(browse):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from support import example_runs as runs
 from support.approved import approve_cases
 from support.browser import Browse
 from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
-from support.shown import PAYLOAD, printed, spoken, whole, without_policy
+from support.shown import printed, spoken, whole
 
 from strobe import kinds
-from strobe.report import sameness, units, verify
+from strobe.report import sameness, verify
 from strobe.results.agreement import Agreement
 from strobe.results.answer import CompareResult, OptimizeResult
 
@@ -23,18 +21,6 @@ def compared(agreement: Agreement, **more) -> CompareResult:
     result = runs.rtc(yardsticks=YARDSTICKS)
     result.comparisons[0] = result.comparisons[0].model_copy(update={"agreement": agreement, **more})
     return result
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        (0.0, "0"), (0.00374, "0.0037"), (0.001, "0.001"), (3.04e-7, "3e-7"), (2.06e-7, "2.1e-7"), (0.614, "0.61"),
-        (12.4, "12"), (1234, "1,200"), (-0.0213, "−0.021"), (-4.2e-5, "−4.2e-5"),
-    ],
-)  # fmt: skip
-def test_errors_have_two_figures(value: float, shown: str):
-    assert units.sigma(value) == shown
-    assert units.sigma(None) is None
 
 
 def test_it_is_shown_as_it_was_approved():
@@ -114,20 +100,6 @@ def spread_ladder() -> OptimizeResult:
         one.agreement, one.guard = apart(joints(0.004, gripper=0.0125)), GUARD
     result.yardsticks = [yardstick("reordered sums", 3e-7)]
     return result
-
-
-def test_names_from_outside_run_nothing(browse: Browse):
-    dimensions = [dimension(PAYLOAD + one.name, one.rms, flips=one.flips) for one in joints(0.004)]
-    spoilt = apart(dimensions, spread=PAYLOAD, how=PAYLOAD, worst_at=PAYLOAD, worst_dimension=PAYLOAD)
-    poisoned = check(PAYLOAD, agreement=spoilt, broken=PAYLOAD, guard=PAYLOAD, treatments=[PAYLOAD])
-    of_yardstick = yardstick("another observation", 1e-4, about=PAYLOAD, dimensions=dimensions)
-    result = verified(poisoned, exact(), recipe=PAYLOAD, guard=PAYLOAD, yardsticks=[of_yardstick])
-    result.findings = kinds.advise(result)
-    dom = browse(without_policy(kinds.page(result)))
-    assert "data-pwned" not in dom[dom.index("<html") : dom.index(">", dom.index("<html"))]
-    body = re.sub(r"<script\b.*?</script>", "", dom, flags=re.S)
-    assert not re.search(r"<img|<i>|<script", body)
-    assert dom.count('<div class="plot js-plotly-plot"') == 2
 
 
 @pytest.mark.matrix

@@ -13,7 +13,6 @@ from support.shown import drawn, poisoned, printed, root, spoken, whole, without
 
 from strobe import kinds
 from strobe.cli.keep import as_markdown
-from strobe.report import markdown
 from strobe.report import sweep as report
 from strobe.results.sweep import PartFigure, Sweep
 
@@ -93,12 +92,6 @@ def test_a_wide_table_is_whole_in_a_file_and_says_what_a_terminal_has_no_room_fo
     assert re.search(r"no room here for: .*GFLOP", terminal.replace("\n", " "))
 
 
-def test_markdown_tables_have_equal_columns():
-    for make in examples.ALL:
-        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(kinds.document(make())), flags=re.M):
-            assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
-
-
 def test_the_bars_of_each_cell_add_up():
     found = report.plots(examples.square())["cells"]
     bars = next(plot for plot in found if plot.layout.get("barmode") == "stack")
@@ -153,19 +146,3 @@ def test_nothing_from_outside_runs_or_becomes_markup(guarded: bool, browse: Brow
     assert drawn(dom) == 6
     labels = re.findall(r"<text[^>]*>([^<]*)", re.sub(r"</?tspan[^>]*>", "", body))
     assert any("&lt;b&gt;bold&lt;/b&gt;" in label and label.endswith("batch_size$x^2$") for label in labels)
-
-
-def test_no_name_is_part_of_a_template():
-    for plot in report.plots(hostile())["cells"]:
-        templates = [trace[key] for trace in plot.data for key in ("hovertemplate", "texttemplate") if key in trace]
-        assert all("pwned" not in template for template in templates)
-
-
-def test_terminal_escapes_and_markdown_in_names_stay_text():
-    some = examples.line(title="[red]x[/red] \x1b[31m")
-    some.cells[0].status, some.cells[0].rows, some.cells[0].reason = "crashed", [], "| *boom* | \x1b[2J\n# h"
-    assert "\x1b" not in printed(some)
-    assert "[red]x[/red]" in printed(some)
-    text = markdown.render(kinds.document(some))
-    assert r"\| \*boom\* \|" in text
-    assert "\n# h" not in text

@@ -13,26 +13,12 @@ from support.approved import approve_cases
 from support.shown import printed, spoken, whole
 
 from strobe import kinds
-from strobe.report import console, markdown, units
+from strobe.report import console, markdown
 from strobe.report.breakdown import biggest
 from strobe.report.document import Column, Row, Table
 from strobe.results.answer import Result
-from strobe.results.finding import Finding
 from strobe.results.measurement import Component
 from strobe.results.traits import BackboneTraits, Traits
-
-
-def test_numbers_come_with_as_many_digits_as_they_deserve():
-    assert units.ms(1234.56, units.digits(1234.56)) == "1,234.6"
-    assert units.ms(0.04321, units.digits(0.04321)) == "0.0432"
-    assert units.signed(-0.001) == "+0.00"
-    assert units.change(1.031) == "+3.1 %"
-    assert units.change(0.9) == "−10.0 %"
-    assert units.change(0.9999) == "+0.0 %"
-    assert (units.change(250.0), units.change(1e130)) == ("250 ×", "over 1,000,000 ×")
-    assert [units.size(n) for n in (512, 1536, 912 * 2**20, 3 * 2**30, -2048)] == [
-        "512 B", "1.5 KiB", "912 MiB", "3.0 GiB", "−2.0 KiB"]  # fmt: skip
-    assert units.plain("a\x1b[31m\nb\u202e") == "a\ufffd[31m b\ufffd"
 
 
 @pytest.mark.parametrize("nothing", ["", "\u200b", "\U0001f3fb"])  # the last is half an emoji, of no width by itself
@@ -178,23 +164,3 @@ def test_a_narrow_terminal_keeps_numbers_whole_and_says_what_it_left_out():
     assert "148.83 to 149.88" in text
     assert "(no room here for: GFLOP, % of ceiling)" in text
     assert max(map(len, re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines())) <= 70
-
-
-def test_outside_text_is_not_markup_anywhere():
-    nasty = "[red]x[/red] | <b>*y*</b>\x1b[31m `z` &amp;\n# h"
-    finding = Finding(rule="r", level="info", title=nasty, seen=nasty, why="w")
-    run = runs.act(title=nasty, findings=[finding], notes=[nasty])
-    text = printed(run)
-    assert "[red]x[/red] | <b>*y*</b>" in text
-    assert "\x1b" not in text
-    text = markdown.render(kinds.document(run))
-    assert r"\[red\]x\[/red\] \| \<b\>\*y\*\</b\>" in text
-    assert "\n# h" not in text
-    assert r"\&amp;" in text
-
-
-def test_markdown_tables_have_equal_columns():
-    for run in (runs.act(), runs.rtc()):
-        for block in re.findall(r"(?:^\|.*\n)+", markdown.render(kinds.document(run)), flags=re.M):
-            counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
-            assert len(counts) == 1
