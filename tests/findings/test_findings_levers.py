@@ -21,8 +21,8 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
     """``levers`` against nothing, with their share of the memory, and how the gradient agrees."""
     verdict = Verdict(kind=kind, ratio=ratio, pairs=N, sentence="",
                       interval=Interval(low=ratio - 0.01, high=ratio + 0.01, level=0.99))  # fmt: skip
-    gradient = {"cosine": 0.9999, "seed_cosine": 0.995, "loss": 1.01, "baseline_loss": 1.0, "loss_error": 0.01,
-                "error": 0.01}  # fmt: skip
+    gradient: dict[str, Any] = {"cosine": 0.9999, "seed_cosine": 0.995, "loss": 1.01, "baseline_loss": 1.0,
+                                "loss_error": 0.01, "error": 0.01}  # fmt: skip
     judged = Comparison(baseline="as it is", candidate="it", verdict=verdict, difference_ms=1.0,
                         gradient=GradientAgreement(**(gradient | same)))  # fmt: skip
     memory = [Memory(peak_activations=round(share * 2**30)) for share in (1.0, held)]
@@ -36,7 +36,8 @@ def run(ratio: float, *levers: TreatmentTraits, kind: Any = "faster", held: floa
 
 def test_what_is_found() -> None:
     flagged = {"lerobot_flag": "--policy.use_amp=true"}, {"lerobot_flag": "--policy.compile_model=true"}
-    none, amp, noisy = "levers-without-effect", "lever-amp-pays", {"seed_cosine": 0.5}
+    none, amp = "levers-without-effect", "lever-amp-pays"
+    noisy: dict[str, Any] = {"seed_cosine": 0.5}
     approve_findings("levers", {"lever.*|accumulation.*|float16.*": {
         # In lerobot-train's spelling.
         "amp with a flag": (amp, run(0.7, put_on("amp", "bf16", **flagged[0]))),

@@ -61,7 +61,7 @@ def ladder(rms: float = 0.004, guard: str = "cosine>=0.999", tried: Any = None, 
 
 def test_what_is_found() -> None:
     defect, broken, beyond = "exact-treatment-broken", "guard-broken", "rms 0.05 σ > 0.02 σ"
-    inexact = {"effect": "exact", "guard": "exact", "broken": "it is not exact"}
+    inexact: dict[str, Any] = {"effect": "exact", "guard": "exact", "broken": "it is not exact"}
     moves = exact(3e-4, broken="rms 0.0003 σ, and reordered sums differ by 3e-07 σ: it is not exact")
     cache = Try(treatment="prefix_cache=static, prefix_cache.part=x", rung=3, before_ms=120, outcome="guard",
                 effect="exact", agreement=apart(joints(0.3)),

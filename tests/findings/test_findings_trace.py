@@ -89,7 +89,7 @@ def test_what_is_found(tmp_path: Path) -> None:
             "trace-host-delay", [operator("aten::mm", 0, 1000), operator("aten::cat", 4000, 1000)])},
     }  # fmt: skip
 
-    def look(ranks: tuple[Events, ...]) -> Any:
+    def look(ranks: list[Events]) -> Any:
         files = [write(tmp_path / f"{n}.json", document(one, n, len(ranks))) for n, one in enumerate(ranks)]
         return trace(files)
 

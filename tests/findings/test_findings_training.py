@@ -32,7 +32,8 @@ def trained(parts: dict[str, float] | None = None, share: float = 1.0, **more: A
 
 def starved(*parts: LoaderPart, **more: Any) -> TrainResult:
     """Half of its time waits for data."""
-    return trained(data_share=0.5, bound="data", **({"loader_parts": parts} if parts else {}) | more)
+    loader: dict[str, Any] = {"loader_parts": parts} if parts else {}
+    return trained(data_share=0.5, bound="data", **loader | more)
 
 
 def worker(index: int, ms: float = 80.0, fastest: float | None = None) -> LoaderWorker:
