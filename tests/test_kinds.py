@@ -13,13 +13,11 @@ from typing import get_args
 import pytest
 from support import example_runs as runs
 from support import example_sweeps as sweeps
-from support.example_budget import missed
-from support.example_doctor import ailing
 from support.example_ladder import climbed
 from support.example_loader import starved
 from support.example_sameness import verified
 from support.findings_results import measured, result
-from support.golden import ALL
+from support.golden import golden
 
 from strobe import kinds
 from strobe.findings import Thresholds
@@ -30,7 +28,6 @@ from strobe.results.budget import Budget
 from strobe.results.finding import Finding
 from strobe.results.sweep import Sweep
 from strobe.results.training import Training
-from strobe.runs import store
 from strobe.studies.diff import diff
 from strobe.studies.history import history
 
@@ -43,31 +40,25 @@ def trained() -> TrainResult:
     return result(measured({}, name="training step", phase="training step"), of=TrainResult, training=training)
 
 
-def stored(folder: str) -> Answer:
-    """An answer on disk: the studies that give one of its class load LeRobot."""
-    (file,) = (file for file in ALL if file.parent.name == folder)
-    return store.load_answer(file)
-
-
 ONE_OF_EACH: dict[str, Callable[[], Answer]] = {
     "breakdown": runs.act,
     "compare": runs.rtc,
     "train": trained,
-    "preflight": lambda: stored("preflight"),
-    "rollout": lambda: stored("rollout"),
-    "replay": lambda: stored("replay"),
+    "preflight": lambda: golden("preflight"),
+    "rollout": lambda: golden("rollout"),
+    "replay": lambda: golden("replay"),
     "optimize": climbed,
     "verify": verified,
-    "evaluate": lambda: stored("evaluate-button"),
-    "evaluate results": lambda: stored("judged"),
-    "trials": lambda: stored("trials"),
-    "tune": lambda: stored("tune"),
+    "evaluate": lambda: golden("evaluate-button"),
+    "evaluate results": lambda: golden("judged"),
+    "trials": lambda: golden("trials"),
+    "tune": lambda: golden("tune"),
     "sweep": sweeps.square,
     "dataloader": starved,
-    "budget": missed,
-    "doctor": ailing,
-    "trace": lambda: stored("trace"),
-    "server": lambda: stored("server"),
+    "budget": lambda: golden("budget"),
+    "doctor": lambda: golden("doctor"),
+    "trace": lambda: golden("trace"),
+    "server": lambda: golden("server"),
     "history": lambda: history(
         [runs.saved("one", runs.act()), runs.saved("two", runs.act(started=datetime(2026, 11, 22, tzinfo=UTC)))], "runs"
     ),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 import pytest
 import torch
-from support.findings_results import measured, result, rules
+from support.findings_results import approve_findings, measured, result
 from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retimed
 from support.sleeper import Clock
 
@@ -25,17 +26,9 @@ from strobe.studies.shared.measuring import Options
 from strobe.timeline.trace import exported
 
 FAULTS = {
-    "block-variance",
-    "patch-embedding-slow",
-    "attention-heavy",
-    "memory-high",
-    "device-idle",
-    "host-bound",
-    "host-delay",
-    "many-small-operators",
-    "precision-bf16-slow",
-    "precision-bf16-inaccurate",
-}
+    "block-variance", "patch-embedding-slow", "attention-heavy", "memory-high", "device-idle", "host-bound",
+    "host-delay", "many-small-operators", "precision-bf16-slow", "precision-bf16-inaccurate",
+}  # fmt: skip
 TINY = ["--model.type=vjepa2", "--model.size=tiny"]
 PRECISIONS = ["compare", "--precision=fp32,bf16", "--iterations=8"]
 
@@ -167,10 +160,7 @@ def test_a_precision_that_gains_as_it_should(monkeypatch, clock, tmp_path):
     assert findings["precision-bf16-fast"].evidence["speed_up"] > 2
 
 
-@pytest.mark.parametrize(
-    ("host", "idle", "expected"), [(40.0, 5.0, set()), (99.0, 60.0, {"host-bound", "device-idle"})]
-)
-def test_a_starved_device(host, idle, expected):
+def starved(host: float, idle: float) -> Any:
     """Planted by hand, since there is no device here: a backbone as events and torch.profiler would see it."""
     parts = {"preprocessing": 1.0, "model": 99.0, "model/encoder": 98.0, "model/encoder/block 0": 95.0}
     more = {path: {"host_ms": host} for path in parts if path != "preprocessing"}
@@ -180,46 +170,43 @@ def test_a_starved_device(host, idle, expected):
         measurement="inference", iteration_ms=100, operator_calls=900, kernels=[], kernel_calls=900,
         kernel_median_us=40.0, host=seen, device=seen,
     )  # fmt: skip
-    answer = result(measured(parts, clock="device", more=more), device="cuda:0", operators=profile, kind="vjepa2")
-    assert faults(rules(answer)) == expected
+    return result(measured(parts, clock="device", more=more), device="cuda:0", operators=profile, kind="vjepa2")
 
 
-def model(blocks_ms: float, *, spread: float = 0.0, differ: bool = False, **more):
-    parts = {"model": 100.0, "model/encoder": 99.0, "model/encoder/block 0": blocks_ms}
-    measurement = measured(parts, **more)
-    total = measurement.components[2].summary
+def model(ms: float, spread: float = 0.0, differ: bool = False, gib: float = 0.0, parameters: float = 52e6) -> Any:
+    """Two blocks of a hundred milliseconds' model that take ``ms``, and the most that its device held."""
+    parts = {"model": 100.0, "model/encoder": 99.0, "model/encoder/block 0": ms}
+    held = Memory(weights=10**9, peak_device=int(gib * 2**30)) if gib else Memory()
+    measurement = measured(parts, memory=held)
     measurement.blocks = [
-        Blocks(path=["model", "encoder"], names=["block 0", "block 1"], medians=[blocks_ms / 2] * 2, total=total,
-               share=blocks_ms / 100, average=blocks_ms / 2, spread=spread, p=0.001, differ=differ)
+        Blocks(path=["model", "encoder"], names=["block 0", "block 1"], medians=[ms / 2] * 2, average=ms / 2,
+               total=measurement.components[2].summary, share=ms / 100, spread=spread, p=0.001, differ=differ)
     ]  # fmt: skip
-    return measurement
+    answer = result(measurement)
+    answer.subject.parameters = int(parameters)
+    return answer
 
 
-@pytest.mark.parametrize(("ms", "fires"), [(90.0, True), (89.9, False)])
-def test_blocks_as_expected_is_good_news(ms, fires):
-    good = rules(result(model(ms))).get("transformer-dominates")
-    assert (good is not None) == fires
-    assert good is None or good.level == "good"
-
-
-@pytest.mark.parametrize(
-    ("spread", "differ", "fires"), [(0.51, True, True), (0.5, True, False), (5.0, False, False)]
-)  # what the samples do not show is not said, however large
-def test_block_variance_needs_a_shown_difference(spread, differ, fires):
-    assert ("block-variance" in rules(result(model(95, spread=spread, differ=differ)))) == fires
-
-
-@pytest.mark.parametrize(
-    ("gib", "parameters", "fires"), [(8.1, 304e6, True), (7.9, 304e6, False), (20, 1013e6, False), (30, 1013e6, True)]
-)
-def test_memory_is_judged_by_the_size_of_the_model(gib, parameters, fires):
-    held = result(model(95, memory=Memory(weights=10**9, peak_device=int(gib * 2**30))))
-    held.subject.parameters = int(parameters)
-    assert ("memory-high" in rules(held)) == fires
-
-
-def test_limits_can_be_set_and_policies_are_left_alone():
-    held = result(model(95, memory=Memory(weights=10**9, peak_device=9 * 2**30)))
-    assert "memory-high" not in rules(held, Thresholds(model_memory_gib=10))
+def test_what_is_found():
     policy = result(measured({"preprocessing": 10.0, "policy": 90.0, "policy/block 0": 80.0}))
-    assert not any(list(rule(policy, Thresholds())) for rule in backbone.RULES)
+    high, good = "memory-high", "transformer-dominates"
+    approve_findings("backbone", {
+        "|".join(sorted(FAULTS)): {
+            "a device that computes": ("", starved(40.0, 5.0)),
+            "a device that is starved": ("device-idle host-bound", starved(99.0, 60.0)),
+        },
+        good: {"blocks of 90 %": (good, model(90.0)), "blocks of 89.9 %": ("", model(89.9))},
+        "block-variance": {
+            "51 % apart": ("block-variance", model(95, 0.51, True)),
+            "50 % apart": ("", model(95, 0.5, True)),
+            "apart by what the samples do not show": ("", model(95, 5.0, False)),
+        },
+        high: {  # judged by the size of the model
+            "8.1 GiB of 304M": (high, model(95, gib=8.1, parameters=304e6)),
+            "7.9 GiB of 304M": ("", model(95, gib=7.9, parameters=304e6)),
+            "20 GiB of 1013M": ("", model(95, gib=20, parameters=1013e6)),
+            "30 GiB of 1013M": (high, model(95, gib=30, parameters=1013e6)),
+            "9 GiB with another limit": ("", model(95, gib=9), Thresholds(model_memory_gib=10)),
+        },
+    })  # fmt: skip
+    assert not any(list(rule(policy, Thresholds())) for rule in backbone.RULES), "policies are left alone"

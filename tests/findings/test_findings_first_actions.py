@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from support.findings_results import approve_findings
 
-from strobe.findings.preflight.first_actions import RULES
-from strobe.findings.thresholds import DEFAULTS
-from strobe.kinds import document, page
+from strobe.kinds import advise, document, page
 from strobe.measure.first_jump import first_action, joint_jumps, starts
 from strobe.measure.robot import Move
-from strobe.results.finding import Finding
 from strobe.results.first_jump import FirstJump
 from strobe.results.hypothesis import Hypothesis
 from strobe.results.open_loop import ActionRange, OpenLoop
@@ -25,6 +24,7 @@ Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]
 REST = np.array([0.0, -95.0, 90.0, 5.0])
 SEEDS = 200
+OURS = ("first-jump-far", "predicted-beyond-limits")
 
 
 @dataclass
@@ -76,8 +76,8 @@ def answer(jump: FirstJump | None = None, *ranges: ActionRange, reach: Reach | N
     return PreflightResult(strobe_version="0", title="act: is it wired?", wiring=wiring, open_loop=loop)
 
 
-def findings(result: PreflightResult) -> list[Finding]:
-    return [finding for rule in RULES for finding in rule(result, DEFAULTS)]
+def findings(result: PreflightResult) -> list[Any]:
+    return [finding for finding in advise(result) if finding.rule in OURS]
 
 
 @pytest.mark.parametrize("error", [0.0, 0.1, 0.5])
@@ -86,13 +86,6 @@ def test_a_policy_that_explains_three_quarters_of_the_data_or_more_never_jumps(e
         data = recording(seed)
         noise = np.random.default_rng(seed + 1).normal(0, error, (len(data.firsts), 4)) * data.spread
         assert findings(answer(data.jump(data.actions[data.firsts] + noise))) == [], f"seed {seed}"
-
-
-def test_the_mean_action_is_a_jump_from_a_rest_pose_that_is_far_from_it() -> None:
-    data = recording(0, plain=True)
-    mean = np.broadcast_to(data.actions.mean(axis=0), (len(data.firsts), 4))
-    (finding,) = findings(answer(data.jump(mean)))
-    assert finding.title.split()[0] in ("lift", "flex")
 
 
 @pytest.mark.parametrize("fault", ["inert", "swapped"])
@@ -110,45 +103,15 @@ def test_actions_without_units_and_of_another_joint_jump(fault: str) -> None:
     assert silent < SEEDS * 0.3
 
 
-def test_the_finding_says_what_was_predicted_and_what_the_recording_does() -> None:
-    data = recording(1, plain=True)
-    first = data.actions[data.firsts].copy()
-    first[:, 1] += 80
-    (finding,) = findings(answer(data.jump(first)))
-    assert (finding.rule, finding.level, finding.title) == (
-        "first-jump-far",
-        "warning",
-        "lift jumps at the first action",
-    )
-    assert "On the first frames of 8 episodes the first action is 8" in finding.seen
-    assert "--robot.max_relative_target=5" in finding.do
-    capped = Reach(joints=[], capped=True)
-    (finding,) = findings(answer(data.jump(first), reach=capped))
-    assert "max_relative_target" not in finding.do
+def off(data: Recording, by: Any) -> FirstJump:
+    """The jump of a policy that predicts the recorded first actions, and so much more."""
+    return data.jump(data.actions[data.firsts] + by)
 
 
-def test_a_jump_that_a_claim_explains_is_no_further_finding() -> None:
-    data = recording(1, plain=True)
-    first = data.actions[data.firsts].copy()
-    first[:, 1] += 80
-    result = answer(data.jump(first))
-    result.hypotheses = [Hypothesis(kind="cameras", name="two cameras change places", outcome="claimed")]
-    assert findings(result) == []
-    result.hypotheses[0].outcome = "not better"
-    assert [finding.rule for finding in findings(result)] == ["first-jump-far"]
-
-
-def test_fewer_than_four_episodes_say_nothing() -> None:
-    data = recording(1, episodes=3, plain=True)
-    assert findings(answer(data.jump(data.actions[data.firsts] + 90))) == []
-
-
-def test_a_joint_that_never_moves_has_no_measure_and_is_not_judged() -> None:
-    data = recording(2)
-    data.actions[:, 3] = data.states[:, 3] = 5.0
-    jump = data.jump(data.actions[data.firsts] + [0, 0, 0, 40])
-    assert jump.joints[3].spread == 0
-    assert findings(answer(jump)) == []
+def claimed(jump: FirstJump, outcome: Any) -> PreflightResult:
+    result = answer(jump)
+    result.hypotheses = [Hypothesis(kind="cameras", name="two cameras change places", outcome=outcome)]
+    return result
 
 
 def limited(low: float, high: float) -> Reach:
@@ -157,16 +120,26 @@ def limited(low: float, high: float) -> Reach:
     return Reach(joints=[joint], unit="degrees", basis="min and max", calibration="my_arm.json")
 
 
-def test_predictions_beyond_the_calibration_are_named_once() -> None:
-    lift = ActionRange(name="lift.pos", low=-100.0, high=20.0)
-    (finding,) = findings(answer(None, lift, reach=limited(-70, 70)))
-    assert (finding.rule, finding.level) == ("predicted-beyond-limits", "warning")
-    assert "-100 to 20 degrees" in finding.seen
-    assert "{lift: 5}" in finding.do
-    within = ActionRange(name="lift.pos", low=-82.0, high=20.0)  # demonstrations push against limits
-    assert findings(answer(None, within, reach=limited(-70, 70))) == []
-    told_already = limited(-120, 70)
-    assert findings(answer(None, lift, reach=told_already)) == []
+def test_what_is_found() -> None:
+    data, still = recording(1, plain=True), recording(2)
+    lift, jump, beyond = off(data, [0, 80, 0, 0]), "first-jump-far", "predicted-beyond-limits"
+    mean = data.jump(np.broadcast_to(data.actions.mean(axis=0), (len(data.firsts), 4)))
+    still.actions[:, 3] = still.states[:, 3] = 5.0
+    gripper, below = off(still, [0, 0, 0, 40]), ActionRange(name="lift.pos", low=-100.0, high=20.0)
+    assert gripper.joints[3].spread == 0
+    approve_findings("first-actions", {"|".join(OURS): {
+        "80 degrees off": (jump, answer(lift)),
+        "80 degrees off, and capped": (jump, answer(lift, reach=Reach(joints=[], capped=True))),
+        "the mean action": (jump, answer(mean)),  # from a rest pose that is far from it
+        "what a claim explains": ("", claimed(lift, "claimed")),
+        "what no claim explains": (jump, claimed(lift, "not better")),
+        "three episodes": ("", answer(off(recording(1, episodes=3, plain=True), 90))),
+        "a joint that never moves": ("", answer(gripper)),  # it has no measure
+        "predictions beyond the calibration": (beyond, answer(None, below, reach=limited(-70, 70))),
+        "predictions that push against a limit": (
+            "", answer(None, ActionRange(name="lift.pos", low=-82.0, high=20.0), reach=limited(-70, 70))),
+        "statistics beyond it already": ("", answer(None, below, reach=limited(-120, 70))),
+    }})  # fmt: skip
 
 
 def test_the_report_shows_jumps_and_ranges_and_what_was_not_judged() -> None:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from strobe.findings.preflight import RULES
-from strobe.findings.thresholds import DEFAULTS
-from strobe.kinds import document, page
+from support.findings_results import approve_findings
+
+from strobe.kinds import advise, document, page
+from strobe.results import open_loop
 from strobe.results.data import Interval
-from strobe.results.finding import Finding
 from strobe.results.hypothesis import Hypothesis
-from strobe.results.open_loop import (
-    DimensionError,
-    NaiveError,
-    OpenLoop,
-    PairedError,
-    PartErrors,
-    PredictedChunk,
-    Strip,
-)
+from strobe.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import Wiring
 
@@ -31,13 +23,12 @@ def part(name: str = "all", rms: float = 0.2, against: float = 0.2) -> PartError
 
 
 def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> PreflightResult:
-    strip = Strip(
-        episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[PredictedChunk(tick=1, values=[[2.0, 3.5]])]
-    )
+    chunk = open_loop.PredictedChunk(tick=1, values=[[2.0, 3.5]])
+    strip = open_loop.Strip(episode=3, ticks=[0, 1, 2], recorded=[[1.0, 2.0, 3.0]], chunks=[chunk])
     loop = OpenLoop(
         frames=80, episodes=8, chunk=2, fps=30, parts=list(parts), names=["pan"], along=[0.1, 0.2], strips=[strip],
         naive_along={"the mean action": [1.0, 1.0]},
-        dimensions=[DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
+        dimensions=[open_loop.DimensionError(name="pan", spread=4.0, rms=0.2, offset=-0.1, explained=0.96)],
     )  # fmt: skip
     wiring = Wiring(policy="act", sources={"policy": "checkpoint", "dataset": "data"}, wires=[])
     return PreflightResult(
@@ -46,51 +37,26 @@ def answer(*parts: PartErrors, hypotheses: tuple[Hypothesis, ...] = ()) -> Prefl
 
 
 CLAIMED = Hypothesis(
-    kind="cameras",
-    name="the cameras top and wrist change places",
-    outcome="claimed",
-    mend="--rename_map=…",
-    explained=0.9,
-    wired=0.1,
-    paired=ratio(0.3),
-)
+    kind="cameras", name="the cameras top and wrist change places", outcome="claimed", mend="--rename_map=…",
+    explained=0.9, wired=0.1, paired=ratio(0.3),
+)  # fmt: skip
 
 
-def findings(result: PreflightResult) -> list[Finding]:
-    return [finding for rule in RULES for finding in rule(result, DEFAULTS)]
-
-
-def test_a_claimed_hypothesis_is_serious_and_says_how_to_mend_it() -> None:
-    result = answer(part(), hypotheses=(CLAIMED, CLAIMED.model_copy(update={"outcome": "surpassed"})))
-    (finding,) = findings(result)
-    assert (finding.rule, finding.level, finding.do) == ("wired-otherwise-cameras", "warning", "--rename_map=…")
-    assert "90 %" in finding.seen
-    assert "0.30 times as large [0.20, 0.40], over 8 episodes" in finding.seen
-    result.findings = [finding]
-    assert result.serious == 1
-
-
-def test_a_policy_that_beats_every_yardstick_is_good() -> None:
-    (finding,) = findings(answer(part()))
-    assert (finding.rule, finding.level) == ("open-loop-explains", "good")
-
-
-def test_a_policy_that_explains_nothing_is_told_of_and_is_not_serious() -> None:
-    (finding,) = findings(answer(part(rms=1.0, against=1.0)))
-    assert (finding.rule, finding.level) == ("open-loop-explains-nothing", "info")
-
-
-def test_episodes_known_by_heart() -> None:
-    rules = [finding.rule for finding in findings(answer(part(), part("training", 0.1), part("held out", 0.5)))]
-    assert "open-loop-learnt-by-heart" in rules
-    rules = [finding.rule for finding in findings(answer(part(), part("training", 0.2), part("held out", 0.3)))]
-    assert "open-loop-learnt-by-heart" not in rules
-
-
-def test_where_only_files_were_read_there_is_nothing_to_find() -> None:
-    result = answer(part())
-    result.open_loop = None
-    assert findings(result) == []
+def test_what_is_found() -> None:
+    surpassed, files = CLAIMED.model_copy(update={"outcome": "surpassed"}), answer(part())
+    claimed, explains = answer(part(), hypotheses=(CLAIMED, surpassed)), "open-loop-explains"
+    files.open_loop = None
+    approve_findings("open-loop", {".*": {
+        "beats every yardstick": (explains, answer(part())),
+        "explains nothing": ("open-loop-explains-nothing", answer(part(rms=1.0, against=1.0))),
+        "a claimed hypothesis": ("wired-otherwise-cameras", claimed),
+        "episodes known by heart": (
+            f"open-loop-learnt-by-heart {explains}", answer(part(), part("training", 0.1), part("held out", 0.5))),
+        "episodes hardly known better": (explains, answer(part(), part("training", 0.2), part("held out", 0.3))),
+        "only files": ("", files),
+    }})  # fmt: skip
+    claimed.findings = advise(claimed)
+    assert claimed.serious == 1
 
 
 def test_the_report_says_what_was_seen_and_draws_it() -> None:

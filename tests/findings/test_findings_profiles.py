@@ -2,112 +2,66 @@
 
 from __future__ import annotations
 
-from support.findings_results import measured, result, rules
+from typing import Any
+
+from support.findings_results import approve_findings, measured, result
 
 from strobe.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, PythonFunction, PythonProfile
-
-MINE = {"device-idle", "host-delay", "many-small-operators", "python-time"}
 
 
 def gaps(idle: float, span: float = 100.0, exposed: float = 1.0, long: float = 0.0) -> Gaps:
     causes = [GapCause(cause="nothing was launched yet", gaps=120, ms=idle)]
-    return Gaps(
-        span_ms=span,
-        busy_ms=span - idle,
-        idle_ms=idle,
-        threshold_us=10,
-        gaps=120,
-        gaps_ms=idle,
-        causes=causes,
-        exposed=exposed,
-        long_ms=long,
-        longest=[LongGap(ms=long, after="aten::add", before="")] if long else [],
-    )
+    longest = [LongGap(ms=long, after="aten::add", before="")] if long else []
+    return Gaps(span_ms=span, busy_ms=span - idle, idle_ms=idle, threshold_us=10, gaps=120, gaps_ms=idle,
+                causes=causes, exposed=exposed, long_ms=long, longest=longest)  # fmt: skip
 
 
-def operators(**fields) -> OperatorProfile:
-    return OperatorProfile(measurement="inference", iteration_ms=100, operator_calls=5000, **fields)
-
-
-def python(**fields) -> PythonProfile:
+def seen(host: Gaps | None = None, device: Gaps | None = None, *, python: bool = False, parts: Any = None,
+         on: str = "", **more: Any) -> Any:  # fmt: skip
+    """A run of 100 ms as the operators' profiler saw it, or the one of Python too; on a GPU where a device is given."""
     functions = [
         PythonFunction(name="torch.conv2d", where="built in", calls=4, own_ms=50, cumulative_ms=50),
         PythonFunction(name="forward", where="lerobot/policies/x.py:10", calls=1, own_ms=31.5, cumulative_ms=90),
     ]
-    return PythonProfile(
-        tool="cprofile", measurement="inference", iterations=3, iteration_ms=120, functions=functions, **fields
-    )
+    profiles: dict[str, Any] = {"operators": OperatorProfile(
+        measurement="inference", iteration_ms=100, operator_calls=5000, host=host, device=device, **more)}  # fmt: skip
+    if python:
+        profiles["python"] = PythonProfile(tool="cprofile", measurement="inference", iterations=3, iteration_ms=120,
+                                           functions=functions, host=host, device=device)  # fmt: skip
+    made = measured(parts or {"policy": 90.0})
+    return result(made, device=on or ("cuda:0" if device else "cpu"), **profiles)
 
 
-def found(device="cpu", whole=100.0, **profiles):
-    drawn = rules(result(measured({"policy": 0.9 * whole}, whole=whole), device=device, **profiles))
-    return {rule: finding for rule, finding in drawn.items() if rule in MINE or rule == "rule-failed"}
+def only_python(host: Gaps, device: Gaps | None = None) -> Any:
+    return seen(host, device, python=True).model_copy(update={"operators": None})
 
 
-def test_a_healthy_run_has_none():
-    assert found() == {}
-    assert found(operators=operators(host=gaps(19)), python=python(host=gaps(19))) == {}
-    healthy = operators(host=gaps(90), device=gaps(19), kernel_median_us=9, kernel_calls=1000)
-    assert found("cuda:0", operators=healthy, python=python(host=gaps(90), device=gaps(19))) == {}
-
-
-def test_a_device_that_waits():
-    drawn = found("cuda:0", operators=operators(host=gaps(5), device=gaps(35)))
-    assert list(drawn) == ["device-idle"]
-    finding = drawn["device-idle"]
-    assert "35 %" in finding.title
-    assert "nothing was launched yet 35 ms" in finding.seen
-    assert finding.evidence["idle_share"] == 0.35
-
-
-def test_what_the_profiler_added_is_not_held_against_the_run():
+def test_what_is_found() -> None:
     slowed = gaps(60, span=150)
-    assert "20 %" in found("cuda:0", operators=operators(device=gaps(70, span=150)))["device-idle"].title
-    assert found("cuda:0", operators=operators(device=slowed)) == {}
-    assert found(operators=operators(host=slowed), python=None) == {}
-    assert found(python=python(host=slowed)) == {}
-    nested = gaps(60, span=150, exposed=0.5)  # half of what was added lies inside operators
-    assert found(operators=operators(host=nested))["many-small-operators"].evidence["between_share"] == 0.35
-
-
-def test_many_small_kernels():
-    drawn = found("cuda:0", operators=operators(device=gaps(5), kernel_median_us=3.2, kernel_calls=4321))
-    assert list(drawn) == ["many-small-operators"]
-    assert "4,321" in drawn["many-small-operators"].seen
-    assert "3.2 µs" in drawn["many-small-operators"].seen
-
-
-def test_time_between_operators_on_a_cpu():
-    assert list(found(operators=operators(host=gaps(30)))) == ["many-small-operators"]
-    assert found("mps", operators=operators(host=gaps(90))) == {}  # its operators only launch work
-
-
-def test_a_few_long_gaps_on_a_cpu_are_a_host_that_is_held_up():
-    drawn = found(operators=operators(host=gaps(30, long=16)))
-    assert list(drawn) == ["host-delay"]
-    assert "The longest gap: 16 ms after aten::add." in drawn["host-delay"].seen
-    assert drawn["host-delay"].evidence["between_share"] == 0.3
-    assert list(found(operators=operators(host=gaps(30, long=14)))) == ["many-small-operators"]
-    assert found(operators=operators(host=gaps(19, long=18))) == {}
-    assert found("cuda:0", operators=operators(host=gaps(90, long=90))) == {}
-    assert list(found(operators=operators(host=gaps(30, long=30)), python=python(host=gaps(30)))) == ["python-time"]
-
-
-def test_the_longest_gap_of_a_device_is_named():
-    drawn = found("cuda:0", operators=operators(device=gaps(35, long=30)))
-    assert "The longest gap: 30 ms after aten::add." in drawn["device-idle"].seen
-
-
-def test_decoding_is_not_held_against_the_operators():
-    whole = measured({"decode": 30.0, "model": 70.0})
-    assert not MINE & rules(result(whole, operators=operators(host=gaps(35, long=30)))).keys()
-    assert "host-delay" in rules(result(whole, operators=operators(host=gaps(55, long=50))))
-
-
-def test_python_that_sets_the_pace_is_named_with_its_functions():
-    drawn = found(operators=operators(host=gaps(30)), python=python(host=gaps(30)))
-    assert list(drawn) == ["python-time"]  # once, not as many small operators too
-    seen = drawn["python-time"].seen
-    assert "forward (lerobot/policies/x.py:10) 31.5 ms" in seen
-    assert "conv2d" not in seen
-    assert list(found("cuda:0", python=python(host=gaps(60), device=gaps(40)))) == ["python-time"]
+    decodes = {"decode": 30.0, "model": 70.0}
+    approve_findings("profiles", {"device-idle|host-delay|many-small-operators|python-time": {
+        "no profile": ("", result(measured({"policy": 90.0}))),
+        "a healthy CPU": ("", seen(gaps(19), python=True)),
+        "a healthy GPU": ("", seen(gaps(90), gaps(19), python=True, kernel_median_us=9, kernel_calls=1000)),
+        "a device that waits": ("device-idle", seen(gaps(5), gaps(35))),
+        "a long gap of a device": ("device-idle", seen(device=gaps(35, long=30))),
+        # What the profiler added is not held against the run.
+        "slowed by the profiler, and idle too": ("device-idle", seen(device=gaps(70, span=150))),
+        "a device slowed by the profiler": ("", seen(device=slowed)),
+        "a host slowed by the profiler": ("", seen(slowed)),
+        "a host slowed by Python's": ("", only_python(slowed)),
+        "half of what was added lies inside operators": ("many-small-operators", seen(gaps(60, span=150, exposed=0.5))),
+        "small kernels": ("many-small-operators", seen(device=gaps(5), kernel_median_us=3.2, kernel_calls=4321)),
+        "between operators on a CPU": ("many-small-operators", seen(gaps(30))),
+        "operators that only launch work": ("", seen(gaps(90), on="mps")),
+        # A few long gaps on a CPU are a host that is held up.
+        "16 of 30 ms in long gaps": ("host-delay", seen(gaps(30, long=16))),
+        "14 of 30 ms in long gaps": ("many-small-operators", seen(gaps(30, long=14))),
+        "long gaps that are little": ("", seen(gaps(19, long=18))),
+        "long gaps of a GPU's host": ("", seen(gaps(90, long=90), on="cuda:0")),
+        "long gaps in Python": ("python-time", seen(gaps(30, long=30), python=True)),
+        "decoding between operators": ("", seen(gaps(35, long=30), parts=decodes)),
+        "more than decoding between operators": ("host-delay", seen(gaps(55, long=50), parts=decodes)),
+        "Python sets the pace": ("python-time", seen(gaps(30), python=True)),  # once, not as many small operators too
+        "Python sets the pace of a GPU": ("python-time", only_python(gaps(60), gaps(40))),
+    }})  # fmt: skip

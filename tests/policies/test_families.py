@@ -1,214 +1,162 @@
-"""Anatomies on tiny versions of the real policies: every part is seen, the parts are the whole, nothing stays on."""
+"""Every family's record, on a tiny policy of it: its parts are the whole, its steps are counted, nothing stays on."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import pytest
 import torch
-from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes, sections_of
 from support.matrix import matrix
-from torch import nn
 
-from strobe.policies.families.modules import along_modules
-from strobe.policies.families.registry import family_of, predict
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import ITERATION
-from strobe.timeline import ProbeError, Timeline
-from strobe.timeline.probe import Attached
-from strobe.treatments.flow.rtc import RealTimeChunking
+from strobe.policies.subject import Phase
 
-# policy type → parts that inference and the training forward pass must show at the default depth
-PARTS = {
-    "act": (
-        {"backbone", "image projection", "encoder", "decoder", "action head"},
-        {"backbone", "image projection", "encoder", "decoder", "action head", "VAE encoder"},
-    ),
-    "diffusion": ({"image encoder", "denoise step", "scheduler step"}, {"image encoder", "denoise step"}),
-    "smolvla": (
-        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "action expert"},
-        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
-    ),
-    "pi0": (
-        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "KV cache clone"},
-        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
-    ),
-    "pi05": (
-        {"image resize", "vision tower", "language embedding", "prefix KV cache", "denoise step", "action expert"},
-        {"vision tower", "language embedding", "suffix embedding", "joint transformer", "action head"},
-    ),
+
+@dataclass
+class Kind:
+    """What a family's record must show at the default depth.
+
+    Args:
+        inference: parts of it, with a comma between two.
+        training: parts of the training forward pass, or none where it cannot be trained here.
+        steps: denoising steps of a chunk.
+        shape: of a chunk.
+        learns: the phase in which ``training`` is looked at.
+        flags: of the policy.
+        reads: whether other words give other actions; None where it reads none.
+    """
+
+    inference: str
+    training: str = ""
+    steps: int = 0
+    shape: tuple[int, int, int] | None = None
+    learns: Phase = "training step"
+    flags: Iterable[str] = ()
+    reads: bool | None = None
+
+
+ACT = "backbone, image projection, encoder, decoder, action head"
+FLOW, JOINT = "vision tower, language embedding", "suffix embedding, joint transformer, action head"
+QWEN = "language model, vision tower, language head, action encoder, denoise step, action decoder"
+FLORENCE = "image resize, vision tower, projector, language encoder, denoise step"
+KINDS = {
+    # The first are those that `make test` runs.
+    "act": Kind(ACT, f"{ACT}, VAE encoder"),
+    "diffusion": Kind("image encoder, denoise step, scheduler step", "image encoder, denoise step", 10),
+    "tdmpc": Kind(
+        "observation encoder, actor, latent dynamics, value estimate",
+        "observation encoder, dynamics and reward, Q ensemble, value head, target encoder", shape=(1, 5, 6)),
+    "groot": Kind(
+        f"{QWEN}, context self-attention, state encoder", f"{QWEN}, context self-attention", 4,
+        learns="training forward", reads=True),
+    "eo1": Kind(
+        "prefix embedding, vision tower, prefix KV cache, denoise step, action expert, action head",
+        "prefix embedding, suffix embedding, vision tower, joint transformer, action head", 10,
+        learns="training forward", reads=False),
+    "fastwam": Kind(
+        "text encoder, VAE encoder, video embedding, prefix KV cache, denoise step",
+        "VAE encoder, text encoder, joint transformer", 3,
+        learns="training forward", flags=["--num_inference_steps=3"], reads=True),
+    "xvla": Kind(FLORENCE, FLORENCE, 10, (1, 32, 6), learns="training forward"),
+    "pi0_fast": Kind(
+        f"image resize, {FLOW}, detokenise, prefix KV cache, token, token head",
+        f"{FLOW}, language model, token head", shape=(1, 50, 6), flags=["--max_decoding_steps=6"]),
+    "smolvla": Kind(f"image resize, {FLOW}, prefix KV cache, denoise step, action expert", f"{FLOW}, {JOINT}", 10),
+    "pi0": Kind(f"image resize, {FLOW}, prefix KV cache, denoise step, KV cache clone", f"{FLOW}, {JOINT}", 10),
+    "pi05": Kind(f"image resize, {FLOW}, prefix KV cache, denoise step, action expert", f"{FLOW}, {JOINT}", 10),
+    "vqbet": Kind(
+        "image encoder, image projection, state projection, GPT, action head", "VQ-VAE", shape=(1, 5, 6)),
+    "multi_task_dit": Kind(
+        "vision encoder, text encoder, denoise step, scheduler step", "vision encoder, text encoder, denoise step", 10,
+        (1, 24, 6)),
+    "gaussian_actor": Kind(
+        "image features, encoder, network, mean head, deviation head, distribution, sampling", shape=(1, 1, 6)),
+    # VLA-JEPA's default of bfloat16 cannot be trained on a CPU: LeRobot asks there for an autocast to float32.
+    "vla_jepa": Kind(
+        f"{QWEN}, image and word processor", f"{QWEN}, video encoder, video predictor", 4,
+        learns="training forward", flags=["--torch_dtype=float32"], reads=True),
+    "evo1": Kind(
+        "vision tower, language model, denoise step, cross-attention blocks, action head",
+        "vision tower, language model, action encoder, cross-attention blocks, action head", 32,
+        learns="training forward", reads=False),
+    "molmoact2": Kind(
+        "vision backbone, prefix KV cache, context keys and values, timesteps, denoise step",
+        "vision backbone, language model, context keys and values, action expert, action head", 10,
+        learns="training forward", reads=False),
+    "wall_x": Kind(
+        "prompt and pixels, vision tower, denoise step, language model, action head",
+        "prompt and pixels, vision tower, suffix embedding, language model, words head, action head", 10,
+        learns="training forward", reads=False),
+    "lingbot_va": Kind(
+        "text encoder, VAE encoder, video denoise step, denoise step", steps=3 + 1,  # the last writes the cache
+        flags=["--num_inference_steps=2", "--action_num_inference_steps=3"], reads=True),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=matrix(KINDS, keep=8))
+def subject(request: pytest.FixtureRequest) -> PolicySubject:
+    flags = ["--device=cpu", *KINDS[request.param].flags]
+    return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=flags))
+
+
+def kind_of(subject: PolicySubject) -> Kind:
+    return KINDS[subject.info.kind]
+
+
+def test_the_parts_of_inference_hold_all_of_its_work(subject: PolicySubject) -> None:
+    require_parts(subject, "inference", set(kind_of(subject).inference.split(", ")))
+
+
+def test_the_parts_of_training_hold_all_of_its_work(subject: PolicySubject) -> None:
+    kind = kind_of(subject)
+    if kind.training:
+        require_parts(subject, kind.learns, set(kind.training.split(", ")))
+
+
+TOP = {
+    "inference": {"preprocessing", "policy", "postprocessing"},
+    "training forward": {"preprocessing", "forward"},
+    "training step": {"preprocessing", "forward", "backward", "gradient clipping", "optimizer"},
 }
 
 
-@pytest.fixture(scope="module", params=matrix(PARTS, keep=2))
-def subject(request) -> PolicySubject:
-    return load_subject(PolicyOptions(type=request.param, size="tiny"))
+@pytest.mark.parametrize("phase", TOP)
+def test_the_steps_around_the_policy(subject: PolicySubject, phase: Phase) -> None:
+    if phase in ("inference", kind_of(subject).learns) and (phase == "inference" or kind_of(subject).training):
+        assert {path[1] for path in sections_of(subject, phase) if len(path) == 2} == TOP[phase]
 
 
-def paths(subject: PolicySubject, phase, depth: int) -> list[tuple[str, ...]]:
-    with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
-        subject.call(phase, 2)(0)
-    return [section.path for section in timeline.sections()]
+def test_denoising_steps_are_counted(subject: PolicySubject) -> None:
+    steps = kind_of(subject).steps
+    assert parts_of(subject, "inference").count("denoise step") == steps
+    if subject.family.steps and subject.info.kind != "lingbot_va":
+        assert subject.traits("inference", 1).denoising_steps == steps
 
 
-@pytest.mark.parametrize("phase", ["inference", "training forward", "training step"])
-def test_the_parts_of_each_phase(subject, phase):
-    found = paths(subject, phase, depth=1)
-    whole = "policy" if phase == "inference" else "forward"
-    inside = {path[-1] for path in found if path[:2] == (ITERATION, whole)}
-    assert PARTS[subject.policy.config.type][phase != "inference"] <= inside
-    top = {path[1] for path in found if len(path) == 2}
-    expected = {
-        "inference": {"preprocessing", "policy", "postprocessing"},
-        "training forward": {"preprocessing", "forward"},
-        "training step": {"preprocessing", "forward", "backward", "gradient clipping", "optimizer"},
-    }
-    assert top == expected[phase]
-
-
-def test_denoising_steps_are_counted(subject):
-    config = subject.policy.config
-    steps = getattr(config, "num_inference_steps", None) or getattr(config, "num_steps", None)
-    if config.type == "diffusion":
-        steps = subject.policy.diffusion.num_inference_steps
-    found = paths(subject, "inference", depth=1)
-    assert sum(path[-1] == "denoise step" for path in found) == (0 if config.type == "act" else steps)
-
-
-def test_deeper_cuts_have_more_parts_and_hold_the_shallower_ones(subject):
-    levels = [set(paths(subject, "inference", depth)) for depth in (1, 2, 3)]
-    names = [{path[-1] for path in level} for level in levels]
-    assert names[0] < names[1]
-    assert names[1] <= names[2]
-
-
-def test_probes_do_not_change_the_actions_and_leave_nothing_behind(subject):
-    bare = subject.chunk(1)
+def test_probes_change_no_action_and_leave_nothing_behind(subject: PolicySubject) -> None:
     before = [(module, set(vars(module))) for module in subject.policy.modules()]
-    with Attached(subject.hooks("inference", 3)), Timeline():
-        probed = subject.chunk(1)
-    assert torch.equal(bare, probed)
+    require_the_same_actions_under_probes(subject)
     assert all(set(vars(module)) == names for module, names in before)
+    shape = kind_of(subject).shape
+    assert shape is None or subject.chunk(0).shape == shape
 
 
-def test_no_part_of_a_policy_is_left_out_of_its_parts(subject):
-    """Modules that run are inside a section of the anatomy: none of the FLOP of a chunk escapes the parts."""
-    from strobe.measure.accounting import Accounting
-
-    accounting = Accounting()
-    with Attached(subject.hooks("inference", 1)):
-        accounting.run(lambda: subject.chunk(0))
-    policy = accounting.accounts[(ITERATION, "policy")].gflop
-    parts = sum(a.gflop for path, a in accounting.accounts.items() if len(path) == 3 and path[1] == "policy")
-    assert parts == pytest.approx(policy, rel=0.01)
+def test_deeper_cuts_have_more_parts_and_hold_the_shallower_ones(subject: PolicySubject) -> None:
+    names = [{path[-1] for path in sections_of(subject, "inference", depth)} for depth in (1, 2, 3)]
+    assert names[0] <= names[1] <= names[2]
+    assert names[0] < names[2]
 
 
-@pytest.mark.parametrize("policy_type", matrix(["pi05", "smolvla", "pi0"]))
-def test_rtc_wraps_every_denoising_step(policy_type):
-    subject = load_subject(PolicyOptions(type=policy_type, size="tiny"))
-    rtc = RealTimeChunking(RTCConfig(execution_horizon=4), inference_delay=2)
-    plain = subject.chunk(0)
-    undo = rtc.apply(subject)
-    found = paths(subject, "inference", depth=1)
-    guided = subject.chunk(0)
-    undo()
-    steps = [path for path in found if path[-1] == "RTC step"]
-    assert len(steps) == sum(path[-2:] == ("RTC step", "denoise step") for path in found)
-    assert len(steps) == sum(path[-2:] == ("RTC step", "autograd correction") for path in found) > 0
-    assert not torch.equal(plain, guided)
-    assert torch.equal(subject.chunk(0), plain)
-    config: Any = subject.policy.config
-    assert config.rtc_config is None
-
-
-def test_a_policy_that_nobody_here_has_seen_is_cut_along_its_modules(subject):
-    generic = along_modules(subject.policy)
-    hooks = generic.hooks(subject.policy, training=False, depth=1)
-    with Attached(hooks), Timeline() as timeline:
-        subject.chunk(0)
-    fired = {section.name for section in timeline.sections()}
-    assert fired & {hook.name for hook in hooks}
-
-
-def test_an_anatomy_that_does_not_fit_fails_with_the_probes_name():
-    subject = load_subject(PolicyOptions(type="act", size="tiny"))
-    policy: Any = subject.policy
-    policy.model.trunk = policy.model.backbone
-    del policy.model.backbone
-    with pytest.raises(ProbeError, match=r"^probe 'backbone' does not fit lerobot's ACTPolicy"):
-        family_of(subject.policy).hooks(subject.policy, training=False)
-
-
-def test_containers_are_looked_through_in_a_generic_cut():
-    class Config:
-        type = "never seen"
-
-    class Policy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.config = Config()
-            self.model: Any = nn.Module()
-            self.model.trunk = nn.Linear(2, 2)
-            self.model.heads = nn.ModuleDict({"left": nn.Linear(2, 2), "right": nn.Linear(2, 2)})
-
-        def forward(self, x):
-            return sum(head(self.model.trunk(x)) for head in self.model.heads.values())
-
-    policy = Policy()
-    with Attached(family_of(policy).hooks(policy, training=False)), Timeline() as timeline:
-        policy(torch.ones(1, 2))
-    assert [s.name for s in timeline.sections()] == ["trunk", "heads.left", "trunk", "heads.right"]
-
-
-def test_a_generic_cut_names_the_methods_in_which_a_policys_own_modules_work(monkeypatch):
-    """As a vision backbone that is trained at inference does (act_ttt, a plug-in)."""
-
-    class Backbone(nn.Module):
-        def forward(self, x):
-            return x
-
-        def adapt(self, x):
-            return x + 1
-
-        def _inner(self, x):
-            return x
-
-    class Policy(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.model: Any = nn.ModuleDict({"backbone": Backbone(), "head": nn.Linear(2, 2)})
-
-        def forward(self, x):
-            return self.model["head"](self.model["backbone"].adapt(self.model["backbone"]._inner(x)))
-
-    for kind in (Policy, Backbone):
-        monkeypatch.setattr(kind, "__module__", "lerobot_policy_made_up.modeling")
-    policy = Policy()
-    with Attached(along_modules(policy).hooks(policy, training=False)), Timeline() as timeline:
-        policy(torch.ones(1, 2))
-    assert [section.name for section in timeline.sections()] == ["model.backbone.adapt", "model.head"]
-
-
-class Smooth(nn.Module):
-    """The part of ACT-Smooth that Strobe calls; the plug-in is not installed here."""
-
-    def __init__(self, width):
-        super().__init__()
-        self.config = SimpleNamespace(type="act_smooth", action_feature=SimpleNamespace(shape=(width,)))
-
-    def build_inference_action_prefix(self, future, past):
-        assert past.shape[1] == 0
-        return future, torch.zeros(future.shape[:2], dtype=torch.bool)
-
-    def predict_action_chunk(self, batch):
-        assert not batch["inference_action_is_pad"].any()
-        return batch["inference_action"].expand(-1, 4, -1)
-
-
-@pytest.mark.parametrize(("width", "continued"), [(3, 7.0), (2, 0.0)])
-def test_a_chunk_that_must_continue_actions_continues_the_state(width, continued):
-    chunk = predict(Smooth(width), {"observation.state": torch.full((1, 3), 7.0)})
-    assert torch.equal(chunk, torch.full((1, 4, width), continued))
+def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(subject: PolicySubject) -> None:
+    reads = kind_of(subject).reads
+    if reads is None:
+        return
+    assert len({str(observation["task"]) for observation in subject.checks(8).observations}) > 1
+    if reads:
+        seen = subject.observation(0)
+        said = [subject.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
+        assert not torch.equal(*said)

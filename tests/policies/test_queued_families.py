@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
+from support.family_checks import parts_of, require_parts
 from support.matrix import matrix
 
 from strobe.errors import UserError
@@ -15,41 +15,12 @@ from strobe.policies.options import PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.catalogue import make
 
-# type → parts of inference, parts of training, shape of a chunk
-KINDS: dict[str, tuple[set[str], set[str], tuple[int, int, int]]] = {
-    "tdmpc": (
-        {"observation encoder", "actor", "latent dynamics", "value estimate"},
-        {"observation encoder", "dynamics and reward", "Q ensemble", "value head", "target encoder"},
-        (1, 5, 6),
-    ),
-    "vqbet": (
-        {"image encoder", "image projection", "state projection", "GPT", "action head"},
-        {"VQ-VAE"},
-        (1, 5, 6),
-    ),
-    "multi_task_dit": (
-        {"vision encoder", "text encoder", "denoise step", "scheduler step"},
-        {"vision encoder", "text encoder", "denoise step"},
-        (1, 24, 6),
-    ),
-    "gaussian_actor": (
-        {"image features", "encoder", "network", "mean head", "deviation head", "distribution", "sampling"},
-        set(),
-        (1, 1, 6),
-    ),
-}
+KINDS = ("tdmpc", "vqbet", "multi_task_dit", "gaussian_actor")
 
 
 @pytest.fixture(scope="module", params=matrix(KINDS))
 def subject(request: pytest.FixtureRequest) -> PolicySubject:
     return load_subject(PolicyOptions(type=request.param, size="tiny", overrides=["--device=cpu"]))
-
-
-def test_a_chunk_has_its_shape_and_its_parts(subject: PolicySubject) -> None:
-    inference, _, shape = KINDS[subject.info.kind]
-    require_the_same_actions_under_probes(subject)
-    assert subject.chunk(0).shape == shape
-    require_parts(subject, "inference", inference)
 
 
 def test_a_chunk_is_the_actions_that_the_robot_would_get(subject: PolicySubject) -> None:
@@ -83,12 +54,11 @@ def test_a_chunk_does_not_depend_on_the_one_before_and_leaves_the_policy_as_it_w
     assert torch.equal(subject.chunk(0), first)
 
 
-def test_training_shows_its_parts_or_says_why_there_is_none(subject: PolicySubject) -> None:
-    if subject.info.kind == "gaussian_actor":
-        with pytest.raises(UserError, match=r"no training forward pass here: its loss lives in lerobot\.rl"):
-            subject.call("training forward", 2)
-        return
-    require_parts(subject, "training step", KINDS[subject.info.kind][1])
+@pytest.mark.matrix
+def test_a_policy_that_cannot_be_trained_here_says_why() -> None:
+    actor = load_subject(PolicyOptions(type="gaussian_actor", size="tiny", overrides=["--device=cpu"]))
+    with pytest.raises(UserError, match=r"no training forward pass here: its loss lives in lerobot\.rl"):
+        actor.call("training forward", 2)
 
 
 def test_vqbets_later_training_steps_are_one_setting_away() -> None:

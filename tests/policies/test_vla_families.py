@@ -1,63 +1,16 @@
-"""Records of the policies around a vision-language model that no other record shares: parts, stand-ins, chunks."""
+"""Policies around a vision-language model that no other record shares: what they keep between calls, stand-ins."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
-from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
-from support.matrix import matrix
 
 from strobe.policies import lerobot_policies
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.treatments.treatment import Treatment, Undo, Variant
-
-# policy type → parts that inference and the training forward pass must show at the default depth
-PARTS = {
-    "eo1": (
-        {"prefix embedding", "vision tower", "prefix KV cache", "denoise step", "action expert", "action head"},
-        {"prefix embedding", "suffix embedding", "vision tower", "joint transformer", "action head"},
-    ),
-    "evo1": (
-        {"vision tower", "language model", "denoise step", "cross-attention blocks", "action head"},
-        {"vision tower", "language model", "action encoder", "cross-attention blocks", "action head"},
-    ),
-    "molmoact2": (
-        {"vision backbone", "prefix KV cache", "context keys and values", "timesteps", "denoise step"},
-        {"vision backbone", "language model", "context keys and values", "action expert", "action head"},
-    ),
-    "wall_x": (
-        {"prompt and pixels", "vision tower", "denoise step", "language model", "action head"},
-        {"prompt and pixels", "vision tower", "suffix embedding", "language model", "words head", "action head"},
-    ),
-}
-STEPS = {"eo1": 10, "evo1": 32, "molmoact2": 10, "wall_x": 10}
-
-
-@pytest.fixture(scope="module", params=matrix(PARTS))
-def subject(request: pytest.FixtureRequest) -> PolicySubject:
-    return load_subject(PolicyOptions(type=request.param, size="tiny"))
-
-
-def test_parts_hold_all_of_the_work(subject: PolicySubject) -> None:
-    inference, training = PARTS[subject.policy.config.type]
-    require_parts(subject, "inference", inference)
-    require_parts(subject, "training forward", training)
-
-
-def test_probes_change_no_action(subject: PolicySubject) -> None:
-    require_the_same_actions_under_probes(subject)
-
-
-def test_each_denoising_step_is_seen(subject: PolicySubject) -> None:
-    steps = STEPS[subject.policy.config.type]
-    assert parts_of(subject, "inference").count("denoise step") == steps
-    if subject.family.steps:
-        assert subject.traits("inference", 1).denoising_steps == steps
 
 
 class Doubled(Treatment):
@@ -87,10 +40,6 @@ def test_what_a_policy_keeps_from_call_to_call_is_each_variants_own() -> None:
         assert not torch.equal(plain, treated)
         assert expert._modulation_cache_value is kept
         assert torch.equal(owner.chunk(0), plain)
-
-
-def test_the_checks_change_what_it_is_told(subject: PolicySubject) -> None:
-    assert len({str(observation["task"]) for observation in subject.checks(8).observations}) > 1
 
 
 def test_the_config_of_eo1_needs_no_hub_and_has_the_real_sizes() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes
 from support.matrix import matrix
 from torch import nn
 
@@ -26,10 +25,7 @@ from strobe.studies.shared.measuring import Options, measure
 from strobe.treatments.treatment import Variant
 
 FEW = {"fastwam": ["--num_inference_steps=3"], "lingbot_va": ["--num_inference_steps=2"]}
-INSIDE = {
-    "fastwam": {"text encoder", "VAE encoder", "video embedding", "prefix KV cache", "denoise step"},
-    "lingbot_va": {"text encoder", "VAE encoder", "video denoise step", "denoise step"},
-}
+KINDS = tuple(FEW)
 
 
 @cache
@@ -38,17 +34,7 @@ def tiny(kind: str) -> PolicySubject:
     return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu", *few]))
 
 
-@pytest.mark.parametrize("kind", matrix(INSIDE))
-def test_the_parts_hold_all_of_a_chunk(kind):
-    require_parts(tiny(kind), "inference", INSIDE[kind])
-
-
-@pytest.mark.parametrize("kind", matrix(INSIDE))
-def test_probes_change_nothing_and_the_policy_looks_at_what_it_is_given(kind):
-    require_the_same_actions_under_probes(tiny(kind))
-
-
-@pytest.mark.parametrize("kind", matrix(INSIDE))
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_what_stands_outside_of_the_tree_is_counted_and_in_eval_mode(kind):
     owner = tiny(kind)
     outside = owner.family.outside(owner.policy)
@@ -65,9 +51,7 @@ def test_what_stands_outside_of_the_tree_is_counted_and_in_eval_mode(kind):
 
 
 def test_fastwam_trains_in_float32():
-    owner = tiny("fastwam")
-    assert "in float32: LeRobot's FastWAM does not run in bfloat16 on a CPU" in owner.notes
-    require_parts(owner, "training forward", {"VAE encoder", "text encoder", "joint transformer"})
+    assert "in float32: LeRobot's FastWAM does not run in bfloat16 on a CPU" in tiny("fastwam").notes
 
 
 def test_lingbot_va_says_in_a_line_what_training_it_takes(capsys: pytest.CaptureFixture[str]):
@@ -82,7 +66,6 @@ def test_a_chunk_of_lingbot_va_is_an_episodes_first_one():
     chunks = [owner.model_chunk(0) for _ in range(2)]
     assert chunks[0].shape == (1, 12, 7)
     assert torch.equal(*chunks), "nothing of the first is left in the second"
-    assert parts_of(owner, "inference").count("denoise step") == 3 + 1  # the last writes the cache
 
 
 def test_fastwams_own_dimensions_are_followed():
@@ -128,16 +111,7 @@ def test_cameras_that_a_config_makes_up_give_way_to_the_arms():
     assert seen == ["observation.images.front", "observation.images.wrist"]
 
 
-@pytest.mark.parametrize("kind", matrix(INSIDE))
-def test_the_words_of_a_task_count_and_are_varied_where_actions_are_compared(kind):
-    owner = tiny(kind)
-    seen = owner.observation(0)
-    said = [owner.act(seen | {"task": task}, seed=0) for task in (seen["task"], "wave")]
-    assert not torch.equal(*said)
-    assert len({str(observation["task"]) for observation in owner.checks(4).observations}) > 1
-
-
-@pytest.mark.parametrize("kind", matrix(INSIDE))
+@pytest.mark.parametrize("kind", matrix(KINDS))
 def test_the_memory_of_a_measurement_holds_the_weights_outside_of_the_tree(kind):
     owner = tiny(kind)
     found = measure(owner, "inference", [Variant("as it is")], Options(SamplingBudget(iterations=2), counted=False))

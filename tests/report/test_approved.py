@@ -96,6 +96,7 @@ class Outline(HTMLParser):
         figures = json.loads(self._data)
         assert len(figures) == self._plots, "a plot without a place, or a place without a plot"
         lines = []
+        assert all(figure["title"] for figure in figures), "the page shows it, not Plotly"
         for line in self.lines:
             if not line.startswith("plot "):
                 lines.append(line)

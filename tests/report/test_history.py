@@ -69,13 +69,6 @@ def test_a_change_is_found_where_it_is_and_runs_after_it_are_judged_against_it()
     ]
 
 
-def test_the_same_thing_again_and_again_shows_no_change():
-    found = history(named(*days(*CALM)), "runs")
-    assert not any(point.changes for point in found.trends[0].points)
-    assert outcome(found) == {"held"}
-    assert "slower by at most" in kinds.document(found).answers[0]
-
-
 @pytest.mark.parametrize(
     "other",
     [
@@ -138,34 +131,47 @@ def test_a_copy_of_a_run_is_no_further_run():
         history(named(once, once), "runs")
 
 
-def test_two_runs_are_not_judged_however_slow_the_second_is():
-    for ms in (148, 1480):
-        found = history(named(*days(148, ms)), "runs")
-        assert outcome(found) in ({"not judged"}, {"broken"})
-        assert "more of its kind would do" in why(found) or outcome(found) == {"broken"}
+def few(day: int, ms: float) -> Result:
+    """A run of five samples."""
+    result = at(day, ms)
+    result.measurements[0].samples = runs.samples(ms, n=5)
+    return result
 
 
-def test_runs_that_differ_among_themselves_do_not_pass_a_gate_that_they_cannot_see_through():
-    wide = history(
-        named(*days(*(148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)))), "runs"
-    )
-    assert outcome(wide, 0.05) == {"not judged"}
-    assert "--fail-on-regression=" in why(wide, 0.05)
-    assert outcome(wide, 0.5) == {"held"}
+def of_another_measurement() -> Result:
+    result = at(11, 148)
+    result.measurements[0].name = "training forward"
+    return result
 
 
-def test_few_samples_are_not_judged():
-    few = at(10, 148)
-    few.measurements[0].samples = runs.samples(148.0, n=5)
-    found = history(named(*days(*CALM), few), "runs")
-    assert outcome(found) == {"not judged"}
-    assert "5 samples" in why(found)
+WIDE = [148 * factor for factor in (1, 1.09, 0.94, 1.07, 0.93, 1.1, 0.92, 1.06, 0.95, 1.0)]
+# The runs, the files that cannot be read, what is allowed, the outcomes, and words that say why.
+GATES: dict[str, tuple[list[Result], list[Unread], float, str, str]] = {
+    "the same again and again": (days(*CALM), [], 0, "held", ""),
+    "two runs alike": (days(148, 148), [], 0, "not judged", "more of its kind would do"),
+    "two runs apart": (days(148, 1480), [], 0, "not judged", "more of its kind would do"),
+    "runs that differ among themselves": (days(*WIDE), [], 0.05, "not judged", "--fail-on-regression="),
+    "runs that differ by less than is allowed": (days(*WIDE), [], 0.5, "held", ""),
+    "few samples": ([*days(*CALM), few(10, 148)], [], 0, "not judged", "5 samples"),
+    "few samples do not open the gate": ([*days(*CALM, 165, 165), few(12, 165)], [], 0, "broken", ""),
+    "the newest is interrupted": ([*days(*CALM), at(11, 148, status="interrupted")], [], 0, "held, not judged", ""),
+    "an old one is interrupted": ([*days(*CALM), at(0, 148, status="interrupted")], [], 0, "held", ""),
+    "the newest is no JSON": (days(*CALM), [Unread("run-x", "not JSON", last=True)], 0, "held, not judged", ""),
+    "an old one is no JSON": (days(*CALM), [Unread("run-x", "not JSON", last=False)], 0, "held", ""),
+    "the newest lacks a measurement": (
+        [*days(*CALM), of_another_measurement()], [], 0, "held, not judged", "in run-10: it was not measured"),
+}  # fmt: skip
 
 
-def test_a_run_of_few_samples_does_not_open_the_gate():
-    few = at(12, 165)
-    few.measurements[0].samples = runs.samples(165.0, n=5)
-    assert outcome(history(named(*days(*CALM, 165, 165), few), "runs")) == {"broken"}
+@pytest.mark.parametrize("case", GATES)
+def test_a_gate_passes_what_it_has_judged_alone(case: str):
+    results, unread, allowed, expected, words = GATES[case]
+    found = history(named(*results), "runs", unread)
+    assert not any(point.changes for point in found.trends[0].points) or expected == "broken"
+    assert outcome(found, allowed) == set(expected.split(", "))
+    assert words in why(found, allowed)
+    if expected == "held":
+        assert "slower by at most" in kinds.document(found).answers[0]
 
 
 def test_what_is_accepted_of_one_policy_is_not_accepted_of_another():
@@ -175,19 +181,6 @@ def test_what_is_accepted_of_one_policy_is_not_accepted_of_another():
         results.append(other.model_copy(update={"started": other.started + timedelta(hours=1 + number)}))
     found = history(named(*results), "runs", accept="run-10")
     assert [one.what.split(",")[0] for one in gate(found) if one.outcome == "broken"] == ["other"]
-
-
-def test_a_newest_run_that_is_broken_or_lacks_a_measurement_is_not_judged():
-    calm = days(*CALM)
-    assert outcome(history(named(*calm, at(11, 148, status="interrupted")), "runs")) == {"held", "not judged"}
-    assert outcome(history(named(*calm, at(0, 148, status="interrupted")), "runs")) == {"held"}
-    assert outcome(history(named(*calm), "runs", [Unread("run-x", "not JSON", last=True)])) == {"held", "not judged"}
-    assert outcome(history(named(*calm), "runs", [Unread("run-x", "not JSON", last=False)])) == {"held"}
-    other = at(11, 148)
-    other.measurements[0].name = "training forward"
-    found = history(named(*calm, other), "runs")
-    assert outcome(found) == {"held", "not judged"}
-    assert "inference, in run-10: it was not measured" in why(found)
 
 
 def test_running_once_more_does_not_open_the_gate_and_accepting_or_mending_does(tmp_path, capsys):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import plotly.graph_objects as go
 import pytest
 from support import example_runs as runs
+from support.approved import approve_cases
+from support.shown import spoken, whole
 
 from strobe import kinds
 from strobe.results.answer import CompareResult, OptimizeResult
@@ -32,27 +33,21 @@ def climbed(took: tuple[float, float, float] = (400, 300, 250), known: bool = Tr
     )  # fmt: skip
 
 
-def test_a_ladder_says_what_is_left_in_a_line_and_rung_by_rung():
-    document = kinds.document(climbed())
-    [line] = [said for said in document.answers if "take at least" in said]
-    # 31.5 GFLOP a chunk: 30.5 of them at 231 GFLOP/s.
-    assert line.startswith("act: 25")
-    assert "mostly bfloat16, take at least 13" in line
-    assert "at most 1.8" in line
-    sections = {section.key: section for section in document.sections}
-    rungs = sections["limit"].table
-    assert [column.title for column in rungs.columns][2:] == [
-        "Computes in", "GFLOP", "Moves", "% of ceiling", "At least (ms)", "× left", "× left in bfloat16",
-    ]  # fmt: skip
-    assert [row.cells[2] for row in rungs.rows] == ["float32", "float32", "bfloat16"]
-    assert rungs.rows[0].cells[-1] is not None
-    assert rungs.rows[2].cells[-1] is None
-    parts = sections["roofline"].table
-    assert [row.cells[0] for row in parts.rows] == ["vision tower", "denoise step", "preprocessing", "other"]
-    assert "rung 2" not in sections["roofline"].title  # its label, as in the ladder
-    ladder = sections["ladder"].table
-    assert [column.title for column in ladder.columns][-2:] == ["At least (ms)", "% of ceiling"]
-    assert json.loads(climbed().model_dump_json())["measurements"][2]["limit"]["dtype"] == "bfloat16"
+def test_it_is_shown_as_it_was_approved():
+    breakdown, both, keys = runs.act(), climbed(), ("limit", "roofline", "ladder")
+    runs.limited(breakdown.measurements[:1], ["float32"])
+    compared = CompareResult(
+        strobe_version="0.1.0", title="act", subject=both.subject, machine=both.machine, measurements=both.measurements
+    )
+    approve_cases("limits", {
+        # 31.5 GFLOP a chunk: 30.5 of them at 231 GFLOP/s.
+        "a ladder": whole(both, *keys),
+        "a ladder at the limit": spoken(climbed((400, 300, 150))),
+        "a ladder far from the limit": spoken(climbed((4000, 3000, 2500))),
+        "a ladder without a limit": spoken(climbed(known=False)),
+        "a breakdown": whole(breakdown, *keys),
+        "a comparison": whole(compared, *keys),
+    })  # fmt: skip
 
 
 def test_rungs_are_arrows_beneath_the_ceilings():
@@ -72,20 +67,6 @@ def test_rungs_are_arrows_beneath_the_ceilings():
     assert low < math.log10(min(tower["x"])) < high
 
 
-def test_a_breakdown_and_a_comparison_have_it_too():
-    result = runs.act()
-    runs.limited(result.measurements[:1], ["float32"])
-    assert "take at least" in " ".join(kinds.document(result).answers)
-    assert {section.key for section in kinds.document(result).sections} >= {"roofline"}
-    assert len(kinds.figures(result)["roofline"]) == 1
-    both = climbed()
-    compared = CompareResult(
-        strobe_version="0.1.0", title="act", subject=both.subject, machine=both.machine, measurements=both.measurements
-    )
-    assert {"limit", "roofline"} <= {section.key for section in kinds.document(compared).sections}
-    assert len(kinds.figures(compared)["roofline"]) == 1
-
-
 def test_a_result_of_an_earlier_version_is_shown_without_it():
     result = climbed(known=False)
     old = result.model_dump(mode="json")
@@ -100,19 +81,3 @@ def test_a_result_of_an_earlier_version_is_shown_without_it():
     assert "roofline" not in kinds.figures(result)
     ladder = next(section.table for section in document.sections if section.key == "ladder")
     assert ladder.columns[-1].title == "Interval of it"
-
-
-def advised(result: OptimizeResult) -> list[tuple[str, str, str]]:
-    found = kinds.advise(result)
-    return [(one.rule, one.level, one.title) for one in found if "limit" in one.rule]
-
-
-def test_a_ladder_at_the_limit_is_told_so_and_one_far_from_it_where_the_time_goes():
-    [(rule, level, title)] = advised(climbed((400, 300, 150)))
-    assert (rule, level) == ("at-the-limit", "good")
-    assert "rung 2" in title
-    [(rule, level, title)] = advised(climbed((4000, 3000, 2500)))
-    assert (rule, level) == ("far-from-the-limit", "info")
-    assert title.endswith("most is lost in denoise step")
-    assert advised(climbed()) == []
-    assert advised(climbed(known=False)) == []

@@ -12,37 +12,18 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Of texts that users read. Each was in a headline, a finding or an error once.
 STUMBLES = (
-    r"no difference shown between",
-    r"would have: ",
-    r"would have been seen",
-    r"was asked otherwise",
-    r"do not exclude that",
-    r"are missed by",
-    r"bought nothing that",
-    r"decides otherwise",
-    r"unlike times",
-    r"there can be no",
-    r"of a Strobe that",
-    r"-bound: a step",
-    r"not shown to be worse is",
-)
+    r"no difference shown between", r"would have: ", r"would have been seen", r"was asked otherwise",
+    r"do not exclude that", r"are missed by", r"bought nothing that", r"decides otherwise", r"unlike times",
+    r"there can be no", r"of a Strobe that", r"-bound: a step", r"not shown to be worse is",
+)  # fmt: skip
 # House words used as nouns, and turns of phrase that hide the subject. Help, findings, errors and captions have none.
 HOUSE_WORDS = (
-    r"\banew\b",
-    r"\btaught\b",
-    r"\bone's\b",
-    r"\b(?:was|were|is|are|been) told\b",
+    r"\banew\b", r"\btaught\b", r"\bone's\b", r"\b(?:was|were|is|are|been) told\b",
     r"\bwhat (?:was|is|were) (?:asked|told|kept|left|taught|found)\b",
-    r"\b(?:the|every|each|no) (?:asked|told|kept|taught)\b",
-    r"\bwired otherwise\b",
-    r"\b(?:held|set) (?:against|beside)\b",
-    r"\bnot kept\b",
-    r"\bno number\b",
-    r"\bfor want of\b",
-    r"\bis there (?:twice|already)\b",
-    r"\b(?:whatever|however) (?:the|its|it|old|slow)\b",
-    r"\bmeanwhile\b",
-)
+    r"\b(?:the|every|each|no) (?:asked|told|kept|taught)\b", r"\bwired otherwise\b",
+    r"\b(?:held|set) (?:against|beside)\b", r"\bnot kept\b", r"\bno number\b", r"\bfor want of\b",
+    r"\bis there (?:twice|already)\b", r"\b(?:whatever|however) (?:the|its|it|old|slow)\b", r"\bmeanwhile\b",
+)  # fmt: skip
 SHOWN_ROOMS = ("findings", "report", "cli")  # every text in their code is shown; elsewhere those of errors
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from rich.console import Console
-from support.any_result import traces
-from support.examples import scaled
-from support.health import EVERY_CHECK
 from support.made_trace import operator, work
 
-from strobe.kinds import advise, document, figures
 from strobe.measure.operators import operator_profile
-from strobe.report import console, markdown
-from strobe.results.any_answer import any_answer
 from strobe.results.profiles import short_kernel
-from strobe.results.trace import TraceAnswer
-
-
-@settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)
-@given(answer=traces)
-def test_any_answer_is_shown_judged_and_read_again(answer: TraceAnswer):
-    outlined = document(answer)
-    assert outlined.answers
-    console.render(outlined, Console(file=io.StringIO(), width=200))
-    assert markdown.render(outlined)
-    figures(answer)
-    assert not [finding for finding in advise(answer) if finding.rule == "rule-failed"]
-    assert any_answer.validate_json(answer.model_dump_json()) == answer
 
 
 @pytest.mark.parametrize(

@@ -4,53 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from support.findings_results import measured
+
 from strobe.report import tables
-from strobe.results.data import Samples, Summary
-from strobe.results.measurement import Component, Measurement
-
-
-def summary(ms: float) -> Summary:
-    return Summary(n=1, median=ms, mean=ms, std=0, min=ms, max=ms, p95=ms)
+from strobe.results.measurement import Measurement
 
 
 def measurement(name: str, parts: Mapping[str, float]) -> Measurement:
-    components = [
-        Component(
-            path=path.split("/"),
-            other=path.endswith("other"),
-            calls=1,
-            values=[ms],
-            summary=summary(ms),
-            share=ms / 100,
-        )
-        for path, ms in parts.items()
-    ]
-    return Measurement(
-        name=name, phase="inference", samples=Samples(values=[100], summary=summary(100)), components=components
-    )
+    return measured(dict(parts), name=name, n=1)
 
 
 BARE = {
-    "policy": 90,
-    "policy/prefix": 40,
-    "policy/denoise step": 45,
-    "policy/denoise step/expert": 41,
-    "policy/denoise step/other": 4,
-    "policy/other": 5,
-    "other": 10,
-}
+    "policy": 90, "policy/prefix": 40, "policy/denoise step": 45, "policy/denoise step/expert": 41,
+    "policy/denoise step/other": 4, "policy/other": 5, "other": 10,
+}  # fmt: skip
 WRAPPED = {
-    "policy": 95,
-    "policy/prefix": 40,
-    "policy/RTC step": 52,
-    "policy/RTC step/denoise step": 46,
-    "policy/RTC step/denoise step/expert": 42,
-    "policy/RTC step/denoise step/other": 4,
-    "policy/RTC step/autograd correction": 2,
-    "policy/RTC step/other": 4,
-    "policy/other": 3,
-    "other": 5,
-}
+    "policy": 95, "policy/prefix": 40, "policy/RTC step": 52, "policy/RTC step/denoise step": 46,
+    "policy/RTC step/denoise step/expert": 42, "policy/RTC step/denoise step/other": 4,
+    "policy/RTC step/autograd correction": 2, "policy/RTC step/other": 4, "policy/other": 3, "other": 5,
+}  # fmt: skip
 
 
 def test_the_bare_part_moves_beside_the_wrapped_one():

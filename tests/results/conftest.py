@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from support.any_result import small
+from support.findings_results import measured
+from support.findings_results import result as breakdown
 
 from strobe.results.answer import Result
 
 
 @pytest.fixture
 def result() -> Result:
-    return small()
+    return breakdown(measured({}, n=2))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from support import example_runs as runs
 from support.any_result import results, sweeps
-from support.example_budget import missed
 from support.example_loader import starved
 from support.examples import scaled
+from support.golden import golden
 from support.health import EVERY_CHECK
 
 from strobe.errors import UserError
@@ -86,7 +86,7 @@ def test_an_unknown_study_is_named_as_such(result: Result, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("make", "called"),
-    [(missed, "budget"), (lambda: diff(runs.act(), runs.act(), judge=runs.judge), "diff"),
+    [(lambda: golden("budget"), "budget"), (lambda: diff(runs.act(), runs.act(), judge=runs.judge), "diff"),
      (starved, "search for a data loader")],
 )  # fmt: skip
 def test_what_is_no_run_is_kept_too_and_not_taken_for_one(make, called: str, tmp_path: Path):

@@ -12,14 +12,10 @@ from typing import Any
 
 import pytest
 import torch
-from support.example_doctor import ailing
 
-from strobe import kinds
 from strobe.errors import UserError
 from strobe.processes import isolate
-from strobe.report import html
 from strobe.results.doctor import SelfCheck
-from strobe.runs import store
 from strobe.studies.doctor import clock, steadiness, tools, treatments, versions
 from strobe.studies.doctor.run import Areas, doctor
 from strobe.studies.doctor.treatments import Attempt
@@ -361,20 +357,3 @@ def test_ctrl_c_keeps_the_self_checks_that_were_made(tmp_path: Path) -> None:
 
     found = examined(tmp_path, clock=interrupted)
     assert (found.status, outcomes(found.checks), found.trusted) == ("interrupted", {"first": "holds"}, False)
-
-
-def test_the_report_says_what_cannot_be_trusted_and_what_to_do(tmp_path: Path) -> None:
-    result = ailing()
-    result.findings = kinds.advise(result)
-    store.save(result, tmp_path)
-    assert store.load_answer(tmp_path) == result
-    page = html.render(kinds.document(result), kinds.figures(result))
-    assert "prefix_cache=static + graph=loop" in page
-    assert "Leave graph=loop out here." in page
-    document = kinds.document(result)
-    assert [(one.level, one.title) for one in document.findings] == [
-        ("warning", "Treatments: prefix_cache=static + graph=loop, pi05 (played on the CPU) fails"),
-        ("info", "Noise: smallest difference that shows needs care"),
-    ]
-    assert document.answers[0].startswith("1 of 5 self-checks fail: prefix_cache=static + graph=loop")
-    assert "pip install …[libero]" in str(document.sections)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
 from strobe.errors import UserError
-from strobe.kinds import advise, document, figures
+from strobe.kinds import document, figures
 from strobe.loops.event_log import Log, read
 from strobe.loops.reader import read_course
-from strobe.results.finding import Finding
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
@@ -44,19 +46,93 @@ def test_two_rollouts_stand_side_by_side():
     assert len(section.table.rows) == len(found)
 
 
-def rules(result: RolloutResult) -> set[str]:
-    return {finding.rule for finding in advise(result)}
+SYNC = {"engine": "sync", "threshold": None, "guided": False, "joints": ["pan"]}
 
 
-def only_finding(result: RolloutResult) -> Finding:
-    (finding,) = advise(result)
-    return finding
+def slowed(part: str, ms: Callable[[int], float] = lambda _: 50.0) -> RolloutResult:
+    """A part of each tick that takes so long, by the tick's number."""
+    return answered(rtc(lambda _: 90.0, extra=lambda tick: [(part, ms(tick))]))
+
+
+def busy_and_slow() -> RolloutResult:
+    """A slow leader on a machine that is a little busy too."""
+    events = rtc(lambda _: 90.0, extra=lambda _: [("leader", 50.0)])
+    end = events[-1][1]
+    turns = ("turns", 0, 0, 0, 0), ("turns", end, round(0.12 * end), end // 10, end)
+    return answered([events[0], turns[0], *events[1:-1], turns[1], events[-1]])
+
+
+def compiling() -> RolloutResult:
+    """Until the policy is warm the loop wants no action, and the chunks of those calls are thrown away."""
+    wants = {"get", "values", "pick"}
+    return answered([event for event in rtc(lambda call: 5000.0, seconds=8) if event[0] not in wants], compiled=True)
+
+
+def begins(threshold: int) -> RolloutResult:
+    """Calls of 400 ms that begin at so many actions left."""
+    return answered(rtc(lambda _: 400.0, threshold=threshold, seconds=12), threshold=threshold)
+
+
+def stamped(**facts: Any) -> RolloutResult:
+    """A run that records a frame for each action."""
+    events = []
+    for event in rtc(lambda _: 90.0):
+        events += [event, ("frame", event[1])] if event[0] == "pick" and event[2] else [event]
+    return answered(events, strategy="sentry", multiplier=facts.pop("multiplier", 1), **facts)
+
+
+def short(ms: Callable[[int], float] | float, ticks: int = 60, every: int = 15) -> RolloutResult:
+    return answered(sync(ms, every=every, ticks=ticks), engine="sync")
+
+
+def test_every_planted_cause_is_named_alone() -> None:
+    unfinished, starved = "first-call-unfinished", "starvation"
+    few = [short(lambda call, slow=slow: 150.0 if call in slow else 20.0) for slow in ({0}, {0, 2}, {0, 1, 3})]
+    assert [made.rollout.pace.late for made in few] == [1, 2, 3]
+    approve_findings("rollout", {
+        ".*": {
+            "healthy": ("", answered(rtc(lambda _: 90.0))),
+            "a slow first call poisons the delay": ("poisoned-delay", answered(
+                rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))),
+            # Half a chunk of 50 covers 2 s at 12.5 Hz, and 1.2 s at 20.8.
+            "calls longer than a chunk": ("never-moves", answered(rtc(lambda _: 2000.0, seconds=12))),
+            "calls of half a chunk": (starved, answered(rtc(lambda _: 1200.0, seconds=20))),
+            "a first call that outlasts the run": (unfinished, answered(rtc(lambda _: 9000.0, seconds=8))),
+            "calls that compile when the run ends": (unfinished, compiling()),
+            # 400 ms are 12 actions of 30 Hz, and the value that the finding names mends it.
+            "calls that begin too late": (starved, begins(5)),
+            "calls that begin in time": ("", begins(13)),
+            "chunks that disagree": (
+                "seam-jumps", answered(rtc(lambda _: 90.0, offset=lambda call: 15.0 * (call % 2)))),
+            "a slow camera": ("slow-camera", slowed("camera wrist")),
+            "slow motors": ("slow-bus", slowed("read motors")),
+            "slow processing": ("slow-loop", slowed("process action")),
+            "motors that are slow now and then": (
+                "slow-bus", slowed("read motors", lambda tick: 60.0 if tick % 10 == 5 else 1.0)),
+            "a slow leader on a busy machine": ("slow-leader busy-machine", busy_and_slow()),
+            "slow calls of the sync engine": ("slow-inference", answered(sync(300.0), **SYNC)),
+            "fast calls of the sync engine": ("", answered(sync(20.0), **SYNC)),
+            "a camera that repeats its frames": (
+                "repeated-frames", answered(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))),
+            "frames stamped right": ("", stamped(dataset_fps=30)),
+            "frames stamped at another rate": ("dataset-fps", stamped(dataset_fps=50)),
+            "interpolated frames": ("interpolated-recording", stamped(dataset_fps=15, multiplier=2, fps=15.0)),
+            # A run of 2 s that a fault cut off: its first call warms the policy up, something held another up.
+            **{f"{count} slow calls of a short run": ("", made) for count, made in enumerate(few, 1)},
+            "slow calls of a short run": ("slow-inference", short(150.0)),
+            "slow calls of a long run": ("slow-inference", short(150.0, ticks=240, every=30)),
+        },
+        unfinished: {
+            "a first call that returned at 7 s": ("", answered(rtc(lambda _: 7000.0, seconds=8))),
+            "other calls that are late too": ("", answered(rtc(lambda _: 2000.0, seconds=11))),
+            "the last call is unfinished": ("", answered(rtc(lambda _: 990.0, seconds=10))),
+        },
+    })  # fmt: skip
 
 
 def test_a_healthy_run_is_whole_and_finds_nothing():
     result = answered(rtc(lambda _: 90.0))
     rollout = result.rollout
-    assert advise(result) == []
     assert rollout.pace is not None
     assert rollout.pace.held_hz == pytest.approx(30, rel=1e-3)
     assert rollout.pace.late == 0
@@ -79,48 +155,19 @@ def test_a_healthy_run_is_whole_and_finds_nothing():
     assert figures(result)["pace"][0].data
 
 
-def test_a_slow_first_call_poisons_the_delay_and_nothing_else():
-    result = answered(rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))
-    finding = only_finding(result)
-    assert finding.rule == "poisoned-delay"
-    assert finding.evidence["assumed"] == 21
-    assert finding.evidence["needed"] == 3
-    assert "21 actions of the first chunk were dropped" in finding.seen
-    assert result.rollout.inference is not None
-    assert result.rollout.inference.first_ms == pytest.approx(700)
-
-
-def test_calls_longer_than_a_chunk_never_move_the_arm():
-    result = answered(rtc(lambda _: 2000.0, seconds=12))
-    finding = only_finding(result)
-    assert finding.rule == "never-moves"
-    assert "--fps=12" in finding.do, "half a chunk of 50 covers 2 s at 12.5 Hz"
-    assert result.rollout.queue.first_action_ms is None
-    assert result.rollout.sentence == "The robot was never sent an action."
-
-
-def test_a_first_call_that_outlasts_the_run_is_named_as_unfinished():
-    finding = only_finding(answered(rtc(lambda _: 9000.0, seconds=8)))
-    assert finding.rule == "first-call-unfinished"
-    assert "The run ended after 8.0 s. Its first call began 8.0 s before and had not returned." in finding.seen
-    assert "compile" not in finding.why + finding.do
-    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 7000.0, seconds=8))), "it returned at 7 s"
-    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 2000.0, seconds=11))), "the others are late too"
-    assert "first-call-unfinished" not in rules(answered(rtc(lambda _: 990.0, seconds=10))), "the last is unfinished"
-
-
-def test_calls_that_compile_when_the_run_ends_are_no_chunks_that_come_too_late():
-    """Until the policy is warm the loop wants no action, and the chunks of those calls are thrown away."""
-    wants = {"get", "values", "pick"}
-    warming = [event for event in rtc(lambda call: 5000.0, seconds=8) if event[0] not in wants]
-    result = answered(warming, compiled=True)
-    finding = only_finding(result)
-    assert finding.rule == "first-call-unfinished"
-    assert "Its call 2 began 3.0 s before" in finding.seen
-    assert "torch.compile compiles during the first calls" in finding.why
-    assert "--use_torch_compile=false" in finding.do
-    assert result.rollout.inference is not None
-    assert result.rollout.inference.useless == 1
+def test_figures_of_calls_that_come_late():
+    poisoned = figures_of(rtc(lambda call: 700.0 if call == 0 else 90.0, seconds=12))
+    assert poisoned.inference.first_ms == pytest.approx(700)
+    never = figures_of(rtc(lambda _: 2000.0, seconds=12))
+    assert never.queue.first_action_ms is None
+    assert never.sentence == "The robot was never sent an action."
+    assert compiling().rollout.inference.useless == 1
+    queue = begins(5).rollout.queue
+    assert queue.starved > 10
+    assert queue.starved_ms == pytest.approx(queue.starved * 1e3 / 30, rel=0.01)
+    assert queue.longest_ms < 400
+    repeated = figures_of(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))
+    assert repeated.cameras[0].fresh_hz == pytest.approx(15, abs=0.3)
 
 
 def test_a_call_that_failed_or_was_no_longer_recorded_is_not_unfinished():
@@ -132,66 +179,8 @@ def test_a_call_that_failed_or_was_no_longer_recorded_is_not_unfinished():
     assert answered(events[:-1]).rollout.unfinished is None, "killed: the run had no end"
 
 
-def test_calls_that_begin_too_late_starve_the_robot():
-    result = answered(rtc(lambda _: 400.0, threshold=5, seconds=12), threshold=5)
-    finding = only_finding(result)
-    assert finding.rule == "starvation"
-    assert "--inference.queue_threshold=13" in finding.do, "400 ms are 12 actions of 30 Hz"
-    queue = result.rollout.queue
-    assert queue.starved > 10
-    assert queue.starved_ms == pytest.approx(queue.starved * 1e3 / 30, rel=0.01)
-    assert queue.longest_ms < 400
-    mended = answered(rtc(lambda _: 400.0, threshold=13, seconds=12), threshold=13)
-    assert advise(mended) == [], "the value that the finding names mends it"
-
-
-def test_chunks_too_short_for_their_calls_need_a_lower_rate():
-    finding = only_finding(answered(rtc(lambda _: 1200.0, seconds=20)))
-    assert finding.rule == "starvation"
-    assert "--fps=20" in finding.do, "half a chunk of 50 covers 1.2 s at 20.8 Hz"
-
-
-def test_chunks_that_disagree_are_seams_that_jump():
-    finding = only_finding(answered(rtc(lambda _: 90.0, offset=lambda call: 15.0 * (call % 2))))
-    assert finding.rule == "seam-jumps"
-    assert "--inference.rtc.execution_horizon=20" in finding.do
-
-
-@pytest.mark.parametrize(
-    ("part", "rule"),
-    [("camera wrist", "slow-camera"), ("read motors", "slow-bus"), ("process action", "slow-loop")],
-)
-def test_a_slow_part_of_the_loop_is_named_with_a_rate_that_it_can_hold(part: str, rule: str):
-    events = rtc(lambda _: 90.0, extra=lambda _: [(part, 50.0)])
-    finding = only_finding(answered(events))
-    assert finding.rule == rule
-    assert "--fps=19" in finding.do, "52 ms a tick"
-    assert finding.evidence["part"] == part
-
-
-def test_a_part_that_is_slow_now_and_then_is_found_among_the_others():
-    events = rtc(lambda _: 90.0, extra=lambda tick: [("read motors", 60.0 if tick % 10 == 5 else 1.0)])
-    finding = only_finding(answered(events))
-    assert (finding.rule, finding.evidence["part"]) == ("slow-bus", "read motors")
-    assert finding.evidence["late"] == pytest.approx(0.1, abs=0.02)
-
-
-def test_a_slow_part_is_named_though_the_machine_is_a_little_busy_too():
-    events = rtc(lambda _: 90.0, extra=lambda _: [("leader", 50.0)])
-    end = events[-1][1]
-    waited = [("turns", 0, 0, 0, 0), *events[1:-1], ("turns", end, round(0.12 * end), end // 10, end), events[-1]]
-    found = {finding.rule for finding in advise(answered([events[0], *waited]))}
-    assert found == {"slow-leader", "busy-machine"}
-
-
 def test_calls_of_the_sync_engine_hold_up_the_loop():
-    facts = {"engine": "sync", "threshold": None, "guided": False, "joints": ["pan"]}
-    result = answered(sync(300.0), **facts)
-    finding = only_finding(result)
-    assert (finding.rule, finding.do) == (
-        "slow-inference",
-        "--inference.type=rtc predicts on a thread of its own.",
-    )
+    result = answered(sync(300.0), **SYNC)
     rollout = result.rollout
     assert rollout.inference is not None
     assert (rollout.inference.calls, rollout.inference.chunk) == (10, 20)
@@ -201,34 +190,6 @@ def test_calls_of_the_sync_engine_hold_up_the_loop():
     assert rollout.age.max == pytest.approx(19 * 1e3 / 30 + 300, abs=40)
     parts = {tuple(part.path) for part in result.measurement("inference call").components}
     assert ("select action",) in parts
-    assert advise(answered(sync(20.0), **facts)) == []
-
-
-def test_a_camera_that_repeats_its_frames_is_told():
-    result = answered(rtc(lambda _: 90.0, fresh=lambda tick: tick % 2 == 0))
-    finding = only_finding(result)
-    assert finding.rule == "repeated-frames"
-    assert "--fps=14" in finding.do or "--fps=15" in finding.do
-    assert result.rollout.cameras[0].fresh_hz == pytest.approx(15, abs=0.3)
-
-
-@pytest.mark.parametrize(
-    ("facts", "per_tick", "rule", "value"),
-    [
-        ({"dataset_fps": 30, "multiplier": 1}, 1, None, ""),
-        ({"dataset_fps": 50, "multiplier": 1}, 1, "dataset-fps", "--dataset.fps=30"),
-        ({"dataset_fps": 15, "multiplier": 2, "fps": 15.0}, 1, "interpolated-recording", "--dataset.fps=30"),
-    ],
-)
-def test_frames_that_are_stamped_wrong_are_told(facts, per_tick, rule, value):
-    events = []
-    for event in rtc(lambda _: 90.0):
-        events.append(event)
-        if event[0] == "pick" and event[2]:
-            events += [("frame", event[1])] * per_tick
-    found = advise(answered(events, strategy="sentry", **facts))
-    assert [finding.rule for finding in found] == ([rule] if rule else [])
-    assert all(value in finding.do for finding in found)
 
 
 def test_ticks_across_a_reset_or_a_pause_are_no_slow_ticks():
@@ -278,19 +239,3 @@ def test_a_log_that_cannot_be_written_keeps_the_latest_events_and_never_raises(t
     assert log.failed
     found, rows = log.read()
     assert (found, list(rows)) == (header(), [("run", 0)])
-
-
-@pytest.mark.parametrize("slow", [{0}, {0, 2}, {0, 1, 3}])
-def test_few_slow_calls_of_a_short_run_are_no_slow_policy(slow: set[int]):
-    """A run of 2 s that a fault cut off: its first call warms the policy up, another was held up by something."""
-    result = answered(sync(lambda call: 150.0 if call in slow else 20.0, every=15, ticks=60), engine="sync")
-    pace = result.rollout.pace
-    assert pace is not None
-    assert pace.late == len(slow)
-    assert advise(result) == []
-
-
-@pytest.mark.parametrize(("ticks", "every"), [(60, 15), (240, 30)])
-def test_slow_calls_are_found_in_a_short_run_and_in_a_long_one(ticks: int, every: int):
-    result = answered(sync(150.0, every=every, ticks=ticks), engine="sync")
-    assert only_finding(result).rule == "slow-inference"

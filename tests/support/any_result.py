@@ -18,13 +18,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
-from strobe.results.data import Samples, Summary
 from strobe.results.dataloader import Dataloader
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
 from strobe.results.ladder import Ladder
 from strobe.results.measurement import Measurement
 from strobe.results.server import ServerAnswer
-from strobe.results.subject import Machine, SubjectInfo
+from strobe.results.subject import Machine
 from strobe.results.sweep import Axis, Cell, Sweep
 from strobe.results.trace import TraceAnswer
 from strobe.results.trials import TrialsResult
@@ -170,22 +169,3 @@ loaders = _any_of(Dataloader)
 traces = _any_of(TraceAnswer)
 servers = _any_of(ServerAnswer)
 trials = _any_of(TrialsResult)
-
-
-def small() -> BreakdownResult:
-    subject = SubjectInfo(
-        name="act", kind="act", source="random weights", parameters=1, weight_bytes=4, inputs="synthetic"
-    )
-    machine = Machine(
-        system="Linux", cpu="cpu", cores=2, threads=2, memory_bytes=2**30, device="cpu", device_name="cpu"
-    )
-    values = [1.5, 1.25]
-    summary = Summary(n=2, median=1.375, mean=1.375, std=0.18, min=1.25, max=1.5, p95=1.5)
-    taken = Samples(values=values, summary=summary)
-    return BreakdownResult(
-        strobe_version="0.1.0",
-        title="a small one",
-        subject=subject,
-        machine=machine,
-        measurements=[Measurement(name="inference", phase="inference", samples=taken)],
-    )

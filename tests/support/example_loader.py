@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.measure.throughput import rate_of
 from strobe.results import dataloader as data
-from support.any_result import small
+from support.example_runs import MACHINE
 
 
 def rate(per_s: float, spread: float = 0.0) -> data.Rate:
@@ -21,45 +21,21 @@ def starved(**more: object) -> data.Dataloader:
     made = [
         data.LoaderRow(
             settings=own.model_copy(update={"num_workers": workers, "prefetch_factor": ahead, "start_method": "fork"}),
-            status="done",
-            rate=rate(per_s, 0.02),
-            start_up_s=0.4,
-            shared_most_bytes=workers * ahead * 2**20,
-            rungs=1,
-            own=(workers, ahead) == (4, 4),
-            chosen=(workers, ahead) == (2, 4),
+            status="done", rate=rate(per_s, 0.02), start_up_s=0.4, shared_most_bytes=workers * ahead * 2**20, rungs=1,
+            own=(workers, ahead) == (4, 4), chosen=(workers, ahead) == (2, 4),
         )
         for (workers, ahead), per_s in measured.items()
-    ]
+    ]  # fmt: skip
     found = data.Recommendation(
-        batch_size=8,
-        flags=["--num_workers=2", "--prefetch_factor=4"],
-        own=rate(90, 0.02),
-        chosen=rate(150, 0.02),
-        fed=True,
-        reason="the step is fed no slower than it eats",
-        step_ms_now=8000 / 90,
-        step_ms_then=8000 / 120,
-        steps=100_000,
-        searched_s=20.0,
-    )
+        batch_size=8, flags=["--num_workers=2", "--prefetch_factor=4"], own=rate(90, 0.02), chosen=rate(150, 0.02),
+        fed=True, reason="the step is fed no slower than it eats", step_ms_now=8000 / 90, step_ms_then=8000 / 120,
+        steps=100_000, searched_s=20.0,
+    )  # fmt: skip
+    facts = data.DatasetFacts(name="local/reach", frames=800, episodes=10, fps=80, cameras={"a": [480, 640, 3]},
+                              video=True, sample_bytes=2**21)  # fmt: skip
     values = {
-        "strobe_version": "0.1.0",
-        "title": "a loader for diffusion on local/reach",
-        "policy": "diffusion",
-        "dataset": data.DatasetFacts(
-            name="local/reach",
-            frames=800,
-            episodes=10,
-            fps=80,
-            cameras={"a": [480, 640, 3]},
-            video=True,
-            sample_bytes=2**21,
-        ),
-        "own": own,
-        "machine": small().machine,
+        "strobe_version": "0.1.0", "title": "a loader for diffusion on local/reach", "policy": "diffusion",
+        "dataset": facts, "own": own, "machine": MACHINE, "rows": made, "recommendations": [found],
         "needs": [data.StepNeed(batch_size=8, samples_per_s=120.0, source="given")],
-        "rows": made,
-        "recommendations": [found],
-    }
+    }  # fmt: skip
     return data.Dataloader.model_validate(values | more)

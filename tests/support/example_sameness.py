@@ -27,23 +27,13 @@ def apart(dimensions: Sequence[DimensionAgreement], **more: Any) -> Agreement:
     worst = max(dimensions, key=lambda one: one.worst)
     flips = [one.flips for one in dimensions if one.flips is not None]
     made = Agreement(
-        cosine=0.999812,
-        largest_error=worst.worst * worst.spread,
-        mean_error=0.01,
-        observations=74,
-        rms=max(one.rms for one in dimensions),
-        p99=max(one.p99 for one in dimensions),
-        worst=worst.worst,
-        worst_dimension=worst.name,
-        worst_at="observation 3 again, action 18 of 20",
-        flips=max(flips, default=None),
-        executed=8,
-        executed_rms=worst.rms / 2,
-        executed_worst=worst.worst / 2,
+        cosine=0.999812, largest_error=worst.worst * worst.spread, mean_error=0.01, observations=74,
+        rms=max(one.rms for one in dimensions), p99=max(one.p99 for one in dimensions), worst=worst.worst,
+        worst_dimension=worst.name, worst_at="observation 3 again, action 18 of 20", flips=max(flips, default=None),
+        executed=8, executed_rms=worst.rms / 2, executed_worst=worst.worst / 2, dimensions=list(dimensions),
         spread="the policy's own normalisation statistics",
         how="74 calls on 16 observations: 15 on returning to an earlier one",
-        dimensions=list(dimensions),
-    )
+    )  # fmt: skip
     return made.model_copy(update=more)
 
 
@@ -85,14 +75,8 @@ def exact(rms: float = 4e-7, **more: Any) -> Check:
 def verified(*checks: Check, **more: Any) -> VerifyResult:
     """A verification; of a recipe that passes where nothing else is said."""
     made = VerifyResult(
-        strobe_version="0.1.0",
-        title="act: recipe.yaml",
+        strobe_version="0.1.0", title="act: recipe.yaml", recipe="recipe.yaml", guard="", subject=SUBJECT,
+        machine=MACHINE, checks=list(checks) or [exact(), check()], yardsticks=YARDSTICKS,
         command=["strobe", "verify", "--recipe=recipe.yaml", "--policy.type=act"],
-        subject=SUBJECT,
-        machine=MACHINE,
-        recipe="recipe.yaml",
-        guard="",
-        checks=list(checks) or [exact(), check()],
-        yardsticks=YARDSTICKS,
-    )
+    )  # fmt: skip
     return made.model_copy(update=more)

@@ -15,12 +15,8 @@ from strobe.results.sweep import Axis, Best, Cell, CellRun, PartFigure, Row, Sca
 from support import example_runs as runs
 
 BATCH = Axis(name="batch_size", values=["1", "8", "64"], numbers=[1, 8, 64], unit="samples")
-IMAGE = Axis(
-    name="image_size",
-    values=["240x320", "480x640", "720x960"],
-    numbers=[240 * 320, 480 * 640, 720 * 960],
-    unit="pixels",
-)
+IMAGE = Axis(name="image_size", values=["240x320", "480x640", "720x960"], unit="pixels",
+             numbers=[240 * 320, 480 * 640, 720 * 960])  # fmt: skip
 BACKBONE = Axis(name="policy.vision_backbone", values=["resnet18", "resnet50"])
 OOM = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 25480396800 bytes"
 CUDA = runs.MACHINE.model_copy(update={"device": "cuda:0", "device_name": "NVIDIA H200", "cores": 16})
@@ -35,24 +31,16 @@ def row(ms: float, batch: int = 1, measurement: str = "inference", seed: int = 0
     parts = {("preprocess",): 0.03, ("policy",): 0.95, ("policy", "image backbone"): backbone,
              ("policy", "encoder"): 0.85 - backbone, ("policy", "decoder"): 0.06, ("policy", "other"): 0.04,
              ("other",): 0.02}  # fmt: skip
-    return Row.model_validate(
-        {
-            "measurement": measurement,
-            "phase": "inference",
-            "batch": batch,
-            "ms": taken,
-            "repeats": [taken.median],
-            "throughput": 1000 * batch / taken.median,
-            "memory_bytes": int(2**30 + ms * 2e6),
-            "activation_bytes": int(ms * 1e6),
-            "gflop": ms * 0.11,
-            "parts": [
-                PartFigure(path=list(path), other=path[-1] == "other", ms=share * ms, share=share)
-                for path, share in parts.items()
-            ],
-            **more,
-        }
-    )
+    figures = [
+        PartFigure(path=list(path), other=path[-1] == "other", ms=share * ms, share=share)
+        for path, share in parts.items()
+    ]
+    fields = {
+        "measurement": measurement, "phase": "inference", "batch": batch, "ms": taken, "repeats": [taken.median],
+        "throughput": 1000 * batch / taken.median, "memory_bytes": int(2**30 + ms * 2e6),
+        "activation_bytes": int(ms * 1e6), "gflop": ms * 0.11, "parts": figures,
+    }  # fmt: skip
+    return Row.model_validate(fields | more)
 
 
 def cell(settings: Settings, rows: list[Row], status: Status = "done", reason: str = "", machine: int = 0) -> Cell:
@@ -74,21 +62,14 @@ def milliseconds(settings: Settings) -> float:
 
 
 def sweep(axes: list[Axis], cells: list[Cell], **more: object) -> Sweep:
-    return Sweep.model_validate(
-        {
-            "strobe_version": "0.2.0",
-            "of": "breakdown",
-            "title": "Sweep of act over " + " and ".join(axis.name for axis in axes),
-            "command": ["strobe", "sweep", "breakdown", "--policy.type=act", "--grid", "batch_size=1,8,64"],
-            "config": {"launcher": "local", "where": "throughput"},
-            "started": datetime(2026, 11, 21, 4, 12, tzinfo=UTC),
-            "duration_s": 1_234,
-            "axes": axes,
-            "cells": cells,
-            "machines": [runs.MACHINE],
-            **more,
-        }
-    )
+    fields = {
+        "strobe_version": "0.2.0", "of": "breakdown", "axes": axes, "cells": cells, "machines": [runs.MACHINE],
+        "title": "Sweep of act over " + " and ".join(axis.name for axis in axes),
+        "command": ["strobe", "sweep", "breakdown", "--policy.type=act", "--grid", "batch_size=1,8,64"],
+        "config": {"launcher": "local", "where": "throughput"}, "duration_s": 1_234,
+        "started": datetime(2026, 11, 21, 4, 12, tzinfo=UTC),
+    }  # fmt: skip
+    return Sweep.model_validate(fields | more)
 
 
 def square(**more: object) -> Sweep:
@@ -105,57 +86,22 @@ def square(**more: object) -> Sweep:
 
     cells = grid([BATCH, IMAGE], make)
     best = cells[3]
-    shown = {
-        "scaling": [
-            Scaling(
-                measurement="inference",
-                figure="time",
-                axis="image_size",
-                unit="pixels",
-                exponent=0.91,
-                interval=Interval(low=0.86, high=0.96),
-                slope=1.9e-4,
+    fits = [
+        Scaling(measurement="inference", figure="time", axis="image_size", unit="pixels", exponent=0.91,
+                interval=Interval(low=0.86, high=0.96), slope=1.9e-4, points=3, groups=2, fixed=6.1,
                 slope_interval=Interval(low=1.8e-4, high=2.0e-4),
-                fixed=6.1,
-                points=3,
-                groups=2,
-                sentence="Inference's time grows with image_size to the power 0.91 (0.86 to 0.96).",
-            ),
-            Scaling(
-                measurement="inference",
-                figure="memory",
-                axis="batch_size",
-                unit="samples",
-                exponent=0.31,
-                slope=29.2e6,
-                fixed=1.1e9,
-                points=2,
-                groups=2,
-                curved=True,
-                sentence="Inference's memory grows with batch_size to the power 0.31.",
-            ),
-        ],
-        "best": [
-            Best(
-                asked="throughput where memory_gib<8",
-                key=best.key,
-                settings=best.settings,
-                measurement="inference",
-                sentence="Most samples per second under 8 GiB: batch_size 8 and image_size 240x320, at 65.3 samples/s.",
-            )
-        ],
-        "findings": [
-            Finding(
-                rule="batch-saturates",
-                level="info",
-                title="Batches beyond 8 buy nothing",
-                seen="65.3 samples/s at 8, 67.9 samples/s at 64.",
-                why="The machine is busy already.",
-            )
-        ],
-        "notes": ["the order of the cells was randomised in blocks"],
-        "repeats": 3,
-    }
+                sentence="Inference's time grows with image_size to the power 0.91 (0.86 to 0.96)."),
+        Scaling(measurement="inference", figure="memory", axis="batch_size", unit="samples", exponent=0.31,
+                slope=29.2e6, fixed=1.1e9, points=2, groups=2, curved=True,
+                sentence="Inference's memory grows with batch_size to the power 0.31."),
+    ]  # fmt: skip
+    sentence = "Most samples per second under 8 GiB: batch_size 8 and image_size 240x320, at 65.3 samples/s."
+    asked = Best(asked="throughput where memory_gib<8", key=best.key, settings=best.settings, measurement="inference",
+                 sentence=sentence)  # fmt: skip
+    flat = Finding(rule="batch-saturates", level="info", title="Batches beyond 8 buy nothing",
+                   seen="65.3 samples/s at 8, 67.9 samples/s at 64.", why="The machine is busy already.")  # fmt: skip
+    notes = ["the order of the cells was randomised in blocks"]
+    shown = {"scaling": fits, "best": [asked], "findings": [flat], "notes": notes, "repeats": 3}
     return sweep([BATCH, IMAGE], cells[::-1], **shown | more)
 
 

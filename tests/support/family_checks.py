@@ -11,12 +11,17 @@ from strobe.timeline import Timeline
 from strobe.timeline.probe import Attached
 
 
-def parts_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[str]:
-    """Return the names of the sections inside the policy, in their order, of one call of ``phase``."""
+def sections_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[tuple[str, ...]]:
+    """Return the paths of the sections of one call of ``phase``, in their order."""
     with Attached(subject.hooks(phase, depth)), Timeline() as timeline:
         subject.call(phase, 2)(0)
+    return [section.path for section in timeline.sections()]
+
+
+def parts_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[str]:
+    """Return the names of the sections inside the policy."""
     whole = (ITERATION, "policy" if phase == "inference" else "forward")
-    return [section.path[-1] for section in timeline.sections() if section.path[:2] == whole and len(section.path) > 2]
+    return [path[-1] for path in sections_of(subject, phase, depth) if path[:2] == whole and len(path) > 2]
 
 
 def require_parts(subject: PolicySubject, phase: Phase, parts: set[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from strobe.findings import Thresholds
@@ -11,10 +13,14 @@ from strobe.results.comparison import Comparison, Verdict
 from strobe.results.data import Interval, Samples, Summary
 from strobe.results.finding import Finding
 from strobe.results.measurement import Component, Measurement
-from strobe.results.subject import Ceiling, Machine, SubjectInfo
+from strobe.results.subject import Ceiling, SubjectInfo
 from strobe.results.traits import Traits, TreatmentTraits, Value
+from support.approved import approve_cases
+from support.example_runs import MACHINE, SUBJECT
 
 N = 20
+# Ids of findings that matter, as a pattern → name of a case → the ids expected, in order, the answer, and its limits.
+Cases = Mapping[str, Mapping[str, tuple[str, Any] | tuple[str, Any, Thresholds]]]
 
 
 def summary(ms: float, n: int = N) -> Summary:
@@ -22,30 +28,15 @@ def summary(ms: float, n: int = N) -> Summary:
     return Summary(n=n, median=ms, interval=interval, mean=ms, std=0.0, min=ms, max=ms, p95=ms)
 
 
-def measured(
-    parts: dict[str, float],
-    *,
-    name: str = "inference",
-    phase: Any = "inference",
-    whole: float = 100.0,
-    n: int = N,
-    more: dict[str, dict[str, Any]] | None = None,
-    notes: list[str] | None = None,
-    **fields: Any,
-) -> Measurement:
+def measured(parts: dict[str, float], *, name: str = "inference", phase: Any = "inference", whole: float = 100.0,
+             n: int = N, more: dict[str, dict[str, Any]] | None = None, notes: list[str] | None = None,
+             **fields: Any) -> Measurement:  # fmt: skip
     """A measurement of ``whole`` ms, with parts such as {"policy": 95, "policy/backbone": 50, "other": 1}."""
     components = [
-        Component(
-            path=path.split("/"),
-            other=path.split("/")[-1] == "other",
-            calls=1,
-            values=[ms] * n,
-            summary=summary(ms, n),
-            share=ms / whole,
-            **(more or {}).get(path, {}),
-        )
+        Component(path=path.split("/"), other=path.split("/")[-1] == "other", calls=1, values=[ms] * n,
+                  summary=summary(ms, n), share=ms / whole, **(more or {}).get(path, {}))
         for path, ms in parts.items()
-    ]
+    ]  # fmt: skip
     samples = Samples(values=[whole] * n, summary=summary(whole, n), notes=notes or [])
     return Measurement(name=name, phase=phase, samples=samples, components=components, **fields)
 
@@ -62,37 +53,14 @@ def result(
     *measurements: Measurement, of: type[Any] = BreakdownResult, device: str = "cpu", kind: str = "act", **fields: Any
 ) -> Any:
     """A result of the class ``of``; ``fields`` are its own, its subject's, or its machine's ``gflops``."""
-    subject = SubjectInfo(
-        name=kind,
-        kind=kind,
-        source="random weights",
-        parameters=52_000_000,
-        weight_bytes=208_000_000,
-        dtypes=fields.pop("dtypes", {"float32": 52_000_000}),
-        inputs="frames of a dataset",
-        stand_ins=fields.pop("stand_ins", []),
-        anatomy=fields.pop("anatomy", kind),
-        compilable=fields.pop("compilable", False),
-        mps_known=fields.pop("mps_known", False),
-    )
-    machine = Machine(
-        system="Linux",
-        cpu="a CPU",
-        cores=2,
-        threads=2,
-        memory_bytes=2**34,
-        device=device,
-        device_name="a device",
-        ceiling=Ceiling(gflops=fields.pop("gflops", {})),
-    )
+    of_subject = {name: fields.pop(name) for name in SubjectInfo.model_fields if name in fields}
+    own = {"name": kind, "kind": kind, "anatomy": kind, "parameters": 52_000_000, "weight_bytes": 208_000_000}
+    ceiling = Ceiling(gflops=fields.pop("gflops", {}))
+    update = {"device": device, "device_name": "a device", "ceiling": ceiling, "versions": {}, "power": {}}
     return of(
-        strobe_version="0.1.0",
-        title="a result",
-        subject=subject,
-        machine=machine,
-        measurements=list(measurements),
-        **fields,
-    )
+        strobe_version="0.1.0", title="a result", subject=SUBJECT.model_copy(update=own | of_subject),
+        machine=MACHINE.model_copy(update=update), measurements=list(measurements), **fields,
+    )  # fmt: skip
 
 
 def compared(kind: Any, *, candidate: str = "with RTC", baseline: str = "without RTC") -> Comparison:
@@ -105,3 +73,33 @@ def compared(kind: Any, *, candidate: str = "with RTC", baseline: str = "without
 def rules(result: Result, thresholds: Thresholds | None = None) -> dict[str, Finding]:
     """Rule id → its last finding."""
     return {finding.rule: finding for finding in advise(result, thresholds or Thresholds())}
+
+
+def approve_findings(name: str, cases: Cases, names: Mapping[str, str] | None = None) -> None:
+    """Fail where the findings of an answer have other ids than its case says, or say other words than were approved.
+
+    ``names`` are what changes from test to test, such as folders, and what is written in its place.
+    """
+    wrong, texts = {}, {}
+    for ids, group in cases.items():
+        for case, (expected, answer, *limits) in group.items():
+            findings = [each for each in advise(answer, *limits) if re.fullmatch(f"rule-failed|{ids}", each.rule)]
+            if (seen := " ".join(each.rule for each in findings)) != expected:
+                wrong[case] = f"{seen or 'nothing'}, not {expected or 'nothing'}"
+            if findings:
+                assert case not in texts, f"two cases are called {case!r}"
+                texts[case] = "\n".join(map(words, findings))
+                for found, written in (names or {}).items():
+                    texts[case] = texts[case].replace(found, written)
+    assert not wrong, "\n".join(f"{case}: {why}" for case, why in wrong.items())
+    approve_cases(f"findings-{name}", texts)
+
+
+def words(finding: Finding) -> str:
+    """All that a finding says, its figures to six digits."""
+    said = [f"{name}: {getattr(finding, name)}" for name in ("seen", "why", "do", "gain") if getattr(finding, name)]
+    figures = [
+        f"{name}={figure:.6g}" if isinstance(figure, float) else f"{name}={figure}"
+        for name, figure in finding.evidence.items()
+    ]
+    return "\n  ".join([f"[{finding.level}] {finding.rule}: {finding.title}", *said, f"evidence: {', '.join(figures)}"])

@@ -6,6 +6,9 @@ What lies under ``tests/golden`` stays as it is for ever: it is never written an
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from strobe.runs import store
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = sorted((TESTS.parent / "docs" / "examples").glob("*/result.json"))
@@ -16,3 +19,9 @@ ALL = [*EXAMPLES, *GOLDEN]
 def name_of(file: Path) -> str:
     """Return the name of a result: its folder's, and where that lies."""
     return f"{file.parent.parent.name}/{file.parent.name}"
+
+
+def golden(name: str) -> Any:
+    """Return the answer in a folder of this name."""
+    (file,) = (file for file in ALL if file.parent.name == name)
+    return store.load_answer(file)

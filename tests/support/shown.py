@@ -15,6 +15,7 @@ PAYLOAD = (
     "<script>document.documentElement.dataset.pwned=1</script></script>"
     '"\'><img src=x onerror="document.documentElement.dataset.pwned=1"><b>bold</b>{{7*7}}%{x}&lt;i&gt;<br>'
 )
+MANY, FEW = 9, 3  # values of a trace from which only the first are shown
 FIXED = {"phase", "clock", "level", "size", "study", "status", "started", "of", "judged_by"}
 KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 
@@ -36,6 +37,49 @@ def spoken(answer: Any) -> str:
         lines.append(f"[{one.level}] {one.rule}: {one.title}")
         lines += [f"    {text}" for text in (one.seen, one.why, one.do, one.gain) if text]
     return "\n".join(line for line in lines if line)
+
+
+def whole(answer: Any, *keys: str, depth: int | None = None) -> str:
+    """What an answer says in sentences, then tables and plots of the sections whose keys begin with one of ``keys``."""
+    lines = [spoken(answer)]
+    for section in kinds.document(answer, depth).sections:
+        if section.table is not None and section.key.startswith(keys):
+            title = f"{section.title} ({section.key}{', not on the console' if section.detail else ''})"
+            lines += ["", title, " | ".join(column.title for column in section.table.columns)]
+            marks = {"whole": "* ", "other": "~ ", "part": ""}
+            lines += [marks[row.kind] + "  " * row.depth + " | ".join(cell or "–" for cell in row.cells)
+                      for row in section.table.rows]  # fmt: skip
+    for key, plots in kinds.figures(answer, depth).items():
+        if key.startswith(keys):
+            lines += [line for one in plots for line in ("", f"{key}: {one.title}", f"  {one.caption}", *in_words(one))]
+    return "\n".join(lines)
+
+
+def in_words(plot: Any) -> list[str]:
+    """What a plot draws: a line for its axes and one for each trace, with its first figures."""
+    axes = {key: {name: value for name, value in axis.items() if name in ("type", "range", "ticktext")}
+            for key, axis in plot.layout.items() if re.fullmatch("[xy]axis", key)}  # fmt: skip
+    marks = [(shape.get("x0"), shape.get("y0")) for shape in plot.layout.get("shapes", ())]
+    drawn = [f"  axes {_short(axes)}, marks {_short(marks)}"]
+    for trace in plot.data:
+        parts = {key: trace[key] for key in ("x", "y", "z", "text", "values", "error_y", "customdata") if key in trace}
+        hidden = "" if trace.get("showlegend", True) else ", not in the legend"
+        drawn.append(f"  {trace['type']} {trace.get('name', '')!r}{hidden}: {_short(parts)}")
+    return drawn
+
+
+def _short(value: Any) -> Any:
+    """The same data with figures of four digits, and of long lists the first ones and their length."""
+    match value:
+        case float():
+            return float(f"{value:.4g}")
+        case dict():
+            return {key: _short(inside) for key, inside in value.items() if inside is not None}
+        case list() | tuple() if len(value) > MANY:
+            return [*map(_short, value[:FEW]), f"… {len(value)}"]
+        case list() | tuple():
+            return list(map(_short, value))
+    return value
 
 
 def root(dom: str) -> str:

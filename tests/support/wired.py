@@ -82,10 +82,49 @@ class Wired:
         limits = replace(limits, joints=limits.joints | {joint: (low, high)}, capped=capped)
         self.robot = replace(self.robot, limits=limits)
 
+    def set_robot(self, **fields: Any) -> None:
+        """Set facts of the robot and its loop."""
+        self.robot = replace(self.robot, **fields)
+
     def connect(self, name: str, **fields: Any) -> None:
         """Change a feature of the robot."""
         features = self.robot.features
         self.robot = replace(self.robot, features=features | {name: features[name].model_copy(update=fields)})
+
+
+Plant = Callable[[Wired], Any]
+
+
+def statistics(processor: str, name: str, values: Any) -> Plant:
+    """Other numbers in the statistics of the ``pre`` or ``post`` processor; one number stands for all six."""
+    numbers = np.broadcast_to(np.array(values, np.float32), 6).copy()
+    return lambda stage: stage.change_statistics(processor, lambda tensors: tensors | {name: numbers})
+
+
+def statistics_called(processor: str, old: str, new: str | None) -> Plant:
+    """Statistics under another name, or without those that begin with ``old``."""
+
+    def change(tensors: Tensors) -> Tensors:
+        return {
+            name.replace(old, new or ""): values for name, values in tensors.items() if new or not name.startswith(old)
+        }
+
+    return lambda stage: stage.change_statistics(processor, change)
+
+
+def weights_called(start: str) -> Plant:
+    return lambda stage: stage.change_weights(lambda tensors: {start + name: each for name, each in tensors.items()})
+
+
+# Faults that tests plant in more than one place.
+INERT = statistics_called("pre", "observation.state", "observation.joints")
+MISSING = statistics_called("post", "action", None)
+NOT_NUMBERS = statistics("pre", "observation.state.std", np.nan)
+OF_OTHER_DATA = statistics("pre", "observation.state.mean", 90)
+
+
+def another_version(stage: Wired) -> None:
+    stage.configure(use_magic=True)
 
 
 def change_json(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

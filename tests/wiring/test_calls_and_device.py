@@ -10,46 +10,62 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.findings_results import approve_findings
 from support.wired import Wired
 
 from strobe.findings.wiring import findings_of
 from strobe.results.finding import Finding
 from strobe.results.wiring import CallTime, DeviceHere, Wiring
+from strobe.studies.preflight.run import answer_of
 from strobe.wiring import device
 from strobe.wiring.read import read_wiring
 
+RULE = "call-longer-than-chunk"
 
-def called(stage: Wired, ms: float, **fields: Any) -> Wiring:
-    wiring = stage.read()
-    wiring.timing.call = CallTime(ms=ms, **fields)
+
+def called(stage: Wired, ms: float, **robot: Any) -> Wiring:
+    """A call of the policy takes so long; ``robot`` are facts of the loop."""
+    wiring = replace(stage, robot=replace(stage.robot, **robot)).read()
+    wiring.timing.call = CallTime(ms=ms)
     return wiring
 
 
 def late(wiring: Wiring) -> Finding | None:
-    return next((each for each in findings_of(wiring) if each.rule == "call-longer-than-chunk"), None)
+    return next((each for each in findings_of(wiring) if each.rule == RULE), None)
 
 
-def test_a_call_of_36_ticks_is_too_long_for_10_actions(stage: Wired):
-    finding = late(called(stage, 1200.0))
-    assert finding is not None
-    assert finding.level == "warning"
-    assert finding.seen == (
-        "A call takes 1.2 s = 36.0 ticks at 30 Hz, on recorded frames on this machine; n_action_steps is 10."
-    )
-    assert "stands still for 35 ticks in each chunk, and moves for 10" in finding.why
-    assert "--policy.n_action_steps=30, of a chunk of 30, which shortens the halts and does not end them" in finding.do
-    assert "strobe optimize --policy.path=" in finding.do
-    assert "--fps=8" in finding.do
+def without_a_robot(stage: Wired, **call: Any) -> Wiring:
+    wiring = read_wiring(stage.policy, stage.dataset)
+    wiring.timing.call = CallTime(ms=1200.0, **call)
+    return wiring
 
 
-@pytest.mark.parametrize("ms", [0.0, 5.0, 330.0])
-def test_a_call_that_is_over_in_time_is_none(ms: float, stage: Wired):
-    assert late(called(stage, ms)) is None
+def of_a_flow_policy(folder: Path) -> Wiring:
+    wiring = read_wiring(folder, None, None)
+    assert (wiring.guidable, wiring.timing.steps) == (True, 2)
+    wiring.timing.data_fps, wiring.timing.executed, wiring.timing.chunk = 30.0, 10, 50
+    wiring.timing.call = CallTime(ms=700.0)  # 21 ticks
+    return wiring
 
 
-def test_no_call_was_measured_and_nothing_is_claimed(stage: Wired):
-    assert stage.read().timing.call is None
-    assert late(stage.read()) is None
+def test_a_call_longer_than_its_actions_is_named(stage: Wired, saved: Any):
+    rtc: dict[str, Any] = {"engine": "rtc", "execution_horizon": 10}
+    run = {"run": "runs/rehearsal", "fps": 30.0, "engine": "rtc"}
+    cases = {
+        "no call was measured": ("", stage.read()),
+        **{f"a call of {ms:.0f} ms": ("", called(stage, ms)) for ms in (0.0, 5.0, 330.0)},
+        "a call of 36 ticks": (RULE, called(stage, 1200.0)),
+        "a call of 18 ticks": (RULE, called(stage, 600.0)),
+        # Real-Time Chunking needs a chunk for two calls.
+        "a call of 15 ticks with RTC": ("", called(stage, 500.0, **rtc)),
+        "a call of 18 ticks with RTC": (RULE, called(stage, 600.0, **rtc)),
+        "a call of 30 ticks with RTC": (RULE, called(stage, 1000.0, **rtc)),
+        "no robot": (RULE, without_a_robot(stage)),  # it is no fault of the robot
+        "a run and no robot": (RULE, without_a_robot(stage, **run)),
+        "a flow policy": (RULE, of_a_flow_policy(saved["smolvla"][0])),
+    }
+    answers = {name: (expected, answer_of(wiring)) for name, (expected, wiring) in cases.items()}
+    approve_findings("calls", {RULE: answers}, {str(stage.policy): "POLICY", str(saved["smolvla"][0]): "SMOLVLA"})
 
 
 def test_the_longer_chunk_that_is_named_mends_it(stage: Wired):
@@ -65,47 +81,7 @@ def test_the_lower_rate_that_is_named_mends_it(stage: Wired):
     finding = late(called(stage, 600.0))
     assert finding is not None
     assert "--fps=16, at which 10 ticks cover a call, with data that was recorded at that rate" in finding.do
-    stage.robot = replace(stage.robot, fps=16.0)
-    assert late(called(stage, 600.0)) is None
-
-
-def test_real_time_chunking_needs_a_chunk_for_two_calls(stage: Wired):
-    stage.robot = replace(stage.robot, engine="rtc", execution_horizon=10)
-    assert late(called(stage, 500.0)) is None
-    finding = late(called(stage, 600.0))  # 18 ticks
-    assert finding is not None
-    assert "12 actions of each chunk are still due when it arrives" in finding.why
-    assert "has no action for 6 ticks in each" in finding.why
-    assert "--fps=25, at which 15 ticks cover a call" in finding.do
-    never = late(called(stage, 1000.0))
-    assert never is not None
-    assert never.title.endswith("every chunk is over before it arrives")
-
-
-def test_without_a_rollout_here_it_is_no_fault_of_the_robot(stage: Wired):
-    wiring = read_wiring(stage.policy, stage.dataset)
-    wiring.timing.call = CallTime(ms=1200.0)
-    finding = late(wiring)
-    assert finding is not None
-    assert finding.level == "info"
-    wiring.timing.call = CallTime(ms=1200.0, run="runs/rehearsal", fps=30.0, engine="rtc")
-    finding = late(wiring)
-    assert finding is not None
-    assert finding.level == "warning"
-    assert "in runs/rehearsal" in finding.seen
-
-
-def test_a_flow_policy_is_told_its_other_ways(saved: Any, stage: Wired):
-    wiring = read_wiring(saved["smolvla"][0], None, None)
-    assert wiring.guidable
-    assert wiring.timing.steps == 2
-    wiring.timing.data_fps = 30.0
-    wiring.timing.executed, wiring.timing.chunk = 10, 50
-    wiring.timing.call = CallTime(ms=700.0)  # 21 ticks
-    finding = late(wiring)
-    assert finding is not None
-    assert "inference.type=rtc predicts while the arm moves" in finding.do
-    assert "--policy.num_steps, now 2" in finding.do
+    assert late(called(stage, 600.0, fps=16.0)) is None
 
 
 def absent(wiring: Wiring) -> Finding | None:
@@ -133,7 +109,7 @@ def test_a_device_that_is_not_there_is_named_with_its_flag(
 ):
     monkeypatch.setattr(device, "_of_torch", lambda name: (name == "cpu", f"torch has no {name} here"))
     stage.configure(device=asked.get("configured", "cpu"))
-    stage.robot = replace(stage.robot, device="cpu", device_flag=asked.get("flag", ""))
+    stage.set_robot(device="cpu", device_flag=asked.get("flag", ""))
     settings = {"device": asked["setting"]} if "setting" in asked else {}
     finding = absent(read_wiring(stage.policy, stage.dataset, stage.robot, settings=settings))
     assert finding is not None

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.wired import Tensors, Wired
+from support.wired import (
+    INERT,
+    MISSING,
+    NOT_NUMBERS,
+    OF_OTHER_DATA,
+    Plant,
+    Tensors,
+    Wired,
+    another_version,
+    weights_called,
+)  # fmt: skip
 
 from strobe.errors import UserError
 from strobe.policies.loading import load_subject
@@ -17,30 +26,6 @@ from strobe.policies.options import PolicyOptions
 from strobe.results.preflight import PreflightResult
 from strobe.studies.preflight.run import Preflight, preflight
 from strobe.wiring.checkpoint import read_checkpoint
-
-
-def inert(stage: Wired) -> None:
-    def renamed(tensors: Tensors) -> Tensors:
-        return {name.replace("observation.state", "observation.joints"): values for name, values in tensors.items()}
-
-    stage.change_statistics("pre", renamed)
-
-
-def missing(stage: Wired) -> None:
-    def without(tensors: Tensors) -> Tensors:
-        return {name: values for name, values in tensors.items() if not name.startswith("action")}
-
-    stage.change_statistics("post", without)
-
-
-def not_numbers(stage: Wired) -> None:
-    nan = np.full(6, np.nan, np.float32)
-    stage.change_statistics("pre", lambda tensors: tensors | {"observation.state.std": nan})
-
-
-def of_other_data(stage: Wired) -> None:
-    far = np.full(6, 90.0, np.float32)
-    stage.change_statistics("pre", lambda tensors: tensors | {"observation.state.mean": far})
 
 
 def in_weights(stage: Wired) -> None:
@@ -59,23 +44,19 @@ def in_weights(stage: Wired) -> None:
     stage.change_weights(lambda tensors: tensors | buffers)
 
 
-def compiled(stage: Wired) -> None:
-    stage.change_weights(lambda tensors: {f"_orig_mod.{name}": values for name, values in tensors.items()})
-
-
-def another_version(stage: Wired) -> None:
-    stage.configure(use_magic=True)
+PLANTED: dict[str, Plant] = {
+    "inert": INERT, "missing": MISSING, "not numbers": NOT_NUMBERS, "of other data": OF_OTHER_DATA,
+    "in the weights": in_weights, "compiled": weights_called("_orig_mod."), "another version": another_version,
+}  # fmt: skip
 
 
 def checksum(folder: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("plant", [inert, missing, not_numbers, of_other_data, in_weights, compiled, another_version])
-def test_the_mended_copy_acts_as_the_sound_policy_does(
-    plant: Callable[[Wired], None], policy: Path, stage: Wired, tmp_path: Path
-):
-    plant(stage)
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_mended_copy_acts_as_the_sound_policy_does(name: str, policy: Path, stage: Wired, tmp_path: Path):
+    PLANTED[name](stage)
     before = checksum(stage.policy)
     look = Preflight(stage.policy, stage.dataset, stage.robot, mend=tmp_path / "mended")
     result = preflight(look)
@@ -122,7 +103,7 @@ def test_a_copy_that_cannot_be_finished_leaves_no_folder(stage: Wired, tmp_path:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    compiled(stage)
+    PLANTED["compiled"](stage)
     monkeypatch.setattr("strobe.wiring.mend.rename_weights", full)
     with pytest.raises(OSError, match="No space"):
         preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
