@@ -78,6 +78,7 @@ def test_an_observation_is_the_last_that_had_passed_though_the_tick_has_its_acti
     act(made, 60, 2)  # past the middle: the tick from 0 is over with the first action
     assert seen(made, 80) == 0
     assert seen(made, 100) == 1
+    assert made.taken == [0]
 
 
 def test_movements_are_held_by_none_and_a_gripper_keeps_its_goal():
