@@ -135,7 +135,8 @@ def _cell(seen: Seen | None) -> str:
     if seen is None:
         return ""
     why = seen.why.replace("|", "\\|")
-    took = "" if seen.seconds is None else f", {seen.seconds} s ({seen.cpu_s} s of a core)"
+    took = "" if seen.seconds is None else f", {seen.seconds} s"
+    took += "" if seen.cpu_s is None else f" ({seen.cpu_s} s of a core)"
     return f"{seen.outcome}{f' ({why})' if why else ''}{took}: {seen.day}, {seen.commit}"
 
 
