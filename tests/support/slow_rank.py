@@ -1,56 +1,51 @@
-"""Two ranks of `strobe train` in forks of this process, with a pause in the policy's forward pass on rank 1.
-
-A fork need not import LeRobot again, which took most of a launch by torchrun; its variables are those of torchrun.
-"""
+"""Two ranks of `strobe train`, with a pause in the policy's forward pass on rank 1; their variables are torchrun's."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
+
+from support import warm
 
 LEAST_S = 0.6
 RANKS = 2
+TESTS = Path(__file__).parents[1]
 
 
-def run_ranks(arguments: Sequence[str], folder: Path, limit_s: float = 300) -> tuple[list[int | None], str]:
-    """Run ``strobe train arguments`` on two ranks: their exit codes, and what both printed, kept in ``folder``."""
+def run_ranks(arguments: Sequence[str], folder: Path, limit_s: float = 300) -> tuple[list[int], str]:
+    """Run ``strobe train arguments`` on two ranks in ``folder``: their exit codes, and what both printed."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    fork = multiprocessing.get_context("fork")
-    outs = [folder / f"rank{rank}.out" for rank in range(RANKS)]
-    ranks = [fork.Process(target=_train, args=(rank, port, arguments, out)) for rank, out in enumerate(outs)]
-    for rank in ranks:
-        rank.start()
-    until = time.monotonic() + limit_s
-    for rank in ranks:
-        rank.join(max(0.0, until - time.monotonic()))
-        rank.kill()
-        rank.join()
-    return [rank.exitcode for rank in ranks], "".join(out.read_text() for out in outs)
+    shared = {"WORLD_SIZE": RANKS, "LOCAL_WORLD_SIZE": RANKS, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    code = (
+        f"import sys; sys.path.insert(0, {str(TESTS)!r}); from support.slow_rank import train; train({[*arguments]!r})"
+    )
+    with ExitStack() as stack:
+        ranks = []
+        for rank in range(RANKS):
+            own = {"RANK": rank, "LOCAL_RANK": rank} | shared
+            env = dict(os.environ) | {name: str(value) for name, value in own.items()}
+            ranks.append(stack.enter_context(warm.start("-c", code, cwd=folder, env=env)))
+        until = time.monotonic() + limit_s
+        done = [rank.ended(max(0.0, until - time.monotonic())) for rank in ranks]
+    return [rank.returncode for rank in done], "".join(rank.stdout + rank.stderr for rank in done)
 
 
-def _train(rank: int, port: int, arguments: Sequence[str], out: Path) -> None:
-    from accelerate.state import AcceleratorState
+def train(arguments: Sequence[str]) -> None:
+    """Be the rank that the variables say."""
     from lerobot.policies.act.modeling_act import ACTEncoder
 
     from strobe.cli.main import main
 
-    number = str(rank)
-    os.environ |= {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    AcceleratorState._reset_state(reset_partial_state=True)  # of the trainings that this process has run alone
-    if rank == 1:
+    if os.environ["RANK"] == "1":
         ACTEncoder.forward = _slowed(ACTEncoder.forward)
-    with out.open("w", buffering=1) as file:
-        sys.stdout = sys.stderr = file
-        code = main(["train", *arguments])
-    os._exit(code)
+    sys.exit(main(["train", *arguments]))
 
 
 def _slowed(encode):

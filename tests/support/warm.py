@@ -37,7 +37,9 @@ MODULES = (
     "lerobot.scripts.lerobot_eval", "accelerate",
 )  # fmt: skip
 # Variables that imports read, or Python itself: what needs another value of one starts a Python of its own.
-_READ_EARLY = re.compile(r"(HF|TRANSFORMERS|XDG|LC)_\w+|(OMP|MKL|OPENBLAS)_NUM_THREADS|HOME|LANG|PYTHON(?!PATH)\w+")
+_READ_EARLY = re.compile(
+    r"(HF|TRANSFORMERS|XDG|LC)_\w+|(OMP|MKL|OPENBLAS)_NUM_THREADS|HOME|LANG|PYTHON(?!PATH|BREAKPOINT)\w+"
+)
 _VARIABLES = dict(os.environ)  # while tests are collected: none has changed one yet
 _PARENT = Path(__file__).with_name("warm_parent.py")
 _ADOPT = 36  # prctl's PR_SET_CHILD_SUBREAPER: be the parent of orphans among the own descendants

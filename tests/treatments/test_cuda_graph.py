@@ -178,8 +178,8 @@ def test_off_cuda_and_off_its_kind_it_says_so() -> None:
         CudaGraph("loop").apply(tiny("pi05"))
     with pytest.raises(UserError, match=r"for flow policies .* possible here: chunk"):
         CudaGraph("loop", Replayed(WARMUPS)).apply(tiny("act"))
-    with pytest.raises(UserError, match="possible here: loop, prefix"):
-        CudaGraph("chunk", Replayed(WARMUPS)).apply(tiny("smolvla"))
+    with pytest.raises(UserError, match="cannot be captured; none of its kind can be"):
+        CudaGraph("chunk", Replayed(WARMUPS)).apply(tiny("vqbet"))
     with pytest.raises(UserError, match="did you mean 'chunk'"):
         catalogue.make({"graph": "chunks"})
     assert not graph.ENTRY.candidates(tiny("pi05"))  # on a CPU

@@ -29,12 +29,14 @@ from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
 SMALL = InputOptions(image_size=(32, 32))  # what is tested does not depend on the images
+USUAL = InputOptions(image_size=(64, 64))  # a diffusion policy normalises over the images' places, and needs several
 ON_A_CPU = ("amp", "channels_last", "fused", "accumulate=2")
 
 
 @cache
 def subject(kind: str) -> PolicySubject:
-    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), SMALL)
+    size = USUAL if kind == "diffusion" else SMALL
+    return load_subject(PolicyOptions(type=kind, size="tiny", overrides=["--device=cpu"]), size)
 
 
 @cache
