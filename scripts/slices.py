@@ -36,6 +36,7 @@ def of_module(module: str) -> set[str]:
     return {name for name, each in patterns().items() if not matching(module).isdisjoint(each)}
 
 
+@cache
 def matching(module: str) -> set[str]:
     """Return the patterns that ``module`` matches."""
     return {pattern for each in patterns().values() for pattern in each if fnmatch.fnmatch(module, pattern)}
@@ -51,6 +52,7 @@ def of_test(path: Path) -> set[str]:
     return found or {CORE}
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """Return the modules below strobe that a file names in its imports, with and without the names it takes of them."""
     found: set[str] = set()

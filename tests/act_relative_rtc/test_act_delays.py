@@ -62,6 +62,7 @@ def cases(draw):
 SEEING = {"image": 33, "batch": 2, "chunk_size": 4, "rtc_max_delay": 2}
 
 
+@pytest.mark.slow("every delay by itself")
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=EVERY_CHECK)
 @example(({**SEEING, "use_vae": True, "past": True}, [4, 2]))
 @example(({**SEEING, "use_vae": False, "past": False, "n_encoder_layers": 1, "state": 5}, [3, 4]))

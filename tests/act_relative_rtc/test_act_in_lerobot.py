@@ -58,6 +58,7 @@ def loaded(checkpoint):
     return policy, *make_pre_post_processors(config, pretrained_path=str(checkpoint))
 
 
+@pytest.mark.slow("a training by lerobot-train, and its checkpoint")
 def test_a_checkpoint_holds_the_statistics_and_the_same_policy(loaded, tmp_path):
     policy, _, _ = loaded
     assert all(
@@ -101,6 +102,7 @@ def test_the_processors_normalise_images_and_leave_states_and_actions(make):
     assert torch.equal(after(action), action)
 
 
+@pytest.mark.slow("LeRobot's own engine in real time")
 def test_the_rollouts_rtc_engine_continues_each_chunk(loaded):
     policy, before, after = loaded
     assert supports_rtc_inference(policy)

@@ -84,6 +84,7 @@ def test_two_episodes_of_a_real_policy_are_played_timed_and_gone_on_with(tmp_pat
 
 
 # Two processes that import torch and LeRobot: 10 s. What they load again must be what was loaded here.
+@pytest.mark.slow("two real processes that import LeRobot")
 def test_two_processes_play_the_same_table(tmp_path, capsys):
     argv = ["evaluate", *PLAYS, "--steps=1", "--episodes=2"]
     assert main([*argv, f"--output_dir={tmp_path / 'one'}"]) == 0

@@ -38,6 +38,7 @@ def pusht(tmp_path_factory) -> Path:
     return root
 
 
+@pytest.mark.slow("every phase from a recorded video", each_change=True)
 def test_breakdown_of_every_phase_on_a_recorded_dataset(pusht, tmp_path, capsys):
     phases = "[inference, training forward, training step]"
     code = run(
@@ -70,6 +71,7 @@ def test_breakdown_of_every_phase_on_a_recorded_dataset(pusht, tmp_path, capsys)
     assert {"iteration", "backbone", "aten::conv2d"} <= names
 
 
+@pytest.mark.slow("Real-Time Chunking from flags to report", each_change=True)
 @pytest.mark.parametrize("policy_type", matrix(["pi05", "smolvla"]))
 def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
     code = run(
@@ -90,6 +92,7 @@ def test_compare_rtc_on_a_flow_policy(policy_type, tmp_path, capsys):
         assert words in out
 
 
+@pytest.mark.slow("a comparison from flags to report", each_change=True)
 def test_compare_other_settings_and_the_same_twice(tmp_path):
     code = run(
         "compare", "--policy.type=pi05", *TINY, f"--output_dir={tmp_path}",
@@ -236,6 +239,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow("Ctrl-C in a whole program", each_change=True)
 def test_ctrl_c_keeps_what_was_measured(tmp_path):
     done = warm.run(
         "-c", INTERRUPTED, "breakdown", "--policy.type=act", "--policy.size=tiny",

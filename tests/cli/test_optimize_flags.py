@@ -88,6 +88,7 @@ def test_a_run_of_a_real_policy_has_a_ladder_and_a_recipe(clock, tmp_path, capsy
     assert "with 2 denoising steps" in capsys.readouterr().out
 
 
+@pytest.mark.slow("a climb with Real-Time Chunking")
 def test_with_rtc_its_guidance_is_on_and_its_closed_form_a_candidate(tmp_path):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--only=guidance"]
     argv += ["--rtc.execution_horizon=10", "--target_hz=5000", "--time_limit=40", "--skip_counting", "--threads=1"]
@@ -133,6 +134,7 @@ def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
                  f"--output_dir={tmp_path / 'again'}"]) == 0  # fmt: skip
 
 
+@pytest.mark.slow("a climb that ends in episodes")
 def test_a_dataset_can_feed_the_climb_and_its_policy_must_do_for_the_simulator(tmp_path, capsys):
     assert main(["record", f"--root={tmp_path / 'pusht'}", "--episodes=1", "--frames=4", "--image=96"]) == 0
     argv = [*TINY, f"--dataset.root={tmp_path / 'pusht'}", "--env.type=pusht", "--env.episode_length=5"]

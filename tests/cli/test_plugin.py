@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from strobe.runs import store
 
 CONFIGURATION = """
@@ -108,6 +110,7 @@ def install(folder: Path) -> None:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: lerobot_policy_never_seen\nVersion: 1.0\n")
 
 
+@pytest.mark.slow("a cold start of the real console script", each_change=True)
 def test_a_plug_in_is_found_and_cut_along_its_modules(tmp_path):
     """A true cold start of strobe's own program, as in a user's shell."""
     install(tmp_path)

@@ -84,6 +84,7 @@ def test_checkpoints_of_two_types_play_the_same_starts_and_a_killed_run_goes_on(
     assert "began with other flags" in capsys.readouterr().err.strip().splitlines()[-1]
 
 
+@pytest.mark.slow("two real processes that import LeRobot")
 def test_side_by_side_each_process_plays_all_checkpoints(trained: Path, tmp_path: Path) -> None:
     flags = [*PLAYS, "--episodes=2", f"--policies={','.join(policies(trained, '000100', '000300'))}"]
     folders = [tmp_path / "one", tmp_path / "two"]

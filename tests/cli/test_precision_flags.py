@@ -19,6 +19,7 @@ def only(folder: Path):
     return stored(CompareResult, found)
 
 
+@pytest.mark.slow("three dtypes in turn")
 def test_precisions_side_by_side(tmp_path, capsys):
     assert main([*TINY, "--precision", "auto", "--full", f"--output_dir={tmp_path}"]) == 0
     result = only(tmp_path)
@@ -32,6 +33,7 @@ def test_precisions_side_by_side(tmp_path, capsys):
     assert "bf16 vs fp32" in capsys.readouterr().out
 
 
+@pytest.mark.slow("casts of one part, from flags to report")
 def test_parts_of_it(tmp_path):
     half = "precision=bf16, precision.part=model.backbone"
     variants = ["--variant", f"half vision: {half}"]

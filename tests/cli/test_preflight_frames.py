@@ -41,6 +41,7 @@ def run(folder: Path, *flags: str) -> tuple[int, dict]:
     return code, json.loads(kept.read_text())
 
 
+@pytest.mark.slow("a trained policy on frames, with and without the flag", each_change=True)
 def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_mends_it(
     checkpoint: Path, swapped: Path, tmp_path: Path
 ) -> None:
@@ -113,6 +114,7 @@ def act_of(dataset: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow("a policy loaded three times")
 def test_weights_that_are_not_read_are_named(swapped: Path, tmp_path: Path) -> None:
     policy = act_of(swapped, tmp_path / "policy")
     flags = [f"--dataset.root={swapped}", "--seconds=1"]

@@ -51,6 +51,7 @@ def no_paths_of_this_machine(result: Profiled) -> None:
         assert " at 0x" not in row.name
 
 
+@pytest.mark.slow("torch.profiler and cProfile over a whole breakdown", each_change=True)
 def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     argv = ["breakdown", "--policy.type=act", "--operators", "--full", "--python-profile=cprofile"]
     folder, result = run(tmp_path, *argv, "--phases=[training step, inference]", "--batch_size=2")
@@ -87,6 +88,7 @@ def test_operators_and_cprofile_of_a_breakdown(tmp_path, capsys):
     assert "act_profile.json" in out
 
 
+@pytest.mark.slow("line_profiler over a whole comparison")
 def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     pytest.importorskip("line_profiler")
     module = "lerobot.policies.diffusion.modeling_diffusion"

@@ -26,6 +26,7 @@ def played(folder: Path) -> list[dict[str, Any]]:
     return [line for line in lines if "asked" not in line]
 
 
+@pytest.mark.slow("a run that is killed, and goes on", each_change=True)
 def test_a_policy_that_never_succeeds_is_said_to_be_hopeless_and_a_killed_run_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

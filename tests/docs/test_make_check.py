@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 COLLECT = """
 import sys, pytest
@@ -15,6 +17,7 @@ print("imported:", [name for name in ("lerobot", "transformers") if name in sys.
 """
 
 
+@pytest.mark.slow("a fresh Python that collects what make check does")
 def test_what_make_check_collects_imports_no_lerobot() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     found = re.search(r"^CHECKED := (.*?[^\\])$", makefile, re.MULTILINE | re.DOTALL)

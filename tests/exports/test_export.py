@@ -40,11 +40,13 @@ np.save(sys.argv[3], Policy(threads=1).act(given))
 """
 
 
+@pytest.mark.slow("the export that the other files read, by a whole program", each_change=True)
 def test_no_traceback_of_an_engine_is_shown(act: Export) -> None:
     assert "Traceback" not in act.errors
     assert "WARNING" not in act.errors
 
 
+@pytest.mark.slow("an export in a process without torch, on every visit")
 def test_the_export_is_held_against_the_policy(act: Export) -> None:
     answer = act.answer
     assert (answer.outcome, answer.exported, answer.recipe) == ("held", "export", "")

@@ -27,6 +27,7 @@ assert "torch" not in sys.modules
 """
 
 
+@pytest.mark.slow("the export to ONNX")
 def test_onnx_runs_without_torch_and_acts_the_same(exports: Exports, tmp_path: Path) -> None:
     for package in ("onnxruntime", "onnxscript"):
         pytest.importorskip(package, reason="needs the extra 'onnx'")
@@ -44,6 +45,7 @@ def test_onnx_runs_without_torch_and_acts_the_same(exports: Exports, tmp_path: P
     assert np.abs(chunk - wanted).max() < 1e-3 * np.abs(wanted).max()
 
 
+@pytest.mark.slow("a whole policy in 8 bits")
 def test_int8_is_judged_as_what_changes_more_than_rounding(exports: Exports) -> None:
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
     export = exports("--policy.type=act", "--precision=int8")
@@ -54,6 +56,7 @@ def test_int8_is_judged_as_what_changes_more_than_rounding(exports: Exports) -> 
     assert check.agreement.rms > 1e-4, "nothing was put in 8 bits"
 
 
+@pytest.mark.slow("an export of a recipe")
 def test_a_recipes_settings_go_in_and_the_rest_is_named(exports: Exports, tmp_path: Path) -> None:
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
     recipe = tmp_path / "recipe.yaml"

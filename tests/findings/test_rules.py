@@ -149,6 +149,7 @@ def results(draw: Any) -> Result:
     return made
 
 
+@pytest.mark.slow("drawn results by the hundred", each_change=True)
 @given(results())
 @settings(
     max_examples=scaled(200), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]

@@ -69,6 +69,7 @@ def moved(one: list[list[float]], other: list[list[float]]) -> float:
     return max(abs(a - b) for left, right in pairs for a, b in zip(left[1:], right[1:], strict=True))
 
 
+@pytest.mark.slow("lerobot-rollout from a cold start", each_change=True)
 def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(tmp_path: Path) -> None:
     """The first rollout is a true cold start: plug-in, recipe and robot are found as in a user's shell."""
     folder = tmp_path / "checkpoint"
@@ -87,6 +88,7 @@ def test_a_robot_runs_the_recipe_that_lies_in_its_checkpoint(tmp_path: Path) -> 
     assert 0 < moved(untouched, treated) < 3  # degrees, of a spread of 58
 
 
+@pytest.mark.slow("lerobot-rollout in real time")
 def test_real_time_chunking_runs_with_the_recipe(tmp_path: Path) -> None:
     folder = tmp_path / "checkpoint"
     tiny_checkpoint("smolvla", folder)
@@ -102,6 +104,7 @@ def test_real_time_chunking_runs_with_the_recipe(tmp_path: Path) -> None:
     assert len(actions) > 5
 
 
+@pytest.mark.slow("lerobot-eval as a program")
 def test_an_evaluation_runs_with_the_recipe(tmp_path: Path) -> None:
     pytest.importorskip("gym_pusht")
     folder = tmp_path / "checkpoint"

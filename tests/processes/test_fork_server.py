@@ -141,6 +141,7 @@ def test_an_interruption_while_the_server_imports_ends_it(job: Callable[..., Job
     assert not one.folder.exists()
 
 
+@pytest.mark.slow("a cell with a real policy")
 def test_a_real_cell_is_forked(tmp_path: Path, server: Server) -> None:
     flags = ("--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting", "--policy.device=cpu")
     real = Job("real", 1, "breakdown", flags, "real", tmp_path / "real", Limits(600, 2**40))

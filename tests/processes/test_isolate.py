@@ -83,6 +83,7 @@ def test_a_call_answers_fails_dies_and_hangs() -> None:
         isolate.run(open, os.devnull)
 
 
+@pytest.mark.slow("processes that import LeRobot by themselves")
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_where_the_server_is_unfit_processes_start_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate, "FORKED", "fork")  # of this process, in the server's place

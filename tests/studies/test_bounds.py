@@ -144,6 +144,7 @@ def act(monkeypatch: pytest.MonkeyPatch):
     )
 
 
+@pytest.mark.slow("two climbs")
 def test_a_climb_leaves_out_what_gains_nothing_here_unless_all_is_asked_for(act, monkeypatch):
     # Memory without a limit: the tiny policy's products are its limit, as a large one's are.
     machine = SLOW_HALF.model_copy(update={"memory_gbps": 1e9})

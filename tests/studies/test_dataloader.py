@@ -88,6 +88,7 @@ def test_the_loader_delivers_what_lerobot_train_s_would(config: TrainPipelineCon
     assert taken[0]["observation.image"].dtype == torch.uint8
 
 
+@pytest.mark.slow("a whole search, with a loader's real processes", each_change=True)
 def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPipelineConfig) -> None:
     answer = search.study(
         config, OPTIONS, machine(), lambda size: StepNeed(batch_size=size, samples_per_s=1e-3, source="given"), Silent()
@@ -107,6 +108,7 @@ def test_a_search_names_the_cheapest_loader_that_feeds_the_step(config: TrainPip
     assert answer.dataset.frames == 40
 
 
+@pytest.mark.slow("every loader for as long as a verdict takes")
 def test_asked_for_the_fastest_it_measures_all_and_needs_no_step(config: TrainPipelineConfig) -> None:
     answer = search.study(config, OPTIONS, machine(), lambda size: None, Silent())
     assert {row.settings.num_workers for row in answer.rows if row.status == "done"} == {0, 1}
@@ -114,6 +116,7 @@ def test_asked_for_the_fastest_it_measures_all_and_needs_no_step(config: TrainPi
     assert not answer.recommendations[0].fed
 
 
+@pytest.mark.slow("Ctrl-C in a real search")
 def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
     class Impatient:
         looks = 0
@@ -129,6 +132,7 @@ def test_ctrl_c_keeps_what_was_measured(config: TrainPipelineConfig) -> None:
     assert not answer.recommendations
 
 
+@pytest.mark.slow("a loader's real processes")
 def test_a_loader_that_needs_too_much_shared_memory_is_refused_and_the_rest_go_on(
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +161,7 @@ def ended(process: psutil.Process) -> bool:
     return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow("a loader that hangs")
 def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     with LoaderProcess(config, own, patience_s=30) as process:
         process.start()
@@ -177,6 +182,7 @@ def test_a_worker_that_dies_and_one_that_hangs_are_reasons(config: TrainPipeline
     assert ended(worker), "closing ends a halted worker"
 
 
+@pytest.mark.slow("a loader's real processes")
 def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_path: Path) -> None:
     import shutil
 
@@ -190,6 +196,7 @@ def test_a_broken_video_is_named_in_one_line(config: TrainPipelineConfig, tmp_pa
         facts_of(broken, started_by_fork(settings_of(broken)))
 
 
+@pytest.mark.slow("a loader's real processes")
 def test_a_dataset_that_cannot_be_read_is_refused_before_a_loader_is_blamed(
     config: TrainPipelineConfig, tmp_path: Path
 ) -> None:
@@ -236,6 +243,7 @@ def test_only_changes_that_can_matter_are_tried(
     assert all(change.settings != chosen for change in made)
 
 
+@pytest.mark.slow("two more loaders for as long as a verdict takes")
 def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineConfig, own: LoaderSettings) -> None:
     facts, _ = facts_of(config, own)
     with Bench(config, facts, [own], own) as bench:
@@ -246,6 +254,7 @@ def test_what_ifs_are_measured_beside_the_chosen_loader(config: TrainPipelineCon
     assert all(row.rate is not None and row.beside is not None for row in rows)
 
 
+@pytest.mark.slow("data written in another encoding")
 def test_a_sample_is_written_anew_and_loaded(
     config: TrainPipelineConfig, own: LoaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     torch.testing.assert_close(action[0], torch.tensor(first), rtol=0, atol=5)
 
 
+@pytest.mark.slow("the documented command in real time", each_change=True)
 def test_the_first_documented_command_needs_no_camera_and_no_checkpoint(tmp_path: Path) -> None:
     flags = ["--robot.type=so101_follower", "--policy.type=act", "--task=push", "--duration=4", "--device=cpu"]
     flags += ["--return_to_initial_position=false", "--play_sounds=false"]

@@ -50,6 +50,7 @@ def failure_in(folder: Path, kind: str) -> tuple[RolloutResult, Failure]:
     return result, failure
 
 
+@pytest.mark.slow("LeRobot's server and client as programs")
 @pytest.mark.parametrize("kind", matrix(list(RAISED)))
 def test_a_policy_of_several_observations_behind_the_server_names_its_exception_on_both_sides(
     kind: str, robot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -103,6 +103,7 @@ def test_the_policy_gets_what_lerobots_engine_would_give_it(run):
     torch.testing.assert_close(torch.tensor(by_chunk[1]), sent[3 : 3 + len(by_chunk[1])], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow("a rollout's policy called under three settings")
 def test_seams_are_foretold_with_the_real_policy(run, tmp_path, capsys):
     out = tmp_path / "runs"
     flags = ["--policy.num_steps=1", "--inference.rtc.execution_horizon=20", "--latency=100", "--draws=2"]

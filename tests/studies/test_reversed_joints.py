@@ -100,6 +100,7 @@ def test_with_the_sync_engine_it_is_stopped_before_the_arm_is_there(
     assert "RTC sends it to gripper.pos" in finding.seen
 
 
+@pytest.mark.slow("a rollout in real time")
 def test_anyway_the_sync_engine_sends_each_action_to_another_joint_as_the_finding_says(backwards: Path, tmp_path: Path):
     code, result = rehearsed(backwards, tmp_path, "--anyway")
     assert code == 0
@@ -107,6 +108,7 @@ def test_anyway_the_sync_engine_sends_each_action_to_another_joint_as_the_findin
     assert "action-order" in {finding.rule for finding in result.findings}
 
 
+@pytest.mark.slow("a rollout in real time")
 def test_real_time_chunking_sends_by_the_policys_names_and_is_not_stopped(backwards: Path, tmp_path: Path):
     code, result = rehearsed(backwards, tmp_path, theirs=RTC)
     assert code == 0

@@ -130,6 +130,7 @@ def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_pat
     assert result.rollout.seams
 
 
+@pytest.mark.slow("a rollout in real time, and its calls once more")
 @pytest.mark.parametrize(
     ("policy", "more"),
     [("act", ("--policy.n_action_steps=2",)), ("smolvla", (*RTC, "--inference.queue_threshold=48"))],

@@ -108,6 +108,7 @@ def bare(dataset, output, **run):
     return losses
 
 
+@pytest.mark.slow("losses bit for bit beside a bare run", each_change=True)
 def test_a_healthy_training_is_whole_unchanged_and_finds_nothing(dataset, tmp_path):
     from lerobot.scripts import lerobot_train
 
@@ -170,6 +171,7 @@ def test_slow_storage_is_named(dataset, tmp_path, monkeypatch, steps_of):
         assert found == {"slow-storage"}
 
 
+@pytest.mark.slow("pauses in real time")
 def test_one_slow_worker_is_named(dataset, tmp_path, monkeypatch, steps_of):
     from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
@@ -216,6 +218,7 @@ def test_frequent_checkpoints_are_named(dataset, tmp_path, monkeypatch, steps_of
     assert checkpoint.planned_hours == pytest.approx(checkpoint.each_ms * 50_000 / 3.6e6)
 
 
+@pytest.mark.slow("two ranks that train together")
 def test_one_slow_rank_of_two_is_named(dataset, tmp_path):
     theirs = arguments(dataset, tmp_path / "out", SHORT, steps=FEW, workers=1)
     codes, said = run_ranks(["--full", f"--output_dir={tmp_path / 'runs'}", "--", *theirs], tmp_path)
@@ -263,6 +266,7 @@ def partly_recorded(dataset, tmp_path_factory):
     return trained(dataset, output, *more, options=WatchOptions(most_steps=4), steps=6).result, output
 
 
+@pytest.mark.slow("a training with evaluation and checkpoints")
 def test_after_the_recorded_steps_the_run_goes_on_alone(partly_recorded):
     result, output = partly_recorded
     assert result.training.steps == 4
@@ -270,6 +274,7 @@ def test_after_the_recorded_steps_the_run_goes_on_alone(partly_recorded):
     assert any("4 of 6 steps were recorded" in note for note in result.notes)
 
 
+@pytest.mark.slow("a training with evaluation and checkpoints")
 def test_evaluation_is_a_part_of_its_own(partly_recorded):
     result, _ = partly_recorded
     evaluation = next(c for c in result.measurement(STEP).components if c.path == ["evaluation"])

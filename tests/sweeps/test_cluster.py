@@ -151,6 +151,7 @@ def assert_none_overlapped(lines: list[dict[str, Any]]) -> None:
             assert begin["pid"] == end["pid"]
 
 
+@pytest.mark.slow("a real cluster of Ray", each_change=True)
 def test_every_job_runs_once_and_its_files_come_home(
     nodes: Nodes,
     light: Callable[..., Job],

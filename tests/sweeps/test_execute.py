@@ -97,6 +97,7 @@ def test_an_interrupted_cell_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not alive(tmp_path)
 
 
+@pytest.mark.slow("a sweep that is killed three times")
 def test_killed_three_times_a_sweep_loses_no_cell_and_runs_none_twice(tmp_path: Path) -> None:
     cells, dice = 24, random.Random()
     command = [sys.executable, "-m", "support.light_sweep", str(tmp_path), str(cells)]

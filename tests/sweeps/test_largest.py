@@ -105,6 +105,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         monkeypatch.undo()
 
 
+@pytest.mark.slow("a search over real training steps")
 def test_the_largest_batch_of_a_tiny_policy(tmp_path: Path, capsys: pytest.CaptureFixture[str], one_server: Server):
     root = tmp_path / "batch"
     flags = ["--policy.type=act", "--policy.size=tiny", "--device=cpu", "--image_size=64x64", "--iterations=2"]

@@ -194,6 +194,7 @@ assert len(os.listdir("/proc/self/fd")) == before
 """
 
 
+@pytest.mark.slow("OpenVINO in a process of its own")
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
 def test_conversions_leave_no_pipes_open_where_openvino_was_imported_first() -> None:
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -367,6 +368,7 @@ def test_parts_with_a_cache_are_candidates_where_they_are_called() -> None:
     assert {spec["engine.part"] for spec in entry.candidates(subject_of("act"))} >= {"model.backbone", "model.encoder"}
 
 
+@pytest.mark.slow("a whole ACT in OpenVINO")
 def test_a_network_that_is_called_as_one_module_is_a_candidate_and_takes_what_it_has_twice_once() -> None:
     """ACT's images are in its batch under two names: as two inputs, one of them would be no input of the engine."""
     pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -471,6 +473,7 @@ print("alive")
 """
 
 
+@pytest.mark.slow("OpenVINO in a process of its own")
 def test_an_engine_let_go_on_another_thread_does_not_end_the_process(tmp_path):
     """A process of its own, since it would be killed: on CPUs with AMX by the first child that ends."""
     pytest.importorskip("openvino")

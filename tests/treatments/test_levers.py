@@ -274,6 +274,7 @@ def test_a_broken_lever_is_seen_in_the_gradient():
     assert found["broken"].loss_error == pytest.approx(2)
 
 
+@pytest.mark.slow("a whole comparison of training steps")
 def test_a_comparison_of_levers_has_verdicts_memory_and_gradients():
     variants = [Variant("as it is"), *parse("amp,fused,accumulate=2")]
     result, _ = compare(subject("act"), variants, "training step", Options(SamplingBudget(iterations=2), batch_size=2))
