@@ -20,9 +20,8 @@ libero: ## make .venv-libero, an environment of its own for the LIBERO simulator
 # Bytecode is kept, whatever the environment says: hundreds of processes start, and each would compile all of Strobe.
 approve check test test-all durations test-next: export PYTHONDONTWRITEBYTECODE :=
 
-# Three processes, whatever the machine has: some tests fill the memory of a small one. One of the three takes the tests
-# that wait (tests/support/durations.py), so two cores have work. ARGS='-n 0' for one.
-PYTEST = $(BIN)/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=10 --durations-min=5
+# Two processes, whatever the machine has: some tests fill the memory of a small one. ARGS='-n 0' for one.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder --durations=10 --durations-min=5
 
 # Folders and files of tests that load neither a policy nor LeRobot and start no process but a browser, which is left out
 # too. Collecting a file imports what it imports: what reads a loop's events imports LeRobot, for seconds.
@@ -41,13 +40,13 @@ test: env ## run the tests, each mechanism on one architecture; SLICE=tune, serv
 	@files=; if [ -n "$(SLICE)" ]; then \
 		$(BIN)/lint-imports >/dev/null || { $(BIN)/lint-imports; exit 1; }; \
 		files=$$($(BIN)/python scripts/slices.py --files "$(SLICE)") || exit 2; \
-	fi; $(PYTEST) -m "not matrix" $$files $(ARGS)
+	fi; $(PYTEST) -m "not matrix" $(if $(SLICE),--with-slow) $$files $(ARGS)
 
 budgets: env ## lower the budgets of size that have room to spare; ARGS="--why='…'" raises those that are short
 	@$(BIN)/python scripts/house.py --budgets $(ARGS)
 
 durations: env ## measure how long each test takes, on a machine at rest: tests/durations.json; ARGS=FILES for some
-	@$(PYTEST) -n 2 --record-durations $(ARGS)
+	@$(PYTEST) --record-durations $(ARGS)
 
 test-all: env ## run all tests, as CI does
 	@$(PYTEST) $(ARGS)
@@ -63,7 +62,7 @@ NEXT := tests/policies tests/loops tests/simulators tests/datasets tests/lerobot
 LEROBOT ?= $(firstword $(wildcard ../shared/lerobot-main/*.whl))
 test-next: ## run the tests that touch LeRobot on another one: LEROBOT=WHEEL or folder, NEWER='torch==2.15.* torchvision'
 	@NEWER="$(NEWER)" scripts/env.sh next "$(LEROBOT)"
-	@.venv-next/bin/python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder $(NEXT) $(ARGS)
+	@.venv-next/bin/python -m pytest -n 2 --dist loadgroup --no-loadscope-reorder $(NEXT) $(ARGS)
 
 notebook: env ## run docs/notebook.ipynb and write its outputs
 	@$(BIN)/python scripts/notebook.py

@@ -23,6 +23,8 @@ from strobe.cli.main import COMMANDS
 from strobe.kinds import KINDS
 from strobe.treatments.catalogue import ENTRIES
 
+pytestmark = pytest.mark.slow("the site is built, and read in a browser")
+
 pytest.importorskip("mkdocs")
 pytest.importorskip("material")
 

@@ -22,7 +22,10 @@ from strobe.exports.whole import exported, record
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 
-pytestmark = pytest.mark.xdist_group("exports")  # they read one export
+pytestmark = [
+    pytest.mark.xdist_group("exports"),  # they read one export
+    pytest.mark.slow("whole policies are exported"),
+]
 WITHOUT_TORCH = """
 import sys
 
@@ -40,13 +43,11 @@ np.save(sys.argv[3], Policy(threads=1).act(given))
 """
 
 
-@pytest.mark.slow("the export that the other files read, by a whole program", each_change=True)
 def test_no_traceback_of_an_engine_is_shown(act: Export) -> None:
     assert "Traceback" not in act.errors
     assert "WARNING" not in act.errors
 
 
-@pytest.mark.slow("an export in a process without torch, on every visit")
 def test_the_export_is_held_against_the_policy(act: Export) -> None:
     answer = act.answer
     assert (answer.outcome, answer.exported, answer.recipe) == ("held", "export", "")

@@ -20,7 +20,10 @@ from strobe.cli.main import main
 from strobe.results.answer import CompareResult, VerifyResult
 from strobe.runs import store
 
-pytestmark = pytest.mark.xdist_group("exports")  # they read one export
+pytestmark = [
+    pytest.mark.xdist_group("exports"),  # they read one export
+    pytest.mark.slow("whole policies are exported"),
+]
 STAND_IN = Path(__file__).parents[1] / "support" / "physicalai_stand_in"
 ACT = ["--policy.type=act", "--policy.size=tiny", "--device=cpu"]
 

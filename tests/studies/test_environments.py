@@ -32,6 +32,8 @@ from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Silent
 from strobe.studies.verify_environment import verify_environment
 
+pytestmark = pytest.mark.slow("two real environments; tests/environments shows what they are made of")
+
 HERE = SideOptions("here")
 ROUNDS = Options(SamplingBudget(iterations=8), counted=False)
 
@@ -84,7 +86,6 @@ def compared(checkout: Path, tmp_path_factory: pytest.TempPathFactory):
     )
 
 
-@pytest.mark.slow("two real environments, whose answer four tests read", each_change=True)
 def test_the_same_environment_acts_the_same_to_the_bit(compared):
     same = next(pair for pair in compared.comparisons if pair.candidate == "same")
     assert same.agreement is not None
@@ -110,7 +111,6 @@ def test_a_change_is_named_by_its_stage_and_breaks_the_guard(compared):
     assert pair.gradient.error > 0.01
 
 
-@pytest.mark.slow("two real environments in turn")
 def test_each_side_is_timed_by_itself_in_three_parts(compared):
     assert [m.name for m in compared.measurements] == ["here", "same", "changed"]
     for measurement in compared.measurements:

@@ -29,6 +29,8 @@ from typing import Any
 
 import pytest
 
+from support.scripts import load_script
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "durations.json"
 SLOW_S = 5.0
@@ -80,6 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--record-durations", action="store_true", help=f"write the seconds of what runs into {RECORD.name}"
     )
+    group.addoption("--with-slow", action="store_true", help="run what is marked slow as well")
     group.addoption("--left-s", type=float, metavar="SECONDS", help="after that time skip what remains, and name it")
 
 
@@ -94,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark what `make test` leaves out; with several workers, group the files and put the longest first."""
     for item in items:
         slow = item.get_closest_marker("slow")
-        if slow is not None and not slow.kwargs.get("each_change"):
+        if slow is not None and not slow.kwargs.get("each_change") and not config.getoption("--with-slow"):
             item.add_marker(pytest.mark.matrix)
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
@@ -134,12 +137,14 @@ def turns(
 
 
 def changed_files() -> list[str]:
-    """Return the test files of what was committed lately: those files, and those of changed modules' names."""
+    """Return the files of tests that were committed lately, and those of the questions whose modules were."""
     log = ["git", "log", f"--since={RECENT}", "--name-only", "--format="]
-    done = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False)
-    changed = set(done.stdout.split())
-    stems = {Path(name).stem for name in changed if name.startswith("src/")}
-    return [name for name in recorded() if name in changed or Path(name).stem.removeprefix("test_") in stems]
+    changed = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False).stdout.split()
+    slices = load_script("slices")
+    modules = [name.removeprefix("src/strobe/").removesuffix(".py").replace("/", ".") for name in changed]
+    questions = {question for module in modules for question in slices.of_module(module)}
+    table = slices.table()
+    return [*changed, *(name for question in questions for name in table[question])]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,6 +22,8 @@ from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import engines_folder
 from strobe.treatments.treatment import Variant
 
+pytestmark = pytest.mark.slow("NNCF calibrates for real")
+
 BACKBONE = "model.backbone"
 ENCODER = "model.encoder"  # its calibration takes a second, the backbone's ten
 
