@@ -163,6 +163,7 @@ def test_a_strangers_run_names_no_policy(strangers, run, tmp_path, capsys):
     assert main(["replay", str(folder), "--draws=2", f"--output_dir={tmp_path / 'out'}"]) == 0
     (saved,) = (tmp_path / "out").iterdir()
     result = store.load_answer(saved)
+    assert isinstance(result, ReplayResult)
     assert result.policy is None
     assert any("not recorded by you" in note for note in result.notes)
     assert main(["replay", str(folder), "--task=push"]) == 2
@@ -182,7 +183,9 @@ def test_a_strangers_arguments_are_settings_alone(strangers, run, tmp_path, monk
     out = tmp_path / "out"
     assert main(["replay", str(folder), "--draws=2", "--calls=4", f"--policy.path={own}", f"--output_dir={out}"]) == 0
     (saved,) = out.iterdir()
-    assert store.load_answer(saved).policy is not None
+    result = store.load_answer(saved)
+    assert isinstance(result, ReplayResult)
+    assert result.policy is not None
     assert not done.exists()
 
 

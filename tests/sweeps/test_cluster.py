@@ -40,6 +40,8 @@ from strobe.studies.shared.episodes.crews import Players
 from strobe.sweeps.cluster import run_on_ray
 from strobe.sweeps.execute import Job, outcome_of
 
+pytestmark = pytest.mark.slow("a real cluster of Ray")
+
 if importlib.util.find_spec("ray") is None:  # importorskip would import it before `load_ray` has told it to be quiet
     pytest.skip("needs Ray", allow_module_level=True)
 
@@ -151,7 +153,6 @@ def assert_none_overlapped(lines: list[dict[str, Any]]) -> None:
             assert begin["pid"] == end["pid"]
 
 
-@pytest.mark.slow("a real cluster of Ray", each_change=True)
 def test_every_job_runs_once_and_its_files_come_home(
     nodes: Nodes,
     light: Callable[..., Job],

@@ -6,6 +6,8 @@ earlier ones come again.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from support.emulated_device import EmulatedDevice, Graph
@@ -71,17 +73,18 @@ def test_calls_in_and_out_of_inference_mode_share_a_graph() -> None:
 def test_a_call_through_a_graph_walks_no_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     """LeRobot puts a policy in eval mode for each chunk: a thousand modules, milliseconds beside a graph of thirty."""
     subject, (seen, *_) = tiny("pi05"), observations("pi05")
+    model: Any = subject.policy.model
     with EmulatedDevice() as device, device.holding(subject):
         plain = subject.act(dict(seen), 0).clone()
         undo = Variant("v", (CudaGraph("chunk", Graph(device, 2)),)).apply(subject)
         try:
             assert torch.equal(subject.act(dict(seen), 0), plain)
-            monkeypatch.setattr(subject.policy.model, "train", lambda mode=True: pytest.fail("walked again"))
+            monkeypatch.setattr(model, "train", lambda mode=True: pytest.fail("walked again"))
             assert torch.equal(subject.act(dict(seen), 0), plain)
             monkeypatch.undo()
             subject.policy.train()
             assert torch.equal(subject.act(dict(seen), 0), plain)
-            assert not subject.policy.model.training
+            assert not model.training
         finally:
             undo()
 
