@@ -150,7 +150,7 @@ class House:
 
     @property
     def budgeted(self) -> dict[str, int]:
-        """What has a budget: figure → its size."""
+        """The figures that have a budget: name → size."""
         modules = Counter(module.room for module in self.modules.values())
         return {
             "Any": self.anys,

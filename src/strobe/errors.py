@@ -25,7 +25,7 @@ def in_words(error: OSError) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether a disk or its quota is full."""
+    """Return whether a disk or its quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 

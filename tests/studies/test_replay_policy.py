@@ -192,5 +192,11 @@ def test_a_strangers_arguments_are_settings_alone(strangers, run, tmp_path, monk
 def test_ones_own_run_is_known_by_its_seal_alone(run):
     header = load(run).header
     assert header.is_own
-    for changed in ({"policy": "somebody/else"}, {"arguments": []}, {"made": ["--policy.type=act"]}, {"seal": ""}):
+    for changed in (
+        {"policy": "somebody/else"},
+        {"arguments": []},
+        {"made": ["--policy.type=act"]},
+        {"seal": ""},
+        {"seal": "é\ud800"},
+    ):
         assert not dataclasses.replace(header, **changed).is_own

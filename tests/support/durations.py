@@ -113,15 +113,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for name, group in {file_of(item.nodeid): group for item, group in groups.items()}.items():
         seconds[group] += times.get(name, FileTimes()).wall
     turn = turns({file_of(item.nodeid) for item in items}) if config.getoption("--left-s") is not None else {}
-    first = {group: min(turn.get(file_of(item.nodeid), 0) for item in found) for group, found in _by(groups).items()}
-    items.sort(key=lambda item: (first[groups[item]], -seconds[groups[item]], groups[item]))
-
-
-def _by(groups: dict[pytest.Item, str]) -> dict[str, list[pytest.Item]]:
-    found: dict[str, list[pytest.Item]] = {}
+    first = dict.fromkeys(seconds, SHARDS)
     for item, group in groups.items():
-        found.setdefault(group, []).append(item)
-    return found
+        first[group] = min(first[group], turn.get(file_of(item.nodeid), 0))
+    items.sort(key=lambda item: (first[groups[item]], -seconds[groups[item]], groups[item]))
 
 
 def turns(
@@ -148,9 +143,9 @@ def changed_files() -> list[str]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup() -> None:
-    """Leave out what begins too late."""
-    if time.time() > float(os.environ.get(_DEADLINE, "inf")):
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out what begins too late; not in a pytest that a test starts, which has the variable and not the flag."""
+    if item.config.getoption("--left-s") is not None and time.time() > float(os.environ.get(_DEADLINE, "inf")):
         pytest.skip(LEFT_OUT)
 
 
