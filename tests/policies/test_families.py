@@ -18,7 +18,7 @@ from strobe.policies.subject import Phase
 
 @dataclass
 class Kind:
-    """What a family's record must show at the default depth.
+    """The parts that a family's record must show at the default depth.
 
     Args:
         inference: parts of it, with a comma between two.

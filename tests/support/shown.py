@@ -40,7 +40,7 @@ def spoken(answer: Any) -> str:
 
 
 def whole(answer: Any, *keys: str, depth: int | None = None) -> str:
-    """What an answer says in sentences, then tables and plots of the sections whose keys begin with one of ``keys``."""
+    """The sentences of an answer, then tables and plots of the sections whose keys begin with one of ``keys``."""
     lines = [spoken(answer)]
     for section in kinds.document(answer, depth).sections:
         if section.table is not None and section.key.startswith(keys):
@@ -56,7 +56,7 @@ def whole(answer: Any, *keys: str, depth: int | None = None) -> str:
 
 
 def in_words(plot: Any) -> list[str]:
-    """What a plot draws: a line for its axes and one for each trace, with its first figures."""
+    """The drawing of a plot in words: a line for its axes and one for each trace, with its first figures."""
     axes = {key: {name: value for name, value in axis.items() if name in ("type", "range", "ticktext")}
             for key, axis in plot.layout.items() if re.fullmatch("[xy]axis", key)}  # fmt: skip
     marks = [(shape.get("x0"), shape.get("y0")) for shape in plot.layout.get("shapes", ())]
