@@ -3,6 +3,10 @@
 Bars: of the comparisons of a function with itself at most 5 % claim a difference; a planted slow-down of 3 % is found
 in at least 90 %. The function multiplies matrices for about a millisecond on one thread. The slow one then keeps busy
 for 3 % more, by the clock.
+
+And of objects that hand out a queue of actions, whose typical call says nothing. Over 2,000 simulated pairs of times at
+most 1 % of the verdicts claim the opposite of what the sums of all calls say, or the same time where these differ by
+over 5 %. Of as many steady calls with a machine's hiccups at most 1 % are taken for a queue.
 """
 
 from __future__ import annotations
@@ -16,16 +20,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from _shared import finish_rates
+from _shared import at_least, at_most, finish
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import strobe
+from strobe.measure.verdicts import paired_verdict
+from strobe.results.comparison import Verdict
 
 PLANTED, FALSE, FOUND = 0.03, 0.05, 0.90
 SECONDS, INTERVAL = 1.5, 0.012  # of one comparison
 WORK_MS = 1.0
+QUEUES, WRONG = 2000, 0.01
 
 
 def working() -> Callable[[np.ndarray], np.ndarray]:
@@ -59,6 +66,42 @@ def slowed(work: Callable[[np.ndarray], np.ndarray], extra_ms: Callable[[], floa
         return answer
 
     return call
+
+
+def queue_times(random: np.random.Generator, calls: int) -> np.ndarray:
+    """Return milliseconds of calls of which each 2nd to 50th fills a queue, three times at least."""
+    period = int(random.integers(2, min(50, calls // 3)))
+    fill, each = random.uniform(5, 50), 10 ** random.uniform(-3, 0)
+    times = np.full(calls, each)
+    times[int(random.integers(period)) :: period] += fill
+    return times * random.lognormal(0, 0.03, calls)
+
+
+def steady_times(random: np.random.Generator, calls: int) -> np.ndarray:
+    """Return milliseconds of calls of which some are up to 20 times as long, as beside other work."""
+    times = random.uniform(1, 50) * random.lognormal(0, 0.05, calls)
+    times[random.random(calls) < random.uniform(0, 0.03)] *= random.uniform(1, 20)
+    return times
+
+
+def is_wrong(verdict: Verdict, first: np.ndarray, second: np.ndarray) -> bool:
+    """Return whether ``verdict`` contradicts the sums of all calls."""
+    ratio = float(second.sum() / first.sum())
+    claimed = {"faster": ratio > 1.05, "slower": ratio < 0.95, "no difference shown": abs(ratio - 1) > 0.05}
+    return claimed.get(verdict.kind, False)
+
+
+def queues(count: int) -> dict[str, float]:
+    """Return the shares of wrong verdicts of ``count`` pairs with a queue, and of steady pairs taken for one."""
+    random, wrong, taken = np.random.default_rng(0), 0, 0
+    for index in range(count):
+        calls = int(random.integers(30, 400))
+        first = queue_times(random, calls) if index % 2 else steady_times(random, calls)
+        second = queue_times(random, calls)
+        wrong += is_wrong(paired_verdict(first, second), first, second)
+        steady = paired_verdict(steady_times(random, calls), steady_times(random, calls))
+        taken += steady.cause == "a queue"
+    return {"queues_wrong": wrong / count, "steady_taken_for_queues": taken / count}
 
 
 def main() -> None:
@@ -99,7 +142,11 @@ def main() -> None:
         "median_pairs": statistics.median(pairs),
         "median_ms": median,
     }
-    finish_rates(figures, count, (claims["itself"], FALSE), (claims["planted"], FOUND))
+    simulated = queues(200 if arguments.quick else QUEUES)
+    console.print(f"queues of actions, simulated: {simulated}")
+    sound = all(rate <= WRONG for rate in simulated.values())
+    rates = at_most(count, claims["itself"], FALSE) and at_least(count, claims["planted"], FOUND)
+    finish(figures | simulated, sound and rates)
 
 
 if __name__ == "__main__":

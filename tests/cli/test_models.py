@@ -68,6 +68,7 @@ def test_slowest_blocks_are_named_only_where_they_differ(tmp_path, capsys):
         assert ("no difference between blocks that these samples can show" in out) != differ
 
 
+@pytest.mark.slow("torch.compile of a backbone")
 def test_compare_a_backbone_eager_and_compiled(tmp_path):
     # A small graph, since compiling takes its time.
     small = ["--model.type=vit", "--model.size=tiny", "--model.num_hidden_layers=2", "--iterations=6"]

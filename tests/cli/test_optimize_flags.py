@@ -110,6 +110,7 @@ def test_a_backbone_climbs_too(clock, tmp_path):
     assert not (only(tmp_path) / "recipe.yaml").exists()
 
 
+@pytest.mark.slow("a climb that ends in episodes")
 def test_paired_episodes_judge_the_treated_policy(clock, tmp_path, capsys):
     argv = ["optimize", "--policy.type=smolvla", "--policy.size=tiny", "--policy.device=cpu", "--target_hz=1000"]
     argv += ["--guard=cosine>=-1", "--only=tf32", "--candidate", "policy.num_steps=2", "--time-limit=100"]

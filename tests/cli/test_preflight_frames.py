@@ -58,6 +58,7 @@ def test_a_miswiring_that_no_file_shows_is_named_and_its_flag_mends_it(
     assert result["open_loop"]["parts"][0]["explained"] > 0.95
 
 
+@pytest.mark.slow("a policy played on recorded frames")
 def test_a_run_of_the_policy_is_read_once(
     checkpoint: Path, swapped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,7 @@ def test_lines_of_a_comparison_and_functions_by_name(tmp_path):
     assert result.operators is None
 
 
+@pytest.mark.slow("pyinstrument over a whole breakdown")
 def test_pyinstrument_and_skip_detailed(tmp_path):
     pytest.importorskip("pyinstrument")
     argv = ["breakdown", "--policy.type=diffusion", "--operators", "--skip-detailed", *STEPS]

@@ -245,6 +245,7 @@ def test_exact_treatments_on_two_flow_policies(kind: str, spec: Spec | None) -> 
     played(kind, [spec] if spec else ALL, seed=1)
 
 
+@pytest.mark.slow("two policies under each precision")
 @pytest.mark.parametrize("spec", matrix(ROUNDING, keep=2), ids=lambda spec: next(iter(spec)))
 def test_rounding_treatments_on_two_policies(spec: Spec) -> None:
     played("act", [spec], seed=1)

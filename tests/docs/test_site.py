@@ -44,6 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow("the whole site")
 def test_no_page_loads_anything_from_the_network(site: Path):
     loads = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"']?(?:https?:)?//[^\"'> ]+")
     pages = [page for page in site.rglob("*.html") if page.name != "report.html"]  # its own tests have a browser
@@ -60,6 +61,7 @@ def test_the_front_page_is_the_readme_with_links_within_the_site(site: Path):
     assert '="docs/' not in text
 
 
+@pytest.mark.slow("the whole site")
 def test_every_example_has_a_page_with_plots_and_a_link_to_it(site: Path):
     assert EXAMPLES
     for name in EXAMPLES:
@@ -185,6 +187,7 @@ class Silent(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *_: object) -> None: ...
 
 
+@pytest.mark.slow("the whole site in a browser")
 def test_a_search_of_a_flag_finds_its_heading_first_with_and_without_dashes(served: str, browser: Browser):
     answered = "/match|No/.test(document.querySelector('.md-search-result__meta')?.textContent)"
     link = re.compile(r'<a href="([^"?#]*)(?:\?[^"#]*)?(#[^"]*)?" class="md-search-result__link"')

@@ -158,6 +158,7 @@ def test_a_module_is_read_again_once_it_has_changed(tmp_path: Path, monkeypatch:
         assert list(source.fields(source.find("changing_config:Config"))) == [name]
 
 
+@pytest.mark.slow("all of transformers' configurations")
 def test_the_types_of_backbones_are_transformers_own() -> None:
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES

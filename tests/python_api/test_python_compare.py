@@ -6,6 +6,7 @@ import concurrent.futures
 import functools
 import json
 import random
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -174,16 +175,77 @@ def test_one_that_answers_differently_each_time_is_told(clock: Clock):
     assert not any(note.startswith("a does not answer") for note in answer.notes)
 
 
-def test_one_that_changes_its_input_is_told(clock: Clock):
-    def changing(x: Any) -> Any:
+def test_one_that_changes_its_input_gets_a_copy_each_time(clock: Clock):
+    def halving(x: Any) -> Any:
         clock.sleep(0.02)
-        x += 1
+        x["state"] /= 2
+        return x["state"]
+
+    given = {"state": torch.ones(3)}
+    answer = compared({"a": taking(clock, 20.0, lambda x: x["state"]), "b": halving}, given, seconds=1)
+    assert torch.equal(given["state"], torch.ones(3))
+    assert answer.comparisons[0].agreement.largest_error == 0.5
+
+
+def test_one_that_changes_an_object_in_its_input_is_told(clock: Clock):
+    class Observation:
+        state = 1
+
+    def changing(observation: Any) -> Any:
+        clock.sleep(0.02)
+        observation.state = observation.state + 1
+        return X
+
+    answer = compared({"a": taking(clock, 20.0, lambda _: X), "b": changing}, Observation(), seconds=1)
+    assert [note for note in answer.notes if "changes" in note] == [
+        "b changes an object in its inputs: later calls did not see what the first saw"
+    ]
+
+
+def test_one_that_ends_the_program_is_refused(clock: Clock):
+    with pytest.raises(UserError, match="'b' failed on input 1 of 1: SystemExit"):
+        compared({"a": taking(clock, 20.0), "b": lambda x: sys.exit(3)})
+
+
+class Broker:
+    """A queue of actions that each tenth call fills, as openpi-client's ActionChunkBroker has one."""
+
+    def __init__(self, clock: Clock, ms: float) -> None:
+        self.clock, self.ms, self.calls = clock, ms, 0
+
+    def infer(self, x: Any) -> Any:
+        self.clock.sleep(self.ms / 1e3 if self.calls % 10 == 0 else 1e-4)
+        self.calls += 1
         return x
 
-    answer = compared({"a": taking(clock, 20.0), "b": changing}, X.copy(), seconds=1)
-    assert [note for note in answer.notes if "in place" in note] == [
-        "b changes its inputs in place: later calls did not see what the first saw"
-    ]
+    def reset(self) -> None:
+        self.calls = 0
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_a_queue_of_actions_is_emptied_before_each_call(clock: Clock, bound: bool):
+    slow, fast = Broker(clock, 20.0), Broker(clock, 10.0)
+    answer = compared({"a": slow.infer, "b": fast.infer} if bound else {"a": slow, "b": fast})
+    assert answer.comparisons[0].verdict.kind == "faster"
+    assert answer.comparisons[0].verdict.ratio == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_queue_that_cannot_be_emptied_is_not_judged_by_its_typical_call(clock: Clock):
+    queue, half = Broker(clock, 30.0), Broker(clock, 15.0)
+    steady = taking(clock, 2.0)
+    for other, change in ((steady, "+54"), (lambda x: half.infer(x), "+94")):
+        answer = compared({"a": other, "b": lambda x: queue.infer(x)})
+        verdict = answer.comparisons[0].verdict
+        assert (verdict.kind, verdict.cause, verdict.within) == ("too noisy", "a queue", None)
+        assert f"The sums of all calls differ by {change}" in verdict.sentence
+        assert "few-calls-work" in [finding.rule for finding in answer.findings]
+
+
+def test_the_parts_of_a_queue_are_not_shown_as_those_of_a_call(clock: Clock):
+    queue = Broker(clock, 30.0)
+    answer = strobe.breakdown(lambda x: queue.infer(x), X, seconds=2, count=False)
+    assert "10 % of the calls" in repr(answer)
+    assert "whose mean is 3.09 ms" in repr(answer)
 
 
 def test_results_that_are_still_computed_are_waited_for(clock: Clock):

@@ -92,6 +92,7 @@ def test_a_treatment_that_moves_the_outputs_too_far_is_refused(slow: Any):
     assert tried.outcome == ("kept" if tried.agreement.largest_error == 0 else "guard")
 
 
+@pytest.mark.slow("a whole climb from the command line")
 def test_the_command_writes_the_recipe_too(slow: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     from types import ModuleType
 

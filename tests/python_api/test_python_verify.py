@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import strobe
 from strobe.errors import UserError
 from strobe.kinds import document
+from strobe.results.recipe import Recipe
 
 INPUTS = [np.full(3, value, np.float32) for value in (1.0, 2.0, 2.0)]
 
@@ -62,6 +67,7 @@ def test_a_cosine_alone_is_blind_and_the_advice_can_be_followed():
         (lambda x: x[:2], "input 1 gives an output of (2) in place of (3)"),
         (lambda x: "word", "input 1 gives an output without numbers (str) in place of (3)"),
         (lambda x: x * np.float32("nan"), "3 numbers of 9|9 numbers are infinite"),
+        (lambda x: {"action": x}, "input 1 gives an output of action (3) in place of (3)"),
     ],
 )
 def test_one_that_fails_or_answers_otherwise_is_broken(after: Any, words: str):
@@ -98,3 +104,79 @@ def test_an_interrupt_keeps_the_inputs_that_were_looked_at():
 def test_a_guard_is_needed():
     with pytest.raises(UserError, match="FIGURE>=LIMIT"):
         strobe.verify(same, same, INPUTS, guard="")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"gripper": 0.0}, {"gripper": 1.0}),
+        ({"grip": True}, {"grip": False}),
+        ({"done": 0}, {"done": 1}),
+        ({"skill": "reach"}, {"skill": "grasp"}),
+        ({"skill": None}, {"skill": 0.0}),
+        ({"path": [[0.0, 1.0], [2.0, 3.0]]}, {"path": [[0.0, 1.0], [2.0, 4.0]]}),
+        ({"more": SimpleNamespace(hand=0.0)}, {"more": SimpleNamespace(hand=1.0)}),
+        ({"more": {"hand": 0.0}.values()}, {"more": {"hand": 1.0}.values()}),
+        ({"more": memoryview(b"ab")}, {"more": memoryview(b"ac")}),
+        ({"more": np.array([np.zeros(2), 1.0], object)}, {"more": np.array([np.zeros(2), 2.0], object)}),
+        ({"more": {frozenset((0.0,))}}, {"more": {frozenset((1.0,))}}),
+        ({"more": functools.reduce(lambda x, _: [x], range(20), "a")}, {"more": "b"}),
+        (
+            {"more": functools.reduce(lambda x, _: {"d": x}, range(20), 0.0)},
+            {"more": functools.reduce(lambda x, _: {"d": x}, range(20), 1.0)},
+        ),
+    ],
+)
+def test_whatever_an_output_holds_beside_its_array_is_compared(before: dict[str, Any], after: dict[str, Any]):
+    answer = strobe.verify(
+        lambda x: {"action": x, **before}, lambda x: {"action": x, **after}, INPUTS, guard="largest_error<=1e-9"
+    )
+    assert answer.outcome == "broken"
+    same = strobe.verify(
+        lambda x: {"action": x, **before}, lambda x: {**before, "action": x}, INPUTS, guard="largest_error<=0"
+    )
+    assert same.outcome == "held"
+
+
+def test_what_cannot_be_compared_is_named():
+    def answering(x: Any) -> Any:
+        return {"action": x, "model": print, "policy_timing": {"infer_ms": random.random()}}
+
+    answer = strobe.verify(answering, answering, INPUTS, guard="largest_error<=0")
+    assert answer.outcome == "held"
+    assert "Not compared: model (builtin_function_or_method), policy_timing.infer_ms (a time)" in repr(answer)
+
+
+def test_numbers_that_are_not_finite_and_the_same_are_no_error():
+    masked = np.array([-np.inf, np.nan, 1.0, np.inf])
+    answer = strobe.verify(lambda x: masked, lambda x: masked.copy(), INPUTS, guard="largest_error<=0, cosine>=0.999")
+    assert answer.outcome == "held"
+    assert "9 numbers of 12 are infinite or not a number, the same in both" in repr(answer)
+    assert strobe.verify(lambda x: masked, lambda x: -masked, INPUTS, guard="largest_error<=9").outcome == "broken"
+
+
+def test_two_equal_objects_with_a_state_are_the_same():
+    class Counting:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __call__(self, x: Any) -> Any:
+            self.calls += 1
+            return x + self.calls
+
+    assert strobe.verify(Counting(), Counting(), INPUTS, guard="largest_error<=0").outcome == "held"
+
+
+def test_a_policy_with_a_recipe_on_it_is_not_verified_against_itself():
+    class Policy:
+        def __init__(self) -> None:
+            self.net = torch.nn.Linear(3, 3)
+
+        def infer(self, x: Any) -> Any:
+            return self.net(x)
+
+    policy = Policy()
+    recipe = Recipe(policy="", object="Policy", treatments=[{"precision": "bf16"}])
+    treated = strobe.put_on(recipe, policy)
+    with pytest.raises(UserError, match="'before' and 'after' are one object, and put_on has put a recipe on it"):
+        strobe.verify(policy, treated.infer, torch.ones(3), guard="largest_error<=1")

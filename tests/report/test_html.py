@@ -38,6 +38,7 @@ def test_a_breakdown_draws_all_its_plots(browse: Browse):
     assert "image backbone" in re.sub(r"<script.*?</script>", "", dom, flags=re.S)
 
 
+@pytest.mark.slow("a page of every plot in a browser")
 def test_a_comparison_draws_what_is_folded_only_when_unfolded(browse: Browse):
     page = kinds.page(runs.rtc())
     assert drawn(browse(page)) == 3
@@ -62,6 +63,7 @@ def test_a_rollout_draws_its_course(browse: Browse):
     assert all(title in dom for title in ("tick (ms)", "actions queued", "call (ms)", "age (ms)"))
 
 
+@pytest.mark.slow("a page in two colour schemes")
 def test_plots_follow_the_colour_scheme(browse: Browse):
     page = kinds.page(runs.act())
     assert "fill: rgb(27, 31, 36)" in browse(page)

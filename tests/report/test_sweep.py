@@ -99,6 +99,7 @@ def test_the_bars_of_each_cell_add_up():
         assert cell == (None,) * 3 or sum(cell) == pytest.approx(100)
 
 
+@pytest.mark.slow("each page of a sweep in a browser")
 # time, throughput, memory, bars, heat maps
 @pytest.mark.parametrize(
     ("make", "plots"), matrix([(examples.square, 6), (examples.line, 2), (examples.comparison, 5)])

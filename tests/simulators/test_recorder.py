@@ -60,6 +60,7 @@ def metaworld(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripted_metaworld.record_metaworld(root, 1, FRAMES, image=IMAGE, seed=SEED)
 
 
+@pytest.mark.slow("whole episodes in MetaWorld")
 @renders
 def test_a_metaworld_recording_loads_in_lerobot(metaworld: Path) -> None:
     dataset = load(metaworld)
@@ -74,6 +75,7 @@ def test_a_metaworld_recording_loads_in_lerobot(metaworld: Path) -> None:
     assert len(list(metaworld.rglob("*.mp4"))) == 2
 
 
+@pytest.mark.slow("whole episodes of a scripted expert")
 @renders
 def test_its_actions_are_the_experts_and_lead_to_its_states(metaworld: Path) -> None:
     frames: Any = load(metaworld).hf_dataset.with_format("numpy")

@@ -54,6 +54,7 @@ def test_training_phases_can_be_compared_too():
     assert result.comparisons[0].agreement is None
 
 
+@pytest.mark.slow("a comparison of five variants")
 def test_verdicts_on_several_variants_are_together_as_sure_as_one():
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     options = Options(SamplingBudget(iterations=14), counted=False, checked=False)

@@ -137,6 +137,7 @@ def test_what_goes_wrong_in_a_process_is_a_line_and_keeps_the_episodes(how, said
     assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
+@pytest.mark.slow("processes that are killed")
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 def test_processes_end_with_the_one_that_plays_and_what_ended_is_kept(ends, tmp_path):
     (tmp_path / "begun").mkdir()

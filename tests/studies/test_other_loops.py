@@ -52,6 +52,7 @@ def told(folder: Path) -> list[Any]:
     return [json.loads(line) for line in (folder / "told.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow("a recording in real time")
 def test_a_recording_is_watched_and_its_true_rate_told(robot, tmp_path):
     before = dict(vars(lerobot_record))
     given = arguments(RECORD, tmp_path, "--dataset.num_episodes=2", "--dataset.reset_time_s=0.5")

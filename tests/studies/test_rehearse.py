@@ -96,6 +96,7 @@ def test_the_whole_of_it_from_the_command_line(act: Path, tmp_path: Path, capsys
     assert "6 gripper" in said
 
 
+@pytest.mark.slow("a rehearsal in real time, and its replay")
 def test_a_rehearsal_with_random_weights_is_replayed_with_the_same_ones(
     act: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_dynamixel_arm_moves_and_one_damaged_answer_ends_its_run(robot: str, a
     assert "request this arm once" in finding.why
 
 
+@pytest.mark.slow("a rehearsal of two arms in real time")
 def test_two_arms_have_a_bus_and_faults_each(tmp_path: Path) -> None:
     eye = "{type: opencv, index_or_path: 0, fps: 30, width: 64, height: 64}"
     given = arguments(tmp_path, "--duration=3")

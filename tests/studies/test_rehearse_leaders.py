@@ -42,6 +42,7 @@ def pair(brand: str, *more: str) -> list[str]:
     return [f"--robot.type={brand}_follower", f"--teleop.type={brand}_leader", *more]
 
 
+@pytest.mark.slow("each pair of arms in real time")
 @pytest.mark.parametrize(
     ("brand", "arms"),
     [
@@ -77,6 +78,7 @@ def test_a_follower_follows_its_leader(brand: str, arms: list[str], tmp_path: Pa
     assert max(joint.error.max for joint in moved) > 0.1, "servos move with their own speed"
 
 
+@pytest.mark.slow("a recording in real time")
 def test_a_rehearsed_recording_leaves_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 

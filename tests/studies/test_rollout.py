@@ -102,6 +102,7 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
     assert ("Cadence summary" in rollout.cadence) == timed
 
 
+@pytest.mark.slow("a rollout in real time")
 def test_a_slow_first_call_is_found_in_the_real_loop(robot, checkpoints, tmp_path, monkeypatch):
     inner, calls = SmolVLAPolicy.predict_action_chunk, [0]
 

@@ -355,6 +355,7 @@ def _record_and_die(folder):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow("a worker that is killed")
 def test_a_killed_worker_is_named_and_what_it_wrote_is_kept():
     with Timeline() as timeline:
         worker = multiprocessing.get_context("fork").Process(target=_record_and_die, args=(timeline._spool.folder,))

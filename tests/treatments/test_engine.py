@@ -281,6 +281,7 @@ def test_real_architectures(kind: str, part: str, below: tuple[str, ...]) -> Non
     assert torch.equal(subject.call("inference")(0), plain)
 
 
+@pytest.mark.slow("an engine in a whole comparison")
 def test_the_part_is_timed_as_a_whole_and_its_inside_is_told_to_be_unseen() -> None:
     subject = subject_of("act")
     able = engine.ENGINES["openvino"]().precisions(torch.device("cpu"))

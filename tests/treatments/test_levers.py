@@ -240,6 +240,7 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
     assert (training.autocast, training.micro_batches, training.image_format) == (None, 1, None)
 
 
+@pytest.mark.slow("training steps under each lever")
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
     monkeypatch.setattr("strobe.studies.shared.gradients.LARGEST_SCALE", 2048.0)

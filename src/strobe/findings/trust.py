@@ -11,6 +11,7 @@ from strobe.results.answer import Result
 from strobe.results.doctor import TITLES, DoctorResult, Outcome
 from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
+from strobe.results.queued import filled
 
 MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
@@ -77,7 +78,10 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
             continue
         why = "The interval is wide enough to hide a difference that matters."
         do = "Close other programs, plug in the power, and measure longer: --seconds=120."
-        if not verdict.interval.low <= 1 <= verdict.interval.high:
+        if verdict.cause == "a queue":
+            why = "The typical call only takes an action: what making a chunk costs is in the few others."
+            do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
+        elif verdict.cause == "too short":
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = "Measure longer: leave out --iterations, or give --seconds=120."
         yield Finding(
@@ -159,6 +163,23 @@ def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-RULES = (other, unseen, unsteady, few_samples, stand_ins)
-OF_COMPARISONS = (other, unseen, too_noisy, unsteady, few_samples, stand_ins)
+def queued(result: Result, _: Thresholds) -> Iterator[Finding]:
+    """Calls of which a few do the work of many, as those do that fill a queue of actions."""
+    for measurement in result.measurements:
+        if (few := filled(measurement.samples.values)) is None:
+            continue
+        yield Finding(
+            rule="few-calls-work",
+            level="warning",
+            title=f"{percent(few.calls)} of the calls of '{measurement.name}' hold {percent(few.time)} of its time",
+            seen=f"Those take {ms(few.each_ms)} each; the median is {ms(whole_ms(measurement))}, the mean of all "
+            f"{ms(few.mean_ms)}.",
+            why="The others only take an action from a queue, and the median and its parts are those of such a call.",
+            do="Measure the method that makes a chunk, such as infer or predict_action_chunk of the policy inside.",
+            evidence={"calls": few.calls, "time": few.time, "each_ms": few.each_ms, "mean_ms": few.mean_ms},
+        )
+
+
+RULES = (queued, other, unseen, unsteady, few_samples, stand_ins)
+OF_COMPARISONS = (queued, other, unseen, too_noisy, unsteady, few_samples, stand_ins)
 OF_SELF_CHECKS = (self_checks,)

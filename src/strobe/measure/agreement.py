@@ -26,7 +26,8 @@ def agree(
 ) -> Agreement:
     """Compare action chunks of equal shape, pair by pair.
 
-    Numbers that are not finite are left out of the errors and counted; the cosine is then 0.
+    Numbers that are not finite in one of a pair are left out of the errors and counted; the cosine is then 0. Those
+    that are the same in both, as the −inf of a mask is, are no error.
 
     Args:
         baseline, candidate: chunks, (…, chunk, action dim) where there is a ``scale``, else of any shape.
@@ -40,30 +41,33 @@ def agree(
     if not baseline or len(baseline) != len(candidate):
         raise ValueError(f"need as many candidate chunks as baseline chunks, got {len(baseline)} and {len(candidate)}")
     product = left = right = largest = total = 0.0
-    compared = broken = 0
+    compared = broken = shared = 0
     for a, b in zip(baseline, candidate, strict=True):
         if a.shape != b.shape:
             raise ValueError(f"chunks of unequal shape: {tuple(a.shape)} and {tuple(b.shape)}")
         a, b = a.double().flatten(), b.double().flatten()
         finite = a.isfinite() & b.isfinite()
         if not finite.all():
-            broken += int((~finite).sum())
+            alike = int(_alike(a, b).sum())
+            shared, broken = shared + alike, broken + int((~finite).sum()) - alike
             a, b = a[finite], b[finite]
         error = (a - b).abs()
         product, left, right = product + float(a @ b), left + float(a @ a), right + float(b @ b)
         largest, total = max(largest, float(error.max()) if error.numel() else 0.0), total + float(error.sum())
         compared += error.numel()
     lengths = (left * right) ** 0.5
-    # What is not finite has no direction: no cosine of the rest may vouch for it.
-    cosine = product / lengths if lengths > 0 and not broken else 0.0
+    # What is not finite has no direction: no cosine of the rest may vouch for it. Zeros on both sides are the same.
+    cosine = 0.0 if broken else product / lengths if lengths > 0 else float(left == right)
     agreement = Agreement(
         cosine=min(max(cosine, -1.0), 1.0),
         largest_error=largest,
         mean_error=total / max(compared, 1),
         observations=len(baseline),
-        note=f"{_not_finite(broken, compared + broken)}, so the cosine is given as 0" if broken else "",
+        note=f"{_not_finite(broken, compared + broken + shared)}, so the cosine is given as 0" if broken else "",
         not_finite=broken,
     )
+    if shared:
+        add_note(agreement, f"{_not_finite(shared, compared + broken + shared)}, the same in both")
     if scale is not None:
         _by_dimension(agreement, baseline, candidate, scale, executed, calls)
     return agreement
@@ -95,6 +99,11 @@ def in_words(agreement: Agreement) -> str:
         if agreement.flips:
             figures += f", {100 * agreement.flips:.3g} % of decisions flip"
     return f"{figures}; {agreement.note}" if agreement.note else figures
+
+
+def _alike(before: Tensor, after: Tensor) -> Tensor:
+    """Return where two numbers are not finite and the same."""
+    return (before.isnan() & after.isnan()) | (before.isinf() & (before == after))
 
 
 def _not_finite(broken: int, of: int) -> str:
@@ -199,7 +208,7 @@ def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> A
     before, after = (
         torch.cat([features.double().reshape(-1, width) for features in rows]) for rows in (baseline, candidate)
     )
-    if len(before) < FEWEST_TOKENS or agreement.not_finite:
+    if len(before) < FEWEST_TOKENS or not (before.isfinite() & after.isfinite()).all():
         return agreement
     spread = _spread(before)
     errors = (after - before) / spread
@@ -271,8 +280,12 @@ def agree_outputs(
             for outputs in (baseline, candidate)
         )
         at += numbers
-        if torch.equal(before, after):
+        finite = before.isfinite() & after.isfinite()
+        if torch.equal(before[finite], after[finite]):
             continue
+        if not finite.all():  # the same in both, or `not_finite` would have been counted: their column's mean
+            mean = torch.where(finite, before, 0.0).sum(0) / finite.sum(0).clamp(min=1)
+            before, after = torch.where(finite, before, mean), torch.where(finite, after, mean)
         if (different := len(before.unique(dim=0))) < FEWEST_TOKENS:
             rows = f"{path or 'an output'} has {different} different row{'s' * (different != 1)}"
             add_note(agreement, f"no spread (σ) is known: {rows}, and {FEWEST_TOKENS} show one; give more inputs")

@@ -12,6 +12,7 @@ from strobe.measure.statistics import Array, centre, checked, inflation, median_
 from strobe.measure.success_rates import each_of
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
+from strobe.results.queued import filled
 
 # 99 % for a claim: A/A comparisons then claim a difference in about 1 %, which leaves room below 5 % for what
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
@@ -41,6 +42,9 @@ def paired_verdict(
     interval lies within ``within`` (0.02: 2 %) of the same time: two one-sided tests (Schuirmann, Journal of
     Pharmacokinetics and Biopharmaceutics 15, 1987). Below eight pairs the interval's level is what they can reach.
 
+    The typical pair says nothing of calls of which a few do the work of many (see `queued.filled`): then nothing is
+    claimed.
+
     Raises ValueError for empty, unequal, non-finite or non-positive samples, and for a ``within`` below 0.
     """
     first, second = _positive(baseline, baseline_name), _positive(candidate, candidate_name)
@@ -51,7 +55,8 @@ def paired_verdict(
     pairs = len(first)
     basis = f"{pairs} pair{'s' * (pairs != 1)}"
     ratio = _LogRatio(*centre(np.log(second) - np.log(first), level), basis, pairs >= FEWEST_PAIRS)
-    return _judge(ratio, pairs, within, baseline_name, candidate_name)
+    verdict = _judge(ratio, pairs, within, baseline_name, candidate_name)
+    return _of_all_calls(verdict, first, second, baseline_name, candidate_name)
 
 
 def unpaired_verdict(
@@ -74,7 +79,8 @@ def unpaired_verdict(
 
     Raises ValueError for empty, non-finite or non-positive samples.
     """
-    first, second = np.log(_positive(baseline, baseline_name)), np.log(_positive(candidate, candidate_name))
+    times = _positive(baseline, baseline_name), _positive(candidate, candidate_name)
+    first, second = (np.log(each) for each in times)
     estimate = float(np.median(second) - np.median(first))
     (below_first, above_first), (below_second, above_second) = _arms(first, level), _arms(second, level)
     allowance = math.log1p(between_runs)
@@ -83,7 +89,8 @@ def unpaired_verdict(
     fewest = min(len(first), len(second))
     basis = f"separate runs of {len(first)} and {len(second)} samples"
     ratio = _LogRatio(estimate, low, high, min(level, 1 - 2.0 ** (1 - fewest)), basis, fewest >= FEWEST_PAIRS)
-    return _judge(ratio, 0, within, baseline_name, candidate_name)
+    verdict = _judge(ratio, 0, within, baseline_name, candidate_name)
+    return _of_all_calls(verdict, *times, baseline_name, candidate_name)
 
 
 def too_short(verdict: Verdict, seconds: float, needed_s: float, *, baseline_name: str, candidate_name: str) -> Verdict:
@@ -97,7 +104,22 @@ def too_short(verdict: Verdict, seconds: float, needed_s: float, *, baseline_nam
         f"Too short to judge {candidate_name} against {baseline_name}: their processes took turns for {seconds:.1f} s, "
         f"and {needed_s:g} s are needed. Seen: {_change(verdict.ratio)}"
     )
-    return verdict.model_copy(update={"kind": "too noisy", "sentence": sentence})
+    return verdict.model_copy(update={"kind": "too noisy", "cause": "too short", "sentence": sentence})
+
+
+def _of_all_calls(verdict: Verdict, first: Array, second: Array, baseline: str, candidate: str) -> Verdict:
+    """Return the verdict without its claim where a few calls do the work of many: it is on the typical call."""
+    for name, times in ((baseline, first), (candidate, second)):
+        if (few := filled(times.tolist())) is not None:
+            sentence = (
+                f"Not judged: {candidate} against {baseline}. {few.calls * 100:.3g} % of the calls of {name} hold "
+                f"{few.time * 100:.0f} % of its time, as those do that fill a queue of actions. The sums of all calls "
+                f"differ by {_change(float(second.mean() / first.mean()))}. Compare the method that makes a chunk"
+            )
+            return verdict.model_copy(
+                update={"kind": "too noisy", "cause": "a queue", "within": None, "sentence": sentence}
+            )
+    return verdict
 
 
 def difference_interval(

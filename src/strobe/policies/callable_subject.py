@@ -23,8 +23,9 @@ from strobe.policies.callables import MODULE, Target
 from strobe.policies.families.family import Family, no_probes
 from strobe.policies.families.modules import along_modules, module_of_other_project, policy_of_other_project
 from strobe.policies.families.registry import registered
+from strobe.policies.leaves import leaves, unfinished
 from strobe.policies.lerobot_policies import count
-from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, unfinished, wait_for
+from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
 from strobe.policies.subject import ITERATION, Fed, Phase, digest
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import CallTraits, Traits
@@ -161,7 +162,7 @@ class CallableSubject:
                     output = self.output(index)
                     if self.digest_of(index) != before:
                         self.notes.append(
-                            f"{target.name} changes its inputs in place: later calls did not see what the first saw"
+                            f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
                 self._note(target)
@@ -199,6 +200,7 @@ class CallableSubject:
         try:
             if target.before is not None:
                 target.before()
+            synchronise(self._accelerator)  # the copies of the input are there before the time begins
             with section(ITERATION):
                 begun_s = time.perf_counter()
                 output = target.call(*arguments)
@@ -208,13 +210,14 @@ class CallableSubject:
                 self.took_ms = 1e3 * (time.perf_counter() - begun_s)
         except TimeUpError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
             raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
-        if why := unfinished(output):
-            if hasattr(output, "close"):  # else a coroutine complains that nobody waited for it
-                output.close()
-            raise UserError(f"'{target.name}' returned {why}")
+        for _, leaf in leaves(output):
+            if why := unfinished(leaf):
+                if hasattr(leaf, "close"):  # else a coroutine complains that nobody waited for it
+                    leaf.close()
+                raise UserError(f"'{target.name}' returned {why}")
         return output
 
     def _draw_from(self, seed: int) -> None:
@@ -235,6 +238,8 @@ class CallableSubject:
             self.notes.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
         elif first.shapes != second.shapes:
             self.notes.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
+        elif words := first.unlike(second):
+            self.notes.append(f"{target.name} does not answer one input twice in the same way: {words}")
         elif (own := agree([first.values], [second.values])).largest_error > 0:
             self.notes.append(
                 f"{target.name} does not answer one input twice in the same way (largest difference "
@@ -255,9 +260,9 @@ class CallableSubject:
         return next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), torch.device("cpu"))
 
     def digest_of(self, index: int) -> str:
-        """Return a digest of the arrays of input ``index``."""
-        values = numbers_of(self.inputs[index % len(self.inputs)]).values
-        return digest([values] if values is not None else [])
+        """Return a digest of the numbers and the texts of input ``index``."""
+        numbers = numbers_of(self.inputs[index % len(self.inputs)])
+        return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
 
 
 def _arguments(given: Any) -> tuple[Any, ...]:
@@ -265,7 +270,7 @@ def _arguments(given: Any) -> tuple[Any, ...]:
 
 
 def _without_values(numbers: Numbers) -> Numbers:
-    return Numbers(None, numbers.shapes, numbers.kind)
+    return replace(numbers, values=None)
 
 
 def _family(target: Target) -> Family:

@@ -15,6 +15,7 @@ from strobe.errors import UserError
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
 METHODS = ("infer", "get_action", "predict_action_chunk", "sample_actions", "select_action")
+_MAY_QUEUE = ("infer", "get_action", "select_action")  # openpi-client's ActionChunkBroker has an `infer` with a queue
 MODULE = "torch module"  # the kind of a target that is a module, called as one
 _SHOWN = 80  # characters of a name
 
@@ -57,7 +58,8 @@ class Target:
 def target_of(name: str, thing: object) -> Target:
     """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
 
-    A `select_action` is preceded by `reset`, where there is one, so that no call takes an action from a queue.
+    `infer`, `get_action` and `select_action` are preceded by `reset`, where there is one, so that no call takes an
+    action from a queue. So are these methods by themselves, as in ``target_of("a", policy.select_action)``.
 
     Raises:
         UserError: ``thing`` is a class, or nothing that can be called.
@@ -66,9 +68,8 @@ def target_of(name: str, thing: object) -> Target:
         raise UserError(f"'{name}' is the class {thing.__name__}: pass an object of it")
     method = next((each for each in METHODS if callable(getattr(thing, each, None))), "")
     if method:
-        reset = getattr(thing, "reset", None) if method == "select_action" else None
         call, kind = getattr(thing, method), f"object with {method}()"
-        return _target(name, call, type(thing).__name__, kind, thing, reset if callable(reset) else None)
+        return _target(name, call, type(thing).__name__, kind, thing, _reset(thing, method))
     if isinstance(thing, nn.Module):
         return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
     if not callable(thing):
@@ -81,7 +82,20 @@ def target_of(name: str, thing: object) -> Target:
         inner = inner.func
     owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
     label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
-    return _target(name, thing, "function" if "<lambda>" in label else label, _kind(thing), owner)
+    label = "function" if "<lambda>" in label else label
+    return _target(name, thing, label, _kind(thing), owner, _reset(owner, getattr(inner, "__name__", "")))
+
+
+def _reset(owner: object, method: str) -> Callable[[], object] | None:
+    """Return what empties the queue that ``method`` may take actions from; None where there is nothing."""
+    reset = getattr(owner, "reset", None) if method in _MAY_QUEUE else None
+    if not callable(reset):
+        return None
+    try:
+        inspect.signature(reset).bind()
+    except (TypeError, ValueError):  # it takes arguments, or says nothing of them
+        return None
+    return reset
 
 
 def one_part(target: Target) -> str:

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
+import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-_DEEPEST = 8  # levels of containers that are looked into
+from strobe.policies.leaves import PLAIN, leaves
+
 _SHOWN = 4  # arrays that are described by themselves
-_PLAIN = (str, bytes, bool, int, float, complex, type(None))
+_EXACT = 2**53  # up to which float64 holds each whole number
 # dtypes all of whose values float32 holds.
 _SMALL = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+# Paths of single numbers that are another time's: openpi's servers answer with how long the call took.
+_TIMES = re.compile(r"(^|\.)((policy|server)_timing|timings?|timestamp)(\.|$)|_(ms|us|ns|seconds)$")
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one output, or of one input.
+    """What of one output, or of one input, can be compared.
 
     Args:
         values: a float tensor on the CPU that shares memory with nothing: of one array in its own shape, of several
-            in a row. None where there are none.
-        shapes: path in the output → shape, in their order.
+            in a row. A number is an array without dimensions. None where there are none.
+        shapes: path → shape, in the order of the paths.
+        texts: path → text, of what must be the same and is no number.
+        unseen: what is not compared, in words.
         kind: type of an output without numbers.
     """
 
     values: Tensor | None
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
     kind: str = ""
+    texts: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[str, ...] = ()
 
     @property
     def words(self) -> str:
@@ -41,32 +50,71 @@ class Numbers:
         more = len(self.shapes) - _SHOWN
         return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
+    def unlike(self, seen: Numbers) -> str:
+        """Return in words what ``seen`` has in another form than this; '' where their numbers can be compared."""
+        if self.shapes != seen.shapes:
+            other = f"of {seen.words}" if seen.shapes else f"without numbers ({seen.kind})"
+            return f"an output {other} in place of {self.words}"
+        if self.texts != seen.texts:
+            before, after = dict(self.texts), dict(seen.texts)
+            path = next(path for path in (*before, *after) if before.get(path) != after.get(path))
+            there = f"{after[path][:40]!r}" if path in after else "nothing"
+            here = f"{before[path][:40]!r}" if path in before else "nothing"
+            return f"{there} in place of {here}" + (f" at {path}" if path else "")
+        return ""
+
 
 def numbers_of(output: object) -> Numbers:
-    """Return the numbers of ``output``: its tensors and arrays; where it holds none, its plain numbers."""
-    found = list(_leaves(output, "", 0))
-    arrays = [(path, leaf) for path, leaf in found if not isinstance(leaf, _PLAIN)]
-    arrays = arrays or [(path, np.asarray(leaf)) for path, leaf in found if isinstance(leaf, int | float)]
-    read = [(path, tensor) for path, leaf in arrays if (tensor := _floats(leaf)) is not None and tensor.numel()]
-    if not read:
-        return Numbers(None, (), type(output).__name__)
+    """Return the numbers, the texts, and what else is in ``output``."""
+    read: list[tuple[str, Tensor]] = []
+    texts: list[tuple[str, str]] = []
+    unseen: list[str] = []
+    for path, leaf in leaves(output):
+        if isinstance(leaf, int | float | complex):
+            if _TIMES.search(path):
+                unseen.append(f"{path} (a time)")
+                continue
+            tensor = _floats(np.asarray(leaf)) if abs(leaf) <= _EXACT or not isinstance(leaf, int) else None
+        else:
+            tensor = _floats(leaf)
+        if tensor is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
+            texts.append((path, repr(leaf)))
+        elif tensor is None and getattr(getattr(leaf, "dtype", None), "kind", "") in "USOMm":
+            texts.append((path, repr(np.asarray(leaf).tolist())))
+        elif tensor is None:
+            unseen.append(f"{path} ({type(leaf).__name__})".strip())
+        elif tensor.numel():
+            read.append((path, tensor))
+        else:
+            texts.append((path, f"empty {tuple(tensor.shape)}"))
+    kind = "" if read else type(output).__name__
     shapes = tuple((path, tuple(tensor.shape)) for path, tensor in read)
+    values = None
     if len(read) == 1:
-        return Numbers(read[0][1], shapes)
-    return Numbers(torch.cat([tensor.double().flatten() for _, tensor in read]), shapes)
+        values = read[0][1]
+    elif read:
+        values = torch.cat([tensor.double().flatten() for _, tensor in read])
+    return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
+
+
+def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
+    """Return in words what of outputs that are compared with each other is not; '' where all of it is."""
+    unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
+    more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
+    return f"not compared: {', '.join(list(unseen)[:_SHOWN])}{more}" if unseen else ""
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
     """Yield the tensors in ``value``."""
-    for _, leaf in _leaves(value, "", 0):
+    for _, leaf in leaves(value):
         if isinstance(leaf, Tensor):
             yield leaf
 
 
 def computes_on(output: object) -> bool:
     """Return whether something in ``output`` may still be computed, as JAX's arrays are: `wait_for` waits for it."""
-    known = (Tensor, np.ndarray, np.generic, *_PLAIN)
-    strange = [leaf for _, leaf in _leaves(output, "", 0) if not isinstance(leaf, known)]
+    known = (Tensor, np.ndarray, np.generic, *PLAIN)
+    strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known)]
     return any(callable(getattr(leaf, "block_until_ready", None)) for leaf in strange) or (
         bool(strange) and "jax" in sys.modules
     )
@@ -75,7 +123,7 @@ def computes_on(output: object) -> bool:
 def wait_for(output: object) -> None:
     """Wait for what has a `block_until_ready`, as JAX's arrays have."""
     strange = False
-    for _, leaf in _leaves(output, "", 0):
+    for _, leaf in leaves(output):
         block = getattr(leaf, "block_until_ready", None)
         if callable(block):
             block()
@@ -86,49 +134,20 @@ def wait_for(output: object) -> None:
         jax.block_until_ready(output)
 
 
-def unfinished(output: object) -> str:
-    """Return in words why ``output`` is no result yet, and what gives one; '' where it is one.
-
-    A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
-    """
-    for _, leaf in _leaves(output, "", 0):
-        if isinstance(leaf, (Tensor, np.ndarray, *_PLAIN)):
-            continue
-        kind = type(leaf).__name__
-        if all(callable(getattr(leaf, name, None)) for name in ("done", "result")):
-            return f"a {kind}, which may not be done: return its result()"
-        if isinstance(leaf, Awaitable):
-            return f"a {kind}, which has not run: call it by asyncio.run, or wait for it, inside the function"
-        if isinstance(leaf, Iterator | AsyncIterator):
-            return f"a {kind}, which has not run: take all its values inside the function"
-    return ""
-
-
 def copied(value: Any) -> Any:
-    """Return ``value`` with new dicts, lists and tuples, and all else as it is.
+    """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else as it is.
 
-    What a policy puts into its observation is then not there at the next call.
+    What a policy puts into its observation, or does to its numbers in place, is then not there at the next call.
     """
     if type(value) is dict:
         return {key: copied(entry) for key, entry in value.items()}
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
+    if type(value) is Tensor:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if type(value) is np.ndarray:
+        return value.copy(order="K")
     return value
-
-
-def _leaves(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
-    if depth < _DEEPEST and isinstance(value, Mapping):
-        for key, entry in value.items():
-            yield from _leaves(entry, f"{path}.{key}" if path else str(key), depth + 1)
-    elif depth < _DEEPEST and isinstance(value, list | tuple):
-        for index, entry in enumerate(value):
-            yield from _leaves(entry, f"{path}[{index}]", depth + 1)
-    elif depth < _DEEPEST and dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for each in dataclasses.fields(value):
-            name = f"{path}.{each.name}" if path else each.name
-            yield from _leaves(getattr(value, each.name, None), name, depth + 1)
-    else:
-        yield path, value
 
 
 def _floats(leaf: Any) -> Tensor | None:

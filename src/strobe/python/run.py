@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from strobe.kinds import advise
 from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
-from strobe.policies.callables import one_part, target_of
+from strobe.policies.callables import Target, one_part, target_of
 from strobe.python.request import Request
 from strobe.python.shown import FoundRecipe, ShownAnswer
 from strobe.results.agreement import Effect
@@ -28,6 +29,7 @@ from strobe.studies.shared.measuring import Measured, Options
 from strobe.studies.shared.targets import variants_of
 from strobe.studies.verify_outputs import verify_outputs
 from strobe.timeline import Section
+from strobe.treatments.treated import treated
 
 CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
@@ -122,8 +124,21 @@ def as_arguments(text: str) -> str:
 
 def _subject(request: Request) -> CallableSubject:
     targets = [target_of(name, thing) for name, thing in request.things.items()]
+    _refuse_one_recipe_on_both(targets)
     inputs = request.inputs if type(request.inputs) is list else [request.inputs]
     return CallableSubject(targets, inputs, request.seed, request.device, request.name)
+
+
+def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
+    """Raises UserError where two targets have a module in common that has a recipe on it: it is on both or on none."""
+    for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
+        known = {id(module) for module in first.values()}
+        both = [module for module in second.values() if id(module) in known]
+        if any(treated(module) is not None for module in both):
+            raise UserError(
+                f"'{one}' and '{other}' are one object, and put_on has put a recipe on it: it is on both. "
+                "Make the policy twice, and put the recipe on one of the two"
+            )
 
 
 def _plain(live: Live) -> Live:

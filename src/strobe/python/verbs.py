@@ -37,8 +37,9 @@ def compare(
 
     Args:
         variants: name → a function, a torch module, or an object with `infer`, `get_action`, `predict_action_chunk`,
-            `sample_actions` or `select_action`, of which the first that it has is called. An object with
-            `select_action` alone is `reset` before each call, where it can be. JAX's arrays are waited for.
+            `sample_actions` or `select_action`, of which the first that it has is called. An object is `reset` before
+            each `infer`, `get_action` and `select_action`, where it can be, so that no call takes an action from a
+            queue. JAX's arrays are waited for. Each call gets a copy of the arrays and tensors of its input.
         inputs: one input, or a list of inputs that the rounds take in turn. A tuple is the arguments of one call, and
             () a call without any; anything else is the only argument, a dict too. For keywords, or for a list as the
             only argument, pass a function that takes something else.

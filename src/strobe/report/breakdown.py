@@ -10,6 +10,7 @@ from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.measurement import Component, Measurement
+from strobe.results.queued import filled
 
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
@@ -69,6 +70,12 @@ def _biggest(result: Result, measurement: Measurement) -> str:
     whole = measurement.samples.summary
     total = f"{units.short_ms(whole.median)} ms"
     subject, name = result.subject.name, measurement.name
+    if (few := filled(measurement.samples.values)) is not None:
+        calls, took = units.percent(few.calls), f"{units.short_ms(few.each_ms)} ms"
+        return (
+            f"{calls} of the calls of {subject} take {took} each and hold {units.percent(few.time)} of the time of "
+            f"{name}: no typical call stands for all, whose mean is {units.short_ms(few.mean_ms)} ms."
+        )
     for blocks in measurement.blocks:
         if blocks.share >= 0.5:
             share, took = units.percent(blocks.share), f"{units.short_ms(blocks.total.median)} of {total}"

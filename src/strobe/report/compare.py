@@ -59,11 +59,13 @@ def _outputs(pair: Comparison) -> str:
     held = pair.outcome
     judged = f"{held}: {pair.broken or pair.unjudged}" if pair.broken or pair.unjudged else held
     guard = f"; the guard ({pair.guard}) is {judged}" if held is not None else "; no guard was given to judge it by"
+    note = f" ({same.note})" if same.note else ""
     if same.largest_error == 0 and not same.not_finite:
-        return f"{pair.candidate} returns the same numbers as {pair.baseline}{guard if held is not None else ''}."
+        same_as = f"{pair.candidate} returns the same numbers as {pair.baseline}"
+        return f"{same_as}{guard if held is not None else ''}{note}."
     return (
         f"The outputs of {pair.candidate} differ from those of {pair.baseline} by up to "
-        f"{units.number(same.largest_error)} (cosine {same.cosine:.6f}){guard}."
+        f"{units.number(same.largest_error)} (cosine {same.cosine:.6f}){guard}{note}."
     )
 
 

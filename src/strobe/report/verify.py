@@ -108,7 +108,8 @@ def _headline_of_outputs(result: VerifyResult) -> str:
         inputs = units.count(check.agreement.observations, "input")
         if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
             inputs += f", {distinct:,} different"
-        return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs})."
+        note = f" {check.agreement.note[:1].upper()}{check.agreement.note[1:]}." if check.agreement.note else ""
+        return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs}).{note}"
     if check.broken:
         return f"FAILED: the outputs of '{check.name}' are not those of {name}. {check.broken}."
     why = check.unjudged or "not all inputs were looked at"

@@ -14,6 +14,9 @@ class Verdict(Data):
     """Outcome of a comparison. ``ratio`` is candidate over baseline: below 1 the candidate is faster."""
 
     kind: Literal["faster", "slower", "no difference shown", "too noisy"]
+    cause: Literal["noise", "too short", "a queue"] = Field(
+        default="noise", description="of 'too noisy': wide samples, a run too short, or a few calls that do the work"
+    )
     ratio: Finite
     interval: Interval
     pairs: int = Field(description="pairs of samples judged; 0 where the runs were not interleaved")

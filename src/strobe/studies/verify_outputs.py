@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.measure.agreement import agree, agree_outputs
+from strobe.measure.agreement import add_note, agree, agree_outputs
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.time_limit import LookInterrupted
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import Target
-from strobe.policies.outputs import Numbers, numbers_of
+from strobe.policies.outputs import Numbers, not_compared, numbers_of
 from strobe.results.agreement import Agreement, Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
@@ -45,7 +45,6 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
         UserError: the first target fails.
     """
     first, second = subject.targets
-    subject.first_calls(reporter.stage, [first])
     title = f"{subject.info.name}: {second.name} against {first.name}"
     options = Options(SamplingBudget(), counted=False)
     result = begin_result(VerifyResult, subject, title, options, reporter, recipe="", guard=str(guard))
@@ -66,10 +65,14 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
             steps(index + 1, len(subject.inputs))
     except KeyboardInterrupt:
         result.status = "interrupted"
+    # Not before: an object that counts its calls would be ahead of the other one.
+    if result.status == "complete":
+        subject.first_calls(reporter.stage, [first])
     if alike := _of_equal_shape(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
         check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
+        add_note(check.agreement, not_compared(pairs))
         judged = guard.judge(check.agreement)
         check.broken, check.unjudged = judged.broken, judged.unjudged
     return result
@@ -174,6 +177,7 @@ def _check_group(
         seen = ordered[: len(pairs)]
         agreement.distinct = len({subject.digest_of(visit.observation) for visit in seen})
         agreement.how = describe(seen)
+        add_note(agreement, not_compared(pairs))
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
         judged = guard.judge(agreement, yardstick(result.yardsticks, "reordered sums"))
@@ -238,9 +242,7 @@ def _of_equal_shape(
         if expected.values is None:
             check.unjudged = f"{first} returns no numbers, but {expected.kind}"
             return None
-        if expected.shapes != seen.shapes:
-            other = f"of {seen.words}" if seen.shapes else f"without numbers ({seen.kind})"
-            check.broken = check.broken or f"input {index + 1} gives an output {other} in place of {expected.words}"
+        check.broken = check.broken or ((unlike := expected.unlike(seen)) and f"input {index + 1} gives {unlike}")
     if check.broken:
         return None
     if not pairs:

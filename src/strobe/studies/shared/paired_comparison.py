@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from strobe.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
 from strobe.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
-from strobe.policies.outputs import Numbers
+from strobe.policies.outputs import Numbers, not_compared
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
@@ -86,11 +86,10 @@ def _of_outputs(
     alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
     if not all(first.shapes and second.shapes for first, second in alike):
         return None
-    unlike = next((pair for pair in alike if pair[0].shapes != pair[1].shapes), None)
+    unlike = next((words for one, other in alike if (words := one.unlike(other))), "")
     first, second = measured.actions[before], measured.actions[after]
-    if unlike is not None or any(a.shape != b.shape for a, b in zip(first, second, strict=True)):
-        shapes = f"of {unlike[1].words} against {unlike[0].words}" if unlike is not None else "whose shapes change"
-        words = f"outputs {shapes} cannot be compared number by number"
+    if unlike or any(a.shape != b.shape for a, b in zip(first, second, strict=True)):
+        words = f"they cannot be compared number by number: {unlike or 'an output in another shape at times'}"
         agreement = Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=words, unjudged=words)
     else:
         shapes = {output.shapes for output, _ in alike}
@@ -98,5 +97,6 @@ def _of_outputs(
         agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
         agreement.distinct = min(len(alike), agreement.observations)
         add_note(agreement, measured.outputs.note)
+        add_note(agreement, not_compared(alike))
     agreement.of = "outputs"
     return agreement

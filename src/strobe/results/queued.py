@@ -1,0 +1,47 @@
+"""Calls that take from a queue which a few of them fill: then no single call stands for all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+SLOW = 3.0  # times the median: a call that fills the queue
+MOST_OF_IT = 0.5  # of the time, in the slow calls: no typical call stands for the sum
+MUCH_OF_IT = 0.15  # of the time, where the slow calls come at equal distances, which a machine's hiccups do not
+REGULAR = 0.8  # of the distances between slow calls that are the same one
+_FEWEST = 2  # slow calls; one is a hiccup
+
+
+class Filled(NamedTuple):
+    """A few calls that hold much of the time.
+
+    Args:
+        calls: those calls, as a share of all.
+        time: what they hold, as a share of the time of all.
+        each_ms: their mean, milliseconds.
+        mean_ms: of all calls, milliseconds.
+    """
+
+    calls: float
+    time: float
+    each_ms: float
+    mean_ms: float
+
+
+def filled(times: Sequence[float]) -> Filled | None:
+    """Return the few calls that hold much of ``times`` (ms, in order); None where the typical call stands for all."""
+    if len(times) <= _FEWEST:
+        return None
+    limit = SLOW * median(times)
+    slow = [index for index, time in enumerate(times) if time > limit]
+    if len(slow) < _FEWEST:
+        return None
+    share = sum(times[index] for index in slow) / sum(times)
+    distances = Counter(after - before for before, after in pairwise(slow))
+    regular = len(slow) > _FEWEST and max(distances.values()) >= REGULAR * distances.total()
+    if share <= (MUCH_OF_IT if regular else MOST_OF_IT):
+        return None
+    return Filled(len(slow) / len(times), share, fmean(times[index] for index in slow), fmean(times))
