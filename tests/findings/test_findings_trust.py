@@ -14,11 +14,18 @@ def unnamed(ms: float) -> Any:
     }))  # fmt: skip
 
 
-def judged(kind: str, low: float = 1.1) -> Any:
+def judged(kind: str, low: float = 1.1, cause: str = "noise") -> Any:
     """A comparison whose interval excludes 1, unless ``low`` does not."""
     one = compared(kind)
-    one.verdict.interval.low = low
+    one.verdict.interval.low, one.verdict.cause = low, cause
     return result(comparisons=[one], of=CompareResult)
+
+
+def of_a_queue(period: int) -> Any:
+    """Calls of 0.1 ms, of which each so many takes 30 ms."""
+    few = measured({}, n=40, whole=0.1)
+    few.samples.values = [30.0 if index % period == 0 else 0.1 for index in range(40)]
+    return result(few)
 
 
 def test_what_is_found() -> None:
@@ -36,7 +43,12 @@ def test_what_is_found() -> None:
         "too-noisy": {
             "too short to judge": ("too-noisy", judged("too noisy")),  # is to be longer, and not quieter
             "too noisy to judge": ("too-noisy", judged("too noisy", 0.7)),
+            "a queue of actions": ("too-noisy", judged("too noisy", 0.7, "a queue")),
             "shown": ("", judged("slower")),
+        },
+        "few-calls-work": {
+            "each tenth fills a queue": ("few-calls-work", of_a_queue(10)),
+            "each call is like the others": ("", of_a_queue(1)),
         },
         "few-samples": {
             "9 samples": ("few-samples", result(measured({}, n=9))),

@@ -6,6 +6,7 @@ import concurrent.futures
 import functools
 import json
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -90,7 +91,7 @@ def test_a_guard_judges_what_can_be_measured(clock: Clock, guard: str, outcome: 
 def test_outputs_of_other_shapes_are_not_compared(clock: Clock):
     answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x.T)}, seconds=1)
     (pair,) = answer.comparisons
-    assert "(3, 2) against (2, 3)" in pair.agreement.unjudged
+    assert "(3, 2) in place of (2, 3)" in pair.agreement.unjudged
     assert pair.agreement.observations == 0
     guarded = compared(
         {"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x.T)}, seconds=1, guard="cosine>=0"
@@ -233,19 +234,19 @@ def test_a_queue_of_actions_is_emptied_before_each_call(clock: Clock, bound: boo
 def test_a_queue_that_cannot_be_emptied_is_not_judged_by_its_typical_call(clock: Clock):
     queue, half = Broker(clock, 30.0), Broker(clock, 15.0)
     steady = taking(clock, 2.0)
-    for other, change in ((steady, "+54"), (lambda x: half.infer(x), "+94")):
+    for other, change in ((steady, r"\+5\d\.\d %"), (lambda x: half.infer(x), r"\+9\d\.\d %")):
         answer = compared({"a": other, "b": lambda x: queue.infer(x)})
         verdict = answer.comparisons[0].verdict
         assert (verdict.kind, verdict.cause, verdict.within) == ("too noisy", "a queue", None)
-        assert f"The sums of all calls differ by {change}" in verdict.sentence
+        assert re.search(f"The sums of all calls differ by {change}", verdict.sentence)
         assert "few-calls-work" in [finding.rule for finding in answer.findings]
 
 
 def test_the_parts_of_a_queue_are_not_shown_as_those_of_a_call(clock: Clock):
     queue = Broker(clock, 30.0)
     answer = strobe.breakdown(lambda x: queue.infer(x), X, seconds=2, count=False)
-    assert "10 % of the calls" in repr(answer)
-    assert "whose mean is 3.09 ms" in repr(answer)
+    assert "of the calls of function take 30 ms each" in repr(answer)
+    assert "no typical call stands for all, whose mean is 3" in repr(answer)
 
 
 def test_results_that_are_still_computed_are_waited_for(clock: Clock):

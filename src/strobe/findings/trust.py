@@ -81,7 +81,7 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
         if verdict.cause == "a queue":
             why = "The typical call only takes an action: what making a chunk costs is in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
-        elif verdict.cause == "too short":
+        elif verdict.cause == "too short" or not verdict.interval.low <= 1 <= verdict.interval.high:
             why = "So short a run may lie in one state of the machine, such as a core that other work shares."
             do = "Measure longer: leave out --iterations, or give --seconds=120."
         yield Finding(

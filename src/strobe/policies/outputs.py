@@ -79,7 +79,7 @@ def numbers_of(output: object) -> Numbers:
             tensor = _floats(leaf)
         if tensor is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
             texts.append((path, repr(leaf)))
-        elif tensor is None and getattr(getattr(leaf, "dtype", None), "kind", "") in "USOMm":
+        elif tensor is None and getattr(getattr(leaf, "dtype", None), "kind", "-") in "USOMm":
             texts.append((path, repr(np.asarray(leaf).tolist())))
         elif tensor is None:
             unseen.append(f"{path} ({type(leaf).__name__})".strip())
@@ -101,7 +101,7 @@ def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
     """Return in words what of outputs that are compared with each other is not; '' where all of it is."""
     unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
     more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
-    return f"not compared: {', '.join(list(unseen)[:_SHOWN])}{more}" if unseen else ""
+    return f"{', '.join(list(unseen)[:_SHOWN])}{more}"
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

@@ -59,7 +59,7 @@ def _outputs(pair: Comparison) -> str:
     held = pair.outcome
     judged = f"{held}: {pair.broken or pair.unjudged}" if pair.broken or pair.unjudged else held
     guard = f"; the guard ({pair.guard}) is {judged}" if held is not None else "; no guard was given to judge it by"
-    note = f" ({same.note})" if same.note else ""
+    note = f" (not compared: {same.uncompared})" if same.uncompared else ""
     if same.largest_error == 0 and not same.not_finite:
         same_as = f"{pair.candidate} returns the same numbers as {pair.baseline}"
         return f"{same_as}{guard if held is not None else ''}{note}."

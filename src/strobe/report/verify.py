@@ -109,6 +109,7 @@ def _headline_of_outputs(result: VerifyResult) -> str:
         if (distinct := check.agreement.distinct or 0) < check.agreement.observations:
             inputs += f", {distinct:,} different"
         note = f" {check.agreement.note[:1].upper()}{check.agreement.note[1:]}." if check.agreement.note else ""
+        note += f" Not compared: {check.agreement.uncompared}." if check.agreement.uncompared else ""
         return f"PASSED: the outputs of '{check.name}' are those of {name}, within the guard ({inputs}).{note}"
     if check.broken:
         return f"FAILED: the outputs of '{check.name}' are not those of {name}. {check.broken}."

@@ -9,7 +9,7 @@ from statistics import fmean, median
 from typing import NamedTuple
 
 SLOW = 3.0  # times the median: a call that fills the queue
-MOST_OF_IT = 0.5  # of the time, in the slow calls: no typical call stands for the sum
+MOST_OF_IT = 0.85  # of the time, in the slow calls: whatever they are, no typical call stands for the sum
 MUCH_OF_IT = 0.15  # of the time, where the slow calls come at equal distances, which a machine's hiccups do not
 REGULAR = 0.8  # of the distances between slow calls that are the same one
 _FEWEST = 2  # slow calls; one is a hiccup

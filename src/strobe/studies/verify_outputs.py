@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from strobe.errors import UserError
-from strobe.measure.agreement import add_note, agree, agree_outputs
+from strobe.measure.agreement import agree, agree_outputs
 from strobe.measure.guard import Guard, Guards, strongest
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.time_limit import LookInterrupted
@@ -72,7 +72,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
         check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
-        add_note(check.agreement, not_compared(pairs))
+        check.agreement.uncompared = not_compared(pairs)
         judged = guard.judge(check.agreement)
         check.broken, check.unjudged = judged.broken, judged.unjudged
     return result
@@ -177,7 +177,7 @@ def _check_group(
         seen = ordered[: len(pairs)]
         agreement.distinct = len({subject.digest_of(visit.observation) for visit in seen})
         agreement.how = describe(seen)
-        add_note(agreement, not_compared(pairs))
+        agreement.uncompared = not_compared(pairs)
         if stopped:
             agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
         judged = guard.judge(agreement, yardstick(result.yardsticks, "reordered sums"))

@@ -97,6 +97,6 @@ def _of_outputs(
         agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
         agreement.distinct = min(len(alike), agreement.observations)
         add_note(agreement, measured.outputs.note)
-        add_note(agreement, not_compared(alike))
+        agreement.uncompared = not_compared(alike)
     agreement.of = "outputs"
     return agreement
