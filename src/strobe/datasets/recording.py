@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import pyarrow.parquet as parquet
 
 from strobe.datasets.fault import DatasetError, Fault
 from strobe.errors import in_a_line
+from strobe.json_text import parsed
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
 FORMAT = "v3"  # of LeRobot's datasets
@@ -130,7 +130,7 @@ def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
 def _info(root: Path, named: str) -> dict[str, Any]:
     repair = how_to_restore(root, named, INFO)
     try:
-        info = json.loads((root / INFO).read_text())
+        info = parsed((root / INFO).read_text())
     except FileNotFoundError:
         raise DatasetError(Fault("info", f"{INFO} is missing", repair)) from None
     except (OSError, ValueError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +11,7 @@ import pyarrow
 
 from strobe.datasets.fault import DatasetError, Fault, distance, in_words
 from strobe.datasets.recording import INFO, STATS, TASKS, Recording, rows
+from strobe.json_text import parsed
 
 _NUMBERS = ("float16", "float32", "float64")
 _ODD = 0.01  # of a frame: tolerance of times
@@ -32,7 +32,7 @@ def statistics(recording: Recording) -> Iterator[Fault]:
         )
         return
     try:
-        written: dict[str, Any] = json.loads(file.read_text())  # NaN and Infinity are read too
+        written: dict[str, Any] = parsed(file.read_text())  # NaN and Infinity are read too
     except ValueError:
         yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
         return

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 
 TURN = 4096  # counts of one turn
 _LAST_ID = 253
@@ -44,7 +45,7 @@ def so101() -> Calibration:
 def read(path: Path, offset: int = 2047) -> Calibration:
     """Return the joints of a calibration file by name, see `from_content`. Raises UserError for an invalid file."""
     try:
-        content = json.loads(path.read_text())
+        content = parsed(path.read_text())
     except OSError as error:
         raise UserError(f"cannot read the calibration {path}: {in_words(error)}") from None
     except ValueError:

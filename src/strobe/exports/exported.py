@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 from strobe.errors import UserError
 from strobe.exports.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.exports.whole import numbers_of, split
+from strobe.json_text import parsed
 from strobe.policies.subject import Subject
 from strobe.treatments.engines.backends import without_telemetry
 from strobe.treatments.patch import replaced_method
@@ -27,7 +27,7 @@ KEYS = ("format", "model", "policy", "precision", "effect", "inputs", "noise", "
 def manifest(folder: Path) -> dict[str, Any]:
     """Return what the folder's manifest says. Raises UserError where it is no export, or an older one."""
     try:
-        about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        about: dict[str, Any] = parsed((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
     if missing := [name for name in KEYS if name not in about]:

@@ -6,7 +6,6 @@ process of its own: physicalai needs another version of transformers than LeRobo
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from strobe.environments.options import SideOptions
 from strobe.environments.side import Side, SideFailedError
 from strobe.errors import UserError
 from strobe.exports.whole import draws
+from strobe.json_text import parsed
 from strobe.policies.subject import Subject
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
@@ -32,7 +32,7 @@ LOAD_S, ACT_S = 900.0, 300.0  # the longest that loading and an answer may take
 def is_package(folder: Path) -> bool:
     """Return whether ``folder`` holds a policy package."""
     try:
-        about = json.loads((folder / MANIFEST).read_text())
+        about = parsed((folder / MANIFEST).read_text())
     except (OSError, ValueError):
         return False
     return isinstance(about, dict) and about.get("format") == "policy_package"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, install
+from strobe.json_text import parsed
 from strobe.lerobot.flags import joined
 
 STAMPS, BOOT, FAILURE = "strobe-stamps", "strobe-boot", "strobe-failure"  # keys of the metadata
@@ -46,7 +47,7 @@ def received(call: Any) -> tuple[list[int] | None, str]:
     with contextlib.suppress(Exception):
         metadata = dict(call.trailing_metadata() or ())
         if STAMPS in metadata:
-            return [int(stamp) for stamp in json.loads(metadata[STAMPS])], str(metadata.get(BOOT, ""))
+            return [int(stamp) for stamp in parsed(metadata[STAMPS])], str(metadata.get(BOOT, ""))
     return None, ""
 
 
@@ -61,7 +62,7 @@ def failure_received(call: Any) -> list[str] | None:
     with contextlib.suppress(Exception):
         metadata = dict(call.trailing_metadata() or ())
         if FAILURE in metadata:
-            error, place, source = (str(text)[:MOST] for text in json.loads(metadata[FAILURE]))
+            error, place, source = (str(text)[:MOST] for text in parsed(metadata[FAILURE]))
             return [error, place, source]
     return None
 

@@ -13,6 +13,7 @@ from typing import Any
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 from pydantic import TypeAdapter
 
+from strobe.json_text import parsed
 from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import registered
 from strobe.results.rollout import EngineName
@@ -182,7 +183,7 @@ def _for_a_replay(context: Any) -> dict[str, Any]:
     return {
         "arguments": sys.argv[1:],  # lent to LeRobot's parser: those of lerobot-rollout
         "policy": str(path.resolve()) if path.exists() else str(path),
-        "made": json.loads((path / MADE).read_text()) if (path / MADE).exists() else [],
+        "made": parsed((path / MADE).read_text()) if (path / MADE).exists() else [],
         "task": config.dataset.single_task if config.dataset is not None else config.task,
         "rtc": None if rtc_config is None else json.loads(json.dumps(asdict(rtc_config), default=str)),
         "warmups": config.compile_warmup_inferences,

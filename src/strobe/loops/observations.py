@@ -32,6 +32,7 @@ from typing import IO, Any
 import numpy as np
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 
 INDEX = "index.jsonl"
 QUALITY = 95
@@ -159,7 +160,7 @@ class Observations:
         self._lines: list[dict[str, Any]] = []
         try:
             for text in (folder / INDEX).read_text().splitlines():
-                self._lines.append(json.loads(text))
+                self._lines.append(parsed(text))
         except OSError as error:
             raise UserError(f"no observations in {folder}: {in_words(error)}") from None
         except ValueError:

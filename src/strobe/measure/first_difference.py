@@ -7,7 +7,6 @@ side's own.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from strobe.json_text import parsed
 from strobe.results.comparison import GradientAgreement
 from strobe.results.environments import StageDifference
 
@@ -48,7 +48,7 @@ class Entry:
 
 def read(file: Path) -> list[Entry]:
     """Return the entries of a record, in order."""
-    entries = json.loads(file.with_suffix(".json").read_text())
+    entries = parsed(file.with_suffix(".json").read_text())
     with np.load(file) as arrays:
         return [_entry(one, arrays) for one in entries]
 

@@ -5,12 +5,12 @@ Imports neither torch nor LeRobot.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from strobe.errors import UserError
+from strobe.json_text import parsed
 
 Size = Literal["full", "tiny"]
 
@@ -138,7 +138,7 @@ def check_checkpoint(path: str | Path, what: str = "policy", *, called: str | Pa
 def type_of(path: str | Path) -> str | None:
     """Return the type of policy in a checkpoint's config; None without a type, or without a folder."""
     try:
-        config = json.loads((Path(path) / "config.json").read_text())
+        config = parsed((Path(path) / "config.json").read_text())
     except (OSError, ValueError):
         return None
     kind = config.get("type") if isinstance(config, dict) else None

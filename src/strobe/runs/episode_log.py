@@ -14,6 +14,7 @@ from typing import BinaryIO, Self
 from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 from strobe.results.data import Data, Finite
 from strobe.results.evaluate import EpisodeTiming, Motion
 
@@ -177,7 +178,7 @@ def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
     episodes: dict[Key, EpisodeLine] = {}
     for number, line in enumerate(content[:end].splitlines(), 1):
         try:
-            content_of_line = json.loads(line)
+            content_of_line = parsed(line)
             if isinstance(content_of_line, dict) and "asked" in content_of_line:
                 request = Request.model_validate(content_of_line["asked"])
                 continue

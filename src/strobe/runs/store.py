@@ -16,6 +16,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from strobe.errors import UserError, in_words, nearest
+from strobe.json_text import parsed
 from strobe.results.data import SCHEMA_VERSION
 
 if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does without
@@ -178,10 +179,10 @@ def _runs(root: Path) -> list[str]:
 
 def _parse(file: Path) -> dict[str, object]:
     try:
-        document = json.loads(file.read_bytes())
+        document = parsed(file.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
         raise UserError(f"{file} is truncated or not JSON{where}: run the study again") from None
     return document if isinstance(document, dict) else {}

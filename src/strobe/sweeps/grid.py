@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from strobe.errors import UserError, in_a_line, nearest
+from strobe.json_text import parsed
 from strobe.results.sweep import Axis, label
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
@@ -283,6 +284,6 @@ def without_device(argv: Sequence[str]) -> list[str]:
 def _of_checkpoint(path: str | None) -> str | None:
     """Return the device in the config of the checkpoint in folder ``path``: LeRobot keeps to it where it can."""
     try:
-        return json.loads((Path(path or "") / "config.json").read_text())["device"]
+        return parsed((Path(path or "") / "config.json").read_text())["device"]
     except (OSError, ValueError, KeyError, TypeError):
         return None

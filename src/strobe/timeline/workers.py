@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strobe.json_text import parsed
 from strobe.timeline import sections
 
 FLUSH_S = 0.5
@@ -117,7 +118,7 @@ class Spool:
             worker, ended = f"worker {file.stem}", False
             for line in file.read_text().splitlines():
                 with contextlib.suppress(ValueError):  # a line cut short by a kill
-                    row = json.loads(line)
+                    row = parsed(line)
                     if row == "end":
                         ended = True
                     elif isinstance(row, dict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, in_a_line
+from strobe.json_text import parsed
 from strobe.policies.options import WEIGHTS, check_checkpoint
 
 CONFIG = "config.json"
@@ -135,7 +135,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
     if not isinstance(content, dict):
@@ -191,7 +191,7 @@ def _names(file: Path) -> list[str] | None:
     try:
         with file.open("rb") as opened:
             (length,) = struct.unpack("<Q", opened.read(8))
-            header = json.loads(opened.read(length)) if length <= _LARGEST_HEADER else None
+            header = parsed(opened.read(length)) if length <= _LARGEST_HEADER else None
     except (OSError, ValueError, struct.error):
         return None
     return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from strobe.datasets import recording
 from strobe.datasets.fault import DatasetError
 from strobe.errors import UserError
+from strobe.json_text import parsed
 from strobe.policies.options import check_dataset
 from strobe.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.wiring.checkpoint import numbers
@@ -46,7 +46,7 @@ def read_dataset(root: Path) -> Recorded:
 
 def _statistics(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}  # the finder of faults says so
     return content if isinstance(content, dict) else {}

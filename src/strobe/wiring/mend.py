@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.errors import UserError
+from strobe.json_text import parsed
 from strobe.results.wiring import NEEDED, Place, Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.wiring.dataset import Recorded
@@ -58,7 +59,7 @@ def _mend_config(wiring: Wiring, target: Path) -> list[str]:
     if not wiring.unknown_fields:
         return []
     file = target / CONFIG
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = parsed(file.read_text(encoding="utf-8"))
     for name in wiring.unknown_fields:
         del config[name]
     file.write_text(json.dumps(config, indent=4), encoding="utf-8")
@@ -97,7 +98,7 @@ def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) 
     """
     with source.open("rb") as read:
         (length,) = struct.unpack("<Q", read.read(8))
-        header: dict[str, Any] = json.loads(read.read(length))
+        header: dict[str, Any] = parsed(read.read(length))
         start, place, kept = 8 + length, 0, []
         written: dict[str, Any] = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
         for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
@@ -196,7 +197,7 @@ def _mend_statistics(
     """Fill in statistics that are missing, no numbers, or ``foreign``: of other data than the data set."""
     from safetensors.numpy import load_file, save_file
 
-    document = json.loads(processor.file.read_text(encoding="utf-8"))
+    document = parsed(processor.file.read_text(encoding="utf-8"))
     done = []
     steps = [step for step in document.get("steps", []) if "norm_map" in (step.get("config") or {})]
     for normaliser, step in zip(processor.normalisers, steps, strict=False):

@@ -20,6 +20,7 @@ from strobe.emulator.arm import EmulatedArm
 from strobe.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
 from strobe.emulator.rehearsal import faults as f
 from strobe.errors import UserError, install, nearest
+from strobe.json_text import parsed
 from strobe.lerobot.flags import joined
 from strobe.loops.registry import ROLLOUT, loop_of
 
@@ -204,7 +205,7 @@ def _recording(camera: str, source: str, episode: int) -> dict[str, Any]:
         if not info.is_file():
             raise UserError(f"--frames: {path} is neither a LeRobotDataset (it has no meta/info.json) nor a video")
         with finder.reading(path):
-            features = json.loads(info.read_text()).get("features", {})
+            features = parsed(info.read_text()).get("features", {})
         videos = [key for key, feature in features.items() if feature.get("dtype") == "video"]
         named = [key for key in videos if key.rpartition(".")[2] == camera]
         if not named and len(videos) != 1:

@@ -7,13 +7,13 @@ shape. What a server says of its modalities shows which form it speaks. Arrays o
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
 
 from strobe.errors import UserError, in_a_line, install
+from strobe.json_text import parsed
 
 ArrayForm = Literal["npy", "msgpack-numpy"]
 _NPY, _AS_NPY = "__ndarray_class__", "as_npy"
@@ -100,6 +100,6 @@ def _from_buffer(value: Mapping[Any, Any]) -> Any:
 
 def _modality(value: Mapping[Any, Any]) -> Modality:
     config = value[_AS_JSON]
-    read = Modality(json.loads(config) if isinstance(config, str) else config)
+    read = Modality(parsed(config) if isinstance(config, str) else config)
     read.flat, read.form = isinstance(config, str), "npy" if _MODALITY in value else "msgpack-numpy"
     return read

@@ -10,7 +10,6 @@ are refused.
 from __future__ import annotations
 
 import io
-import json
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, in_a_line
+from strobe.json_text import parsed
 from strobe.policies.servers.observations import STATE, TASK, Observations, Source
 
 IMAGES = "observation.images."
@@ -52,7 +52,7 @@ class ServedPolicy:
         """Return the config of the checkpoint, where its folder is on this machine too; else an empty map."""
         file = Path(self.path) / "config.json"
         try:
-            read = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            read = parsed(file.read_text(encoding="utf-8")) if file.is_file() else {}
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
         return read if isinstance(read, dict) else {}

@@ -5,7 +5,6 @@ They are read before a server is called. Each protocol then gives them the names
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from strobe.errors import UserError, in_a_line
+from strobe.json_text import parsed
 from strobe.policies.options import check_dataset
 
 STATE = "observation.state"  # of a data set
@@ -157,7 +157,7 @@ def _of_file(file: Path, seed: int) -> dict[str, Any]:
         if file.suffix == ".npz":
             with np.load(file, allow_pickle=False) as stored:
                 return {name: _array(name, stored[name]) for name in stored.files}
-        read = json.loads(file.read_text(encoding="utf-8"))
+        read = parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, EOFError, KeyError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else in_a_line(error, 120)
         raise UserError(f"--policy.observation={file} cannot be read: {reason}") from None

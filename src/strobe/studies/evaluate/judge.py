@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 from strobe.version import __version__
@@ -160,10 +160,10 @@ def read_run(path: Path) -> EvalRun:
         UserError: it cannot be read, or is another file.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = parsed(path.read_bytes())
     except OSError as error:
         raise UserError(f"cannot read {path}: {in_words(error)}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise UserError(f"{path} is truncated or not JSON") from None
     try:
         tasks = _tasks(content)

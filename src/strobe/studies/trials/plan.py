@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import random
 import shlex
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 from strobe.results.data import Data, Finite
 from strobe.results.trials import Code
 from strobe.runs import store
@@ -177,7 +177,7 @@ def load_key(folder: Path) -> TrialKey:
 
 def _load(file: Path, kind: Any, missing: str) -> Any:
     try:
-        return kind.model_validate(json.loads(file.read_text(encoding="utf-8")))
+        return kind.model_validate(parsed(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise UserError(f"{file.parent} has {missing}") from None
     except OSError as error:

@@ -1,0 +1,18 @@
+"""JSON that a file or a peer wrote."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def parsed(text: str | bytes) -> Any:
+    """Return what ``text`` says.
+
+    Raises:
+        ValueError: it is no JSON, or is nested deeper than Python can follow, where `json.loads` raises RecursionError.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
