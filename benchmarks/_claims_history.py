@@ -1,7 +1,7 @@
 """Histories of runs that are the same, that creep, that step and are mended: what `strobe.measure.trend` says of them.
 
-A trend is drawn from a pool of runs of one noise, each shifted by what differs between runs, and judged as the product
-judges it. `strobe diff` is held to its promise for the parts of two runs.
+A trend is drawn from a pool of runs of one noise, each shifted by what differs between runs (normal, or with heavy
+tails), and judged as the product judges it. `strobe diff` is held to its promise for the parts of two runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from strobe.results.data import Samples
 from strobe.results.measurement import Component, Measurement
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.studies.diff import FALSE_CLAIMS, diff
+from strobe.studies.shared.comparable_runs import WIDEST
 
 SUBJECT = SubjectInfo(name="", kind="", source="", parameters=0, weight_bytes=0, inputs="")
 MACHINE = Machine(system="", cpu="", cores=1, threads=1, memory_bytes=0, device="cpu", device_name="")
@@ -29,6 +30,8 @@ POOL = 150  # runs of one noise, from which trends draw
 BETWEEN = (0.0, 0.01, 0.02, 0.05)  # standard deviation between runs
 CREEP, BY = 0.008, 15  # a run, and the run by which it is found
 STEP, BEFORE, WITHIN = 0.10, 10, 4  # a slow-down, the runs before it, and the runs in which it is found
+SMALL, CALM = 0.05, 30  # a slow-down that is found after so many equal runs, 1 % apart
+EARLY, SLOW = 0.11, 12  # a slow-down after two runs, for so many more
 AFTER = 15  # further runs in which a slow-down that was shown must stand
 PARTS = 12
 
@@ -45,6 +48,21 @@ def simulate(quick: bool) -> list[Claim]:
                lambda pool=pool, between=between: _changes(_trend(random, pool, RUNS, between)))
         for (name, pool), between in product(pools.items(), BETWEEN)
     ]  # fmt: skip
+    for between in BETWEEN[1:]:
+        claims.append(
+            _claim("any false change in 40 runs, heavy tails between them", "independent", between, FALSE_CHANGES,
+                   "at most", tries, lambda between=between: _changes(
+                       _trend(random, pools["independent"], RUNS, between, apart=NOISES["heavy tails"])))
+        )  # fmt: skip
+    claims.append(
+        _claim(f"a step of 5 % after {CALM} runs, within {WITHIN}", "independent", 0.01, 0.95, "at least", tries,
+               lambda: _changes(_stepped(random, pools["independent"], 0.01, WITHIN, SMALL, CALM)))
+    )  # fmt: skip
+    for between in (0.0, 0.01):
+        claims.append(
+            _claim("a slow-down of 11 % after two runs is held in some run", "independent", between, 0.05, "at most",
+                   tries, lambda between=between: _let_through(random, pools["independent"], between))
+        )  # fmt: skip
     for between, rate in ((0.0, 0.95), (0.01, 0.95), (0.02, 0.80)):
         claims.append(
             _claim(f"a creep of 0.8 % a run, by run {BY}", "independent", between, rate, "at least", tries,
@@ -100,10 +118,16 @@ def _pool(noise: Noise, random: np.random.Generator) -> Pool:
 
 
 def _trend(
-    random: np.random.Generator, pool: Pool, runs: int, between: float, creep: float = 0.0, steps: Sequence[float] = ()
+    random: np.random.Generator,
+    pool: Pool,
+    runs: int,
+    between: float,
+    creep: float = 0.0,
+    steps: Sequence[float] = (),
+    apart: Noise = NOISES["independent"],
 ) -> list[Judged | None]:
-    """Judge ``runs`` of a pool; ``steps`` are added to the logarithms of the last runs."""
-    shifts = between * random.standard_normal(runs) + np.log1p(creep) * np.arange(runs)
+    """Judge ``runs`` of a pool, which differ as ``apart`` has it; ``steps`` are added to the logarithms of the last."""
+    shifts = between * apart(random, runs) + np.log1p(creep) * np.arange(runs)
     shifts[runs - len(steps) :] += steps
     drawn = [pool[place] for place in random.integers(0, len(pool), runs)]
     return judge(
@@ -115,8 +139,16 @@ def _changes(judged: Sequence[Judged | None]) -> bool:
     return any(one is not None and one.change is not None for one in judged)
 
 
-def _stepped(random: np.random.Generator, pool: Pool, between: float, after: int) -> list[Judged | None]:
-    return _trend(random, pool, BEFORE + after, between, steps=[np.log1p(STEP)] * after)
+def _stepped(
+    random: np.random.Generator, pool: Pool, between: float, after: int, step: float = STEP, before: int = BEFORE
+) -> list[Judged | None]:
+    return _trend(random, pool, before + after, between, steps=[np.log1p(step)] * after)
+
+
+def _let_through(random: np.random.Generator, pool: Pool, between: float) -> bool:
+    """Whether a gate that excludes 10 % holds in a slow run."""
+    judged = _trend(random, pool, 2 + SLOW, between, steps=[np.log1p(EARLY)] * SLOW)[2:]
+    return any(one is not None and one.standing is None and one.alone[1] <= np.log1p(WIDEST) for one in judged)
 
 
 def _cleared(random: np.random.Generator, pool: Pool, between: float) -> bool:

@@ -130,8 +130,13 @@ def _power(random: np.random.Generator, tries: int) -> list[Claim]:
         pair = {"a": times(independent, random, MOST_CALLS), "b": PLANTED * times(independent, random, MOST_CALLS)}
         run = Bench(pair).collected(SamplingBudget(seconds=SECONDS))
         found += paired_verdict(run["a"], run["b"]).kind == "slower"
+    of_twenty = 0
+    for _ in range(tries):
+        pair = times(independent, random, 20, spread=0.01), 1.10 * times(independent, random, 20, spread=0.01)
+        of_twenty += paired_verdict(*pair).kind == "slower"
     return [
         Claim("what is 3 % slower is found", "independent", 0.9, "at least", found, runs),
+        Claim("what is 10 % slower is found in 20 pairs", "independent, 1 %", 0.99, "at least", of_twenty, tries),
     ]
 
 

@@ -19,22 +19,31 @@ from strobe.errors import UserError
 
 ECHO = """
 import json, os, subprocess, sys, time
+answers = os.fdopen(int(sys.argv[1]), "wb", buffering=0)
+os.set_inheritable(answers.fileno(), False)
 for line in sys.stdin:
     order = json.loads(line)
-    what = order.pop("do")
+    what, number = order.pop("do"), order.pop("number")
     if what == "die":
         print("RuntimeError: no such kernel", file=sys.stderr, flush=True)
         os._exit(7)
     if what == "sleep":
         time.sleep(60)
+    if what == "late":
+        time.sleep(0.2)
     if what == "fail":
-        print(json.dumps({"error": "KeyError", "text": "observation.state", "place": "a/b.py, line 3"}), flush=True)
-        continue
+        order = {"error": "KeyError", "text": "observation.state", "place": "a/b.py, line 3"}
     if what == "child":
         order["pid"] = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
     if what == "path":
         order["path"] = os.environ.get("PYTHONPATH", "")
-    print(json.dumps(order), flush=True)
+    if what == "print":
+        print("{}", flush=True)
+        sys.stdout.buffer.write(bytes([255, 10]))
+        sys.stdout.flush()
+        subprocess.run(["echo", "{}"])
+    answers.write(order["bytes"].encode("latin-1") if what == "odd" else
+                  json.dumps({"number": number, "answer": order}).encode() + b"\\n")
 """
 
 
@@ -81,6 +90,46 @@ def test_no_answer_in_time_ends_it(side: Side):
         side.ask("sleep", 1)
 
 
+def test_what_is_printed_is_no_answer_and_is_among_its_last_words(side: Side):
+    """A wrapper's greeting, a byte that is no UTF-8, an empty object, a child's output."""
+    assert side.ask("print", 10, index=1) == {"index": 1}
+    assert side.ask("echo", 10, index=2) == {"index": 2}
+    assert "{}" in side.log.read_text(errors="replace")
+
+
+def test_a_wrapper_that_prints_before_it_runs_the_interpreter_is_an_interpreter(options: SideOptions, tmp_path: Path):
+    wrapper = tmp_path / "python"
+    wrapper.write_text(f'#!/bin/sh\necho "Loading python/3.12"; echo "{{}}"\nexec {sys.executable} "$@"\n')
+    wrapper.chmod(0o755)
+    with Side(SideOptions("next", python=str(wrapper)), tmp_path / "log") as started:
+        assert [started.ask("echo", 10, index=index) for index in range(3)] == [{"index": index} for index in range(3)]
+
+
+def test_an_answer_whose_asker_was_interrupted_is_not_taken_for_the_next(side: Side):
+    side.order("late", index=1)
+    assert side.ask("echo", 10, index=2) == {"index": 2}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"{}\n",
+        b"\xff\n",
+        b"[]\n",
+        b"no json\n",
+        b'{"number": 99, "answer": {}}\n',
+        b"x" * 2_000_000,
+        b"[" * 9000 + b"\n",
+    ],
+    ids=["empty", "no UTF-8", "a list", "no JSON", "another order's", "endless", "deep"],
+)
+def test_what_is_no_answer_ends_it_in_a_line(side: Side, given: bytes):
+    with pytest.raises(SideEndedError, match="'next' gave what is no answer and was ended") as raised:
+        side.ask("odd", 10, bytes=given.decode("latin-1"))
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 200
+
+
 def test_what_it_started_ends_with_it(options: SideOptions, tmp_path: Path):
     with Side(options, tmp_path / "log") as started:
         child = started.ask("child", 10)["pid"]
@@ -109,9 +158,21 @@ def test_another_environment_does_not_get_this_ones_paths(
         assert started.ask("path", 10)["path"] == ""
 
 
+@pytest.mark.parametrize("text", ["no program\n", "#!/nowhere/python\n"], ids=["a text", "of a missing program"])
+def test_an_interpreter_that_cannot_be_run_is_one_line(options: SideOptions, tmp_path: Path, text: str):
+    file = tmp_path / "python"
+    file.write_text(text)
+    file.chmod(0o755)
+    SideOptions("next", python=str(file)).check()
+    with pytest.raises(UserError, match=r"'next': .*/python cannot be run: [^\n]+$"):
+        Side(SideOptions("next", python=str(file)), tmp_path / "log")
+
+
 def test_what_is_not_there_is_one_line(tmp_path: Path):
     with pytest.raises(UserError, match="'next': python=nowhere/python is no interpreter that can be run"):
         SideOptions("next", python="nowhere/python").check()
+    with pytest.raises(UserError, match="no interpreter that can be run"):
+        SideOptions("next", python=str(tmp_path)).check()
     file = tmp_path / "python"
     file.touch()
     file.chmod(stat.S_IRUSR)

@@ -90,6 +90,8 @@ def test_each_cause_fires_its_rule_and_no_other() -> None:
         "memory": ("memory-churn", trained(bound="memory", kernel_share=0.4)),
         "a rank": ("straggler", ranks(60, 99, forward=(30, 70), backward=(60, 25))),
         "communication": ("communication", ranks(70, 71)),
+        "losses": ("", trained(losses=[0.5, 0.4])),
+        "a loss that is no number": ("loss-not-finite", trained(losses=[0.5, None, None])),
         "no named part": ("other-large", trained({"other": 12.0})),
         "a lower limit": ("slow-decoding", trained(data_share=0.05), Thresholds(data_bound=0.04)),
         "a higher limit": ("", starved(), Thresholds(data_bound=0.6)),

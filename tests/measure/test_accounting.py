@@ -61,6 +61,7 @@ HEADS = nn.MultiheadAttention(16, 4, batch_first=True).eval()
 LAYER = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
 LINEAR, STACKED = nn.Linear(16, 8), nn.LSTM(16, 8, num_layers=2, bidirectional=True)
 GATED, CELL = nn.GRU(16, 8), nn.LSTMCell(16, 8)
+COMPLEX = torch.ones(3, 5, dtype=torch.complex64)
 GATES = 4 * 8  # rows of an LSTM's weights
 # Four projections, scores and their sum over the values.
 ATTENTION = 2 * 10 * 4 * 16 * 16 + 2 * 2 * 5 * 5 * (16 + 16)
@@ -94,6 +95,14 @@ PRODUCTS: dict[str, tuple[Callable[[], object], int]] = {
     "in place": (lambda: torch.zeros(4, 6).addmm_(torch.ones(4, 5), torch.ones(5, 6)), 2 * 4 * 5 * 6),
     "few distances": (lambda: torch.cdist(WIDE, WIDE), 2 * 2 * 5 * 5 * 16),
     "many distances": (lambda: torch.cdist(torch.ones(30, 4), torch.ones(40, 4)), 2 * 30 * 40 * 4),
+    "distances of all pairs": (lambda: torch.pdist(torch.ones(6, 5)), 2 * 15 * 5),
+    "bilinear": (
+        lambda: nn.functional.bilinear(torch.ones(7, 3), torch.ones(7, 4), torch.ones(5, 3, 4)),
+        2 * 7 * 5 * (3 * 4 + 4),
+    ),
+    "complex": (lambda: COMPLEX @ COMPLEX.T, 4 * 2 * 3 * 3 * 5),
+    "complex in a sum": (lambda: torch.einsum("ij,kj->ik", COMPLEX, COMPLEX.conj()), 4 * 2 * 3 * 3 * 5),
+    "complex inner": (lambda: torch.vdot(COMPLEX[0], COMPLEX[1]), 4 * 2 * 5),
     "no product": (lambda: torch.cdist(WIDE, WIDE, p=1.0), 0),
 }
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.measure.agreement import add_note, agree, in_words
+from strobe.measure.agreement import add_note, agree, agree_features, in_words
+from strobe.measure.guard import Guards
 
 
 def test_equal_actions_agree_fully():
@@ -34,6 +35,23 @@ def test_overflow_has_no_cosine():
     same = agree([torch.ones(4)], [torch.tensor([1.0, 1.0, float("inf"), float("nan")])])
     assert same.cosine == same.largest_error == 0
     assert same.note.startswith("2 numbers of 4 are infinite or not a number")
+
+
+def test_features_that_are_0_throughout_are_the_same():
+    zeros = [torch.zeros(1, 16, 4)] * 2
+    same = agree_features(zeros, zeros)
+    assert (same.cosine, same.rms, same.token) == (1, 0, 0)
+    assert Guards(kind="features").of(["rounding"]).judge(same).outcome == "held"
+    assert agree_features(zeros, [torch.ones(1, 16, 4)] * 2).cosine == 0
+
+
+def test_float32_s_rounding_of_a_channel_that_rests_is_no_fault():
+    """Its jitter is a few steps of float32, and no unit."""
+    features = torch.randn(1, 64, 3)
+    features[..., 1] = 0.5 + 2e-6 * torch.randn(1, 64)
+    found = agree_features([features], [features + 1e-7 * torch.randn(1, 64, 3)])
+    assert Guards(kind="features").of(["rounding"]).judge(found).outcome == "held"
+    assert found.rms < 1e-4
 
 
 def test_unequal_shapes_do_not_pair():

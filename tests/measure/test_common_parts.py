@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 
-from strobe.measure.components import common_parts, share, shares
+import pytest
+
+from strobe.measure.components import common_parts, components, iterations, share, shares
 from strobe.measure.statistics import summarise
 from strobe.results.data import Samples
 from strobe.results.measurement import Component, Measurement
+from strobe.timeline import Timeline, section
 
 
 def measured(parts: Mapping[str, tuple[float, float]], total: float = 100.0) -> Measurement:
@@ -48,3 +53,36 @@ def test_a_share_is_that_of_the_name_wherever_it_is():
     nested = POLICY | {"policy/denoise step/vision": (5, 10), "policy/vision/vision": (29, 2)}
     assert share(measured(nested), "vision") == 0.35
     assert share(measured(nested), "nowhere") == 0
+
+
+def test_shares_add_up_where_sections_stay_open_over_yields():
+    """While a generator or a coroutine waits, what runs is not its own."""
+
+    def frames():
+        for _ in range(3):
+            with section("frame"), section("decode"):
+                time.sleep(0.001)
+                yield
+
+    async def request(name: str) -> None:
+        with section(name):
+            for _ in range(2):
+                with section("packs"):
+                    time.sleep(0.001)
+                await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(request("first"), request("second"))
+
+    with Timeline() as timeline, section("whole"):
+        for _ in frames():
+            with section("compute"), section("product"):
+                time.sleep(0.003)
+        asyncio.run(both())
+    rows = {tuple(row.path): row for row in components(iterations(timeline.sections(), "whole"))}
+    assert min(row.share for row in rows.values()) >= 0
+    assert sum(row.share for row in rows.values() if row.depth == 1) == pytest.approx(1)
+    for path, ms in {("frame",): 3, ("frame", "decode"): 3, ("compute",): 9, ("compute", "product"): 9,
+                     ("first", "packs"): 2, ("second", "packs"): 2}.items():  # fmt: skip
+        assert ms <= rows[path].values[0], path
+    assert rows["frame",].values[0] < rows["compute",].values[0]

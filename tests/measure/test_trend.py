@@ -61,6 +61,24 @@ def test_a_gain_moves_the_reference_so_that_its_loss_is_a_slow_down():
     assert found[-1].standing is not None
 
 
+def test_one_run_that_is_far_off_is_no_change_and_the_next_runs_tell():
+    off = scattered(30, 0.01)
+    off[14] += 0.08
+    assert not [one for one in judged(off) if one.change]
+    found = judged([*off[:14], *(log + 0.08 for log in off[15:])])
+    assert [one.change for one in found if one.change] == ["slower"]
+
+
+@pytest.mark.parametrize("good", [1, 2, 3, 4])
+def test_a_slow_down_while_the_reference_is_made_never_becomes_the_reference(good):
+    """Whatever was judged by then: none of the slow runs passes for as fast as the first ones."""
+    found = judged([log + 0.11 * (run >= good) for run, log in enumerate(scattered(30, 0.004))])
+    changes = [one.change for one in found if one.change]
+    assert changes == ["slower"]
+    assert found[-1].standing == pytest.approx(0.11, abs=0.02)
+    assert max(found[-1].reference) < good
+
+
 def test_what_is_accepted_is_the_reference():
     slow = [log + 0.1 * (run >= 10) for run, log in enumerate(scattered(20, 0.005))]
     assert judged(slow)[-1].standing is not None

@@ -138,16 +138,30 @@ def test_what_the_run_after_did_not_measure_is_not_judged():
     assert outcomes(judged(runs.act(), after)) == {"inference": "held", "training forward": "not judged"}
 
 
-@pytest.mark.parametrize("change", [{"threads": 1}, {"cores": 8}, {"device_name": "a faster CPU"}])
-def test_runs_on_unlike_machines_do_not_pass(change):
-    after = again()
-    after.machine = after.machine.model_copy(update=change)
-    found = gate(judged(runs.act(), after))
-    assert {one.outcome for one in found} == {"not judged"}
-    assert all("→" in one.why for one in found)
-    slow = slower()
-    slow.machine = after.machine
-    assert outcomes(judged(runs.act(), slow))["inference"] == "broken"
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"threads": 1}, {"cores": 8}, {"device_name": "a faster CPU"}, {"source": "another/checkpoint"},
+        {"parameters": 7}, {"dtypes": {"bfloat16": 51_597_190}}, {"kind": "pi05"},
+    ],
+    ids=lambda change: next(iter(change)),
+)  # fmt: skip
+def test_runs_of_unlike_work_are_not_judged_and_what_differs_is_said(change):
+    """Whichever is the slower one: a larger policy, or a slower machine, is no regression."""
+    for after in (again(), slower()):
+        owner = "machine" if hasattr(after.machine, next(iter(change))) else "subject"
+        setattr(after, owner, getattr(after, owner).model_copy(update=change))
+        found = [one for one in gate(judged(runs.act(), after)) if one.what == "inference"]
+        assert [one.outcome for one in found] == ["not judged"]
+        assert found[0].why.count("→") == 1
+
+
+def test_a_difference_that_rounds_to_none_has_no_negative_zero():
+    before, after = of(60, 148.0), of(60, 148.0, seed=1)
+    after.measurements[0].samples.values = [0.99999 * ms for ms in before.measurements[0].samples.values]
+    after.subject = after.subject.model_copy(update={"parameters": 7})
+    (one,) = gate(diff(before, after))
+    assert "seen: +0.0 %" in one.why
 
 
 def test_a_run_is_not_its_own_proof():

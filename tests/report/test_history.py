@@ -198,6 +198,13 @@ def test_running_once_more_does_not_open_the_gate_and_accepting_or_mending_does(
     assert main(["history", "--fail-on-regression", str(mended)]) == 0
 
 
+def test_slow_runs_from_the_third_on_pass_no_gate():
+    slow = [148.0 * 1.11 * factor for factor in (1, 1.002, 0.998, 1.001, 0.999, 1, 1.002, 0.998, 1)]
+    found = [outcome(history(named(*days(148, 148, *slow[:count])), "runs")) for count in range(1, 10)]
+    assert {"held"} not in found
+    assert found[-5:] == [{"broken"}] * 5
+
+
 def test_the_exit_code_of_what_is_not_judged_is_3_unless_that_is_allowed(tmp_path, capsys):
     young = kept(tmp_path / "young", *days(148, 1480))
     assert main(["history", str(young)]) == 0

@@ -21,7 +21,7 @@ import pytest
 import torch
 from huggingface_hub.errors import LocalEntryNotFoundError
 from lerobot.policies.act.modeling_act import ACTPolicy
-from support.broken_datasets import late, number
+from support.broken_datasets import late, number, table
 from support.matrix import matrix
 from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
@@ -388,6 +388,18 @@ def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged, 
     run = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0)
     assert not run.mistake
     assert any("episode 1, frame 10: number 0 of observation.state" in note for note in run.result.notes)
+
+
+def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged, tmp_path):
+    def change(columns):
+        columns["observation.state"] = [[float("nan")] * len(row) for row in columns["observation.state"]]
+
+    table(damaged, "data", change)
+    result = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0).result
+    assert result.status == "complete"
+    assert result.training.losses == [None, None]
+    assert any("observation.state" in note for note in result.notes)
+    assert "The loss is infinite or not a number from step 1 on" in [finding.title for finding in advise(result)]
 
 
 def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):

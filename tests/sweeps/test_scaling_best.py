@@ -90,8 +90,14 @@ def test_values_measured_on_unlike_machines_are_never_fitted_together() -> None:
 
 
 def samples(cells: list[Cell]) -> dict[tuple[str, str], list[list[float]]]:
-    spread = (0.99, 1, 1, 1, 1, 1, 1, 1.01) * 3
-    return {(one.key, "training step"): [[one.rows[0].ms.median * factor for factor in spread]] for one in cells}
+    """Three runs of each cell, 0.5 % apart."""
+    spread = (0.99, 1, 1, 1, 1, 1, 1, 1.01)
+    return {
+        (one.key, "training step"): [
+            [one.rows[0].ms.median * run * factor for factor in spread] for run in (0.995, 1, 1.005)
+        ]
+        for one in cells
+    }
 
 
 def test_the_best_under_a_constraint_and_those_not_shown_to_be_worse() -> None:
@@ -123,37 +129,45 @@ def measured(runs: dict[str, list[list[float]]]) -> tuple[list[Cell], dict[tuple
     return cells, {(one.key, "training step"): of_cell for one, of_cell in zip(cells, runs.values(), strict=True)}
 
 
+def again(run: list[float], runs: int = 3, apart: float = 0.001) -> list[list[float]]:
+    """So many runs, each slower than the one before by ``apart``."""
+    return [[ms * (1 + at * apart) for ms in run] for at in range(runs)]
+
+
 def test_the_best_p95_is_judged_by_its_p95_and_not_by_the_median() -> None:
-    steady, spiky = [100.0 + index % 5 for index in range(400)], [99.0 + index % 3 for index in range(400)]
-    spiky[::8] = [300.0 + 7 * index % 50 for index in range(50)]
-    cells, times = measured({"steady": [steady], "spiky": [spiky]})
+    steady, spiky = [100.0 + index % 5 for index in range(100)], [99.0 + index % 3 for index in range(100)]
+    spiky[::8] = [300.0 + 7 * index % 50 for index in range(13)]
+    cells, times = measured({"steady": again(steady), "spiky": again(spiky)})
     tail, middle = best(parse("p95_ms", ["where"]), cells, times), best(parse("time_ms", ["where"]), cells, times)
     assert tail.settings["where"] == "steady"
     assert (tail.ties, tail.unjudged) == ([], [])
-    assert [tie["where"] for tie in middle.ties] == ["steady"], "by the median the spiky one is the faster one"
+    assert middle.settings["where"] == "spiky", "by the median the spiky one is the faster one"
+
+
+def test_one_run_of_a_cell_is_not_judged_however_many_samples_it_has() -> None:
+    cells, times = measured({"a": [[100.0 + i % 3 for i in range(400)]], "b": [[300.0 + i % 3 for i in range(400)]]})
+    found = best(parse("time_ms", ["where"]), cells, times)
+    assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
+    assert "slower" not in found.sentence
+    assert "--repeats=3" in found.sentence
 
 
 def test_too_few_samples_for_a_p95_are_not_judged_and_what_is_not_shown_comes_with_its_size() -> None:
-    cells, times = measured({"a": [[100.0 + i % 3 for i in range(40)]], "b": [[300.0 + i % 3 for i in range(40)]]})
-    found = best(parse("p95_ms", ["where"]), cells, times)
+    few = {"a": again([100.0 + i % 3 for i in range(19)]), "b": again([300.0 + i % 3 for i in range(19)])}
+    found = best(parse("p95_ms", ["where"]), *measured(few))
     assert (found.ties, [one["where"] for one in found.unjudged]) == ([], ["b"])
-    assert "Not judged" in found.sentence
-    assert "104 samples" in found.sentence
-    cells, times = measured({"a": [[100.0 + i % 3 for i in range(40)]], "b": [[101.0 + i % 3 for i in range(40)]]})
-    found = best(parse("time_ms", ["where"]), cells, times)
+    assert "20 samples of each run; there are 19" in found.sentence
+    near = {"a": again([100.0] * 9, apart=0.01), "b": again([101.0] * 9, apart=0.01)}
+    found = best(parse("time_ms", ["where"]), *measured(near))
     (interval,) = found.tie_intervals
     assert interval.low <= 1.01 <= interval.high
     assert f"up to {100 * (interval.high - 1):.3g} % slower" in found.sentence
 
 
-def test_repeats_that_differ_leave_a_difference_open_that_single_runs_would_show() -> None:
-    def run(median: float) -> list[float]:
-        return [median + 0.1 * (i % 3) for i in range(60)]
-
-    cells, times = measured({"a": [run(100), run(112)], "b": [run(108), run(118)]})
-    assert best(parse("time_ms", ["where"]), cells, times).ties
-    cells, times = measured({"a": [run(100)], "b": [run(108)]})
-    assert not best(parse("time_ms", ["where"]), cells, times).ties
+def test_repeats_that_differ_leave_a_difference_open_that_equal_ones_show() -> None:
+    for apart, shown in ((0.04, False), (0.002, True)):
+        cells, times = measured({"a": again([100.0] * 60, apart=apart), "b": again([108.0] * 60, apart=apart)})
+        assert bool(best(parse("time_ms", ["where"]), cells, times).ties) is not shown
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import threading
 
 from strobe.timeline import Timeline, section
+from strobe.timeline.sections import MAIN
 
 
 def test_a_fork_keeps_its_parent_s_events_and_records_its_own(tmp_path):
@@ -22,8 +22,7 @@ def test_a_fork_keeps_its_parent_s_events_and_records_its_own(tmp_path):
             pass
 
     timeline = Timeline().start()
-    ident = threading.main_thread().ident
-    timeline._records += [("before", i, i + 1, ident, (2 * i, Event()), (2 * i + 1, Event())) for i in range(3)]
+    timeline._records += [("before", i, i + 1, MAIN, (2 * i, Event()), (2 * i + 1, Event())) for i in range(3)]
     worker = multiprocessing.get_context("fork").Process(target=work)
     worker.start()
     worker.join(60)

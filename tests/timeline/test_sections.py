@@ -178,6 +178,31 @@ def test_threads_of_one_name_do_not_nest_into_each_other():
     assert {recorded.thread for recorded in timeline.sections()} == {"worker", "worker (2)"}
 
 
+def test_the_next_owner_of_an_ended_thread_s_ident_gets_none_of_its_sections():
+    def held():
+        with section("left open"):
+            yield
+
+    kept = held()
+
+    def first():
+        next(kept)
+        with section("first"):
+            pass
+
+    def second():
+        with section("second"):
+            kept.close()
+
+    with Timeline() as timeline:
+        for work in (first, second):
+            thread = threading.Thread(target=work, name=work.__name__)
+            thread.start()
+            thread.join()
+    found = {(recorded.path, recorded.thread) for recorded in timeline.sections()}
+    assert found == {(("left open",), "first"), (("first",), "first"), (("second",), "second")}
+
+
 def test_coroutines_that_take_turns_do_not_nest_into_each_other():
     async def request(name: str, turns: int) -> None:
         with section(name):

@@ -33,7 +33,7 @@ from strobe.cli.runner import Command, Studied
 from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
-from strobe.measure.verdicts import slower
+from strobe.measure.verdicts import level_of, unpaired_verdict
 from strobe.processes.command import Limits
 from strobe.processes.fork_server import Server
 from strobe.results.numerals import significant
@@ -198,11 +198,11 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     if not ran:
         return []
     top = max(ran, key=lambda size: ran[size].rows[0].throughput)
-    each = {size: [[value / size for value in values]] for size, values in samples.items()}
-    others = [size for size in ran if size != top]
-    slower_by = dict(zip(others, slower(each[top], [each[size] for size in others]), strict=True))
-    # What is not known to gain less may gain more: too noisy to judge is not the same as no faster.
-    most = {size: 0.0 if size == top else ends.high - 1 if (ends := slower_by[size]) else math.inf for size in ran}
+    each = {size: [value / size for value in values] for size, values in samples.items()}
+    level = level_of(len(ran))
+    ends = {size: unpaired_verdict(each[top], each[size], level=level).interval for size in ran}
+    # What is not known to gain less may gain more: too few samples for an interval are not the same as no faster.
+    most = {size: end.high - 1 if end.level >= level else math.inf for size, end in ends.items()} | {top: 0.0}
     start = knee([(size, most[size] <= FLAT) for size in ran])
     rates = {size: f"{significant(cell.rows[0].throughput, 4)} samples/s" for size, cell in ran.items()}
     if start is None or start >= top:
@@ -210,8 +210,8 @@ def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
     else:
         gain = max(most[size] for size in ran if start <= size <= top)
         sentence = (
-            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes "
-            f"together): {rates[start]} there, at best {rates[top]} at {top}."
+            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes together, if "
+            f"runs of one size differ by 2 % at most): {rates[start]} there, at best {rates[top]} at {top}."
         )
     cell = ran[start or top]
     return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]

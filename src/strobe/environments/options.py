@@ -26,7 +26,7 @@ class SideOptions:
 
     def check(self) -> None:
         """Raise UserError for an interpreter or a checkout that is not there."""
-        if self.python and not os.access(self.python, os.X_OK):
+        if self.python and not (Path(self.python).is_file() and os.access(self.python, os.X_OK)):
             raise UserError(f"'{self.name}': python={self.python} is no interpreter that can be run")
         if self.lerobot:
             self.source()

@@ -16,11 +16,16 @@ from typing import Any
 
 from strobe.environments.options import SideOptions
 from strobe.errors import UserError
+from strobe.json_text import parsed
 from strobe.processes.command import last_line
 from strobe.processes.lifetime import Closing, Ending
+from strobe.results.units import plain
 
 CARRIED = Path(__file__).parent / "carried"
 GRACE_S = 1.0  # in which a side ends by itself once its input has closed
+LINE_BYTES = 2**20  # of an answer at most: arrays go through files
+MOST_WAITING = 16  # answers that nobody has fetched yet
+LOOK_S = 0.5  # how often a side that does not answer is looked at
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # of this environment, not of another
 
 
@@ -39,11 +44,15 @@ class Side(Closing):
 
     Args:
         log: takes what the side prints.
+
+    Raises:
+        SideEndedError: the interpreter cannot be run.
     """
 
     def __init__(self, options: SideOptions, log: Path) -> None:
         self.options, self.log = options, log
-        self._answers: queue.Queue[str | None] = queue.Queue()
+        self._orders = 0
+        self._answers: queue.Queue[bytes | None] = queue.Queue(MOST_WAITING)
         environment = dict(os.environ)
         if options.python:
             environment = {name: value for name, value in environment.items() if name not in _FOREIGN}
@@ -51,19 +60,25 @@ class Side(Closing):
             environment["PYTHONPATH"] = os.pathsep.join(
                 filter(None, (str(options.source()), environment.get("PYTHONPATH", "")))
             )
-        with log.open("wb") as written:
-            self._process = subprocess.Popen(
-                [options.python or sys.executable, "-u", str(CARRIED)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=written,
-                env=environment,
-                text=True,
-                encoding="utf-8",
-                start_new_session=True,
-            )
+        answers, theirs = os.pipe()
+        try:
+            with log.open("wb") as written:
+                self._process = subprocess.Popen(
+                    [options.python or sys.executable, "-u", str(CARRIED), str(theirs)],
+                    stdin=subprocess.PIPE,
+                    stdout=written,
+                    stderr=written,
+                    env=environment,
+                    pass_fds=[theirs],
+                    start_new_session=True,
+                )
+        except OSError as error:
+            os.close(answers)
+            raise SideEndedError(f"'{self.name}': {options.python} cannot be run: {error.strerror or error}") from None
+        finally:
+            os.close(theirs)
         self.pid: int = self._process.pid
-        threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, args=[answers], daemon=True).start()
 
     @property
     def name(self) -> str:
@@ -78,8 +93,9 @@ class Side(Closing):
     def order(self, do: str, **order: Any) -> None:
         """Give an order, whose answer is to be fetched before the next one. Raises SideEndedError."""
         assert self._process.stdin is not None
+        self._orders += 1
         try:
-            self._process.stdin.write(json.dumps({"do": do, **order}) + "\n")
+            self._process.stdin.write(json.dumps({"do": do, "number": self._orders, **order}).encode() + b"\n")
             self._process.stdin.flush()
         except (OSError, ValueError):
             raise self._ended() from None
@@ -89,20 +105,41 @@ class Side(Closing):
 
         Raises:
             SideFailedError: the order failed there.
-            SideEndedError: the process ended, or took longer than ``limit_s`` seconds, and was ended for it.
+            SideEndedError: the process ended, answered what is no answer, or took longer than ``limit_s`` seconds; it
+                was ended for it.
         """
-        try:
-            line = self._answers.get(timeout=limit_s)
-        except queue.Empty:
-            self.close()
-            raise SideEndedError(f"'{self.name}' did not answer within {limit_s:.0f} s and was ended") from None
+        ends, number, answer = time.monotonic() + limit_s, 0, dict[str, Any]()
+        while number < self._orders:  # an earlier one is the answer to somebody who was interrupted
+            number, answer = self._next(ends, limit_s)
+        if "error" in answer:
+            place = f" ({answer['place']})" if answer.get("place") else ""
+            raise SideFailedError(plain(f"'{self.name}' failed: {answer['error']}: {answer.get('text', '')}{place}"))
+        return answer
+
+    def _next(self, ends: float, limit_s: float) -> tuple[int, dict[str, Any]]:
+        """Return the next answer with the number of its order."""
+        while True:
+            try:
+                line = self._answers.get(timeout=max(0.0, min(LOOK_S, ends - time.monotonic())))
+                break
+            except queue.Empty:
+                if self._process.poll() is not None and self._answers.empty():  # what it started may hold the pipe open
+                    raise self._ended() from None
+                if time.monotonic() >= ends:
+                    self.close()
+                    raise SideEndedError(f"'{self.name}' did not answer within {limit_s:.0f} s and was ended") from None
         if line is None:
             raise self._ended()
-        answer = json.loads(line)
-        if "error" in answer:
-            place = f" ({answer['place']})" if answer["place"] else ""
-            raise SideFailedError(f"'{self.name}' failed: {answer['error']}: {answer['text']}{place}")
-        return answer
+        try:
+            told = parsed(line)
+            number, answer = told["number"], told["answer"]
+            if not (type(number) is int and number <= self._orders and isinstance(answer, dict)):
+                raise ValueError
+        except (ValueError, KeyError, TypeError):
+            self.close()
+            shown = line[:60].decode(errors="replace").strip()
+            raise SideEndedError(plain(f"'{self.name}' gave what is no answer and was ended: {shown}")) from None
+        return number, answer
 
     def close(self) -> None:
         """End it with all that it started. May be called twice."""
@@ -120,10 +157,10 @@ class Side(Closing):
             process.kill()
         process.wait()
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line)
+    def _read(self, answers: int) -> None:
+        with os.fdopen(answers, "rb") as lines:
+            while line := lines.readline(LINE_BYTES):
+                self._answers.put(line)
         self._answers.put(None)
 
     def _ended(self) -> SideEndedError:
@@ -131,4 +168,4 @@ class Side(Closing):
         ending = Ending(self._process.returncode)
         said = last_line(self.log)
         why = " (the kernel does that where memory runs out)" if ending.killed else f": {said}" if said else ""
-        return SideEndedError(f"'{self.name}' ended with {ending}{why}"[:400])
+        return SideEndedError(plain(f"'{self.name}' ended with {ending}{why}")[:400])

@@ -303,6 +303,24 @@ def _where(slowest: Rank, others: list[Rank]) -> tuple[str, float]:
     return name, more[name]
 
 
+def losses(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """Losses that are infinite or not a number."""
+    losses = result.training.losses
+    first = next((step for step, loss in enumerate(losses, 1) if loss is None), None)
+    if first is None:
+        return
+    yield Finding(
+        rule="loss-not-finite",
+        level="warning",
+        title=f"The loss is infinite or not a number from step {first:,} on",
+        seen=f"{losses.count(None):,} of {len(losses):,} recorded steps have such a loss.",
+        why="Its gradients make the weights so, too, and nothing is learned from there on. The times are as measured.",
+        do="Look for such numbers in the dataset: the notes name those that stand in its tables. If there are none, "
+        "lower the learning rate, or train in float32.",
+        evidence={"first": first, "steps": losses.count(None)},
+    )
+
+
 def unexplained(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
     """Time of the step that no part explains."""
     step = _step(result)
@@ -340,4 +358,4 @@ def _step(result: TrainResult) -> Measurement | None:
     return next((m for m in result.measurements if m.phase == "training step"), None)
 
 
-RULES = (data, epochs, forward, optimizer, interruptions, host, ranks, unexplained, few_steps)
+RULES = (losses, data, epochs, forward, optimizer, interruptions, host, ranks, unexplained, few_steps)

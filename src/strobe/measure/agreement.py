@@ -185,8 +185,9 @@ def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float:
 # vision transformers have ("Massive Activations in Large Language Models", Sun et al., COLM 2024, section 5).
 
 SHOWN_CHANNELS = 8  # channels that are listed, by their RMS
-# A channel's own standard deviation, as a share of its magnitude, below which no float32 could carry what it says.
-STILL_CHANNEL = 1e-6
+# A channel rests whose own standard deviation is less than this share of its magnitude: 0.02 σ, which rounding may do,
+# would be three steps of float32, which no sum can go below.
+STILL_CHANNEL = 1e-5
 CHANNEL_SPREAD = "each channel's own standard deviation over the untouched tokens"
 FEWEST_TOKENS = 8  # tokens whose standard deviation says something
 

@@ -104,12 +104,53 @@ def _times(runs: Sequence[Iteration]) -> dict[Path, _Times]:
     """The times of each part, by its path below the iteration, in the order in which parts were first met."""
     parts: dict[Path, _Times] = {}
     for index, run in enumerate(runs):
-        for timed in run.parts:
+        for timed, ms in zip(run.parts, _running_ms(run), strict=True):
             part = parts.setdefault(timed.path[1:], _Times([0.0] * len(runs)))
-            part.ms[index] += timed.ms
+            part.ms[index] += ms
             part.host_ms += timed.host_ms
             part.calls += 1
     return parts
+
+
+def _running_ms(run: Iteration) -> list[float]:
+    """Milliseconds in which each part ran, or a part in it.
+
+    That is all of its time, but where a generator or a coroutine has a section open over a yield: other code of its
+    thread runs then, and parts beside each other overlap. From each begin or end of a section to the next one the code
+    runs that this section stands in, so that shares add up.
+    """
+    around, latest, ends, overlap = list[int](), dict[Path, int](), dict[int, int](), False
+    for at, part in enumerate(run.parts, 1):
+        latest[part.path] = at
+        around.append(latest.get(part.path[:-1], 0))  # 0: the whole
+        overlap = overlap or part.start_ns < ends.get(around[-1], part.start_ns)
+        ends[around[-1]] = max(part.end_ns, ends.get(around[-1], part.end_ns))
+    if not overlap:
+        return [part.ms for part in run.parts]
+    times = [_on_clock(part) for part in (run.whole, *run.parts)]
+    moments = [(start, 1, at) for at, (start, end) in enumerate(times) if at and end > start]
+    moments += [(end, 0, -at) for at, (start, end) in enumerate(times) if at and end > start]
+    ran, open_parts, running, before = [0] * len(times), {0}, 0, times[0][0]
+    for moment, begins, place in sorted(moments):
+        at = running
+        while at:
+            ran[at] += moment - before
+            at = around[at - 1]
+        before, running = moment, abs(place)
+        if begins:
+            open_parts.add(running)
+        else:
+            open_parts.discard(running)
+            while running not in open_parts:
+                running = around[running - 1]
+    return [ns / 1e6 for ns in ran[1:]]
+
+
+def _on_clock(part: Section) -> tuple[int, int]:
+    """The ends of a section, in nanoseconds: on the device where it was timed there."""
+    if part.device_start_ns is None or part.device_end_ns is None:
+        return part.start_ns, part.end_ns
+    return part.device_start_ns, part.device_end_ns
 
 
 def _add_account(part: Component, account: Account, ceiling: Ceiling | None) -> None:

@@ -36,6 +36,7 @@ class Products(NamedTuple):
 
 
 NONE, UNKNOWN = Products(0), Products(None)
+COMPLEX = 4  # multiply-adds of real numbers in one of complex numbers
 
 # Operator → two arguments, each with the dimension that is summed over: every number of the result is such a sum.
 SUMS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
@@ -63,7 +64,10 @@ def products(operator: Any, args: Args, kwargs: Mapping[str, Any], out: Any) -> 
             return UNKNOWN if _seems_to_multiply(name, args) else NONE
     except Exception:  # shapes that the formula is not for, such as nested tensors
         return UNKNOWN
-    return Products(flop, _dtype(name, args)) if flop else NONE
+    if not flop:
+        return NONE
+    dtype = _dtype(name, args)
+    return Products(flop * (COMPLEX if dtype.startswith("complex") else 1), dtype)
 
 
 def knows(operator: Any) -> bool:
@@ -174,13 +178,19 @@ def _distances(of: Callable[[Args, Any], Tensor], power: int, features: int) -> 
 
 
 def _three_factors(args: Args, _: Any) -> int:
-    """``_trilinear``: two multiplications and an addition for each triple of numbers."""
-    shapes = []
-    for tensor, places in zip(args[:3], args[3:6], strict=True):
+    """``_trilinear``: the sums of products of the first two over what the third lacks, then of these with the third.
+
+    Where the third lacks nothing that is summed over, the first two are multiplied element by element, which is free.
+    """
+    tensors = list(args[:3])
+    for at, places in enumerate(args[3:6]):
         for place in sorted(places):
-            tensor = tensor.unsqueeze(place)
-        shapes.append(tensor.shape)
-    return 3 * prod(torch.broadcast_shapes(*shapes))
+            tensors[at] = tensors[at].unsqueeze(place)
+    first, second, third = tensors
+    pairs = list(torch.broadcast_shapes(first.shape, second.shape))
+    inner = [dim for dim in args[6] if dim in args[5]]
+    sums = [1 if dim in inner else size for dim, size in enumerate(pairs)]
+    return 2 * (prod(pairs) * bool(inner) + prod(torch.broadcast_shapes(sums, third.shape)))
 
 
 def _formulas() -> dict[str, Formula]:

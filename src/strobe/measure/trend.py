@@ -7,7 +7,12 @@ Mathematical Statistics 12, 1941), which a creep or a step does not widen. As lo
 an estimate with `WEIGHT` degree of freedom, and Student's quantiles allow for what is not known.
 
 Every run is judged alone and together with the three before it. To keep the chance of any false change in `RUNS` runs
-at `FALSE_CHANGES`, each judgement has the level 1 − FALSE_CHANGES / (2 · RUNS) (Bonferroni).
+at `FALSE_CHANGES`, each judgement has the level 1 − FALSE_CHANGES / RUNS (Bonferroni). Runs have heavy tails: now and
+then one is far off, and the next one is not. So several runs count by their median, and one run, or two, are a change
+by themselves only beyond `OUTLIER` standard deviations.
+
+A change may come while the reference is still made. So while it is young, all runs since each of its own are judged
+against those before, and a slow-down that is shown leaves in the reference only the runs from before it.
 """
 
 from __future__ import annotations
@@ -15,11 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 from typing import Literal
 
 import numpy as np
 
-from strobe.measure.statistics import Array, median_interval
+from strobe.measure.statistics import Array, median_interval, median_variance
 from strobe.results.run_summary import Level
 
 FEWEST = 6  # samples of a run that is judged
@@ -27,10 +33,14 @@ REFERENCE = 5  # runs: the first since the reference moved
 TOGETHER = (1, 4)  # latest runs that are judged at once
 RUNS = 40
 FALSE_CHANGES = 0.05
-LEVEL = 1 - FALSE_CHANGES / (RUNS * len(TOGETHER))
+LEVEL = 1 - FALSE_CHANGES / RUNS
 ALONE = 0.95  # with which each end of one run's interval holds, also where the spread is hardly known
 ASSUMED = 0.02  # standard deviation between runs
 WEIGHT = 1.0
+# With Student's t of 3 degrees of freedom between runs, one of 40 is further off in 3 % of trends: a spread that few
+# runs show is mostly taken for less than it is.
+OUTLIER = 12.0
+FEW = 3  # runs whose median one run cannot move far
 
 Change = Literal["slower", "faster", "mended"]
 
@@ -42,6 +52,7 @@ class Judged:
     Args:
         ratio: of the latest runs that were judged at once to the reference.
         reach: how far the interval of ``ratio`` at `LEVEL` goes to either side.
+        least: the distance from the reference beyond which it is a change: more than ``reach`` for one run or two.
         together: how many runs these are.
         alone: interval of this run's ratio, each end of which holds with `ALONE`.
         spread: standard deviation between runs, as far as it is known.
@@ -54,6 +65,7 @@ class Judged:
 
     ratio: float
     reach: float
+    least: float
     together: int
     alone: tuple[float, float]
     spread: float
@@ -125,7 +137,7 @@ class _Course:
     def move_to(self, first: int, last: int) -> None:
         """Make these runs the reference, whatever was before."""
         self._enter(first, None)
-        self.reference = list(range(first, last + 1))
+        self.reference = list(range(first, last + 1))[:REFERENCE]
 
     def follow(self, at: int) -> Judged:
         """Judge the run at this place, and go over to the state that it shows."""
@@ -133,7 +145,7 @@ class _Course:
         if self.standing is None:
             change = self._changed(seen, at)
         else:
-            change = self._better(seen, self.standing, at) or self._worse(seen, at) or seen[-1]
+            change = self._better(seen, self.standing, at) or self._worse(at) or seen[-1]
         if change.change is None and self.standing is None and len(self.reference) < REFERENCE:
             self.reference.append(at)
         if self.standing is None or change.change is not None:
@@ -141,39 +153,51 @@ class _Course:
         return replace(change, alone=seen[0].alone, standing=self.standing, shown=self.shown)
 
     def _changed(self, seen: Sequence[Judged], at: int) -> Judged:
-        for level in seen:
-            first = at - level.together + 1
-            if level.ratio > level.reach:
-                self._enter(first, level.ratio)
-                return replace(level, change="slower")
-            if level.ratio < -level.reach:
-                self.move_to(first, at)
-                return replace(level, change="faster")
+        for level in (*seen, *self._while_the_reference_is_young(at)):
+            if abs(level.ratio) > level.least:
+                state, first = self._from_where_it_began(level, at)
+                if level.ratio < 0:
+                    self.move_to(first, at)
+                    return replace(state, change="faster")
+                self._enter(first, state.ratio)
+                self.reference = [place for place in self.reference if place < first]
+                return replace(state, change="slower")
         return seen[0]
 
     def _better(self, seen: Sequence[Judged], standing: float, at: int) -> Judged | None:
         for level in seen:
-            if level.ratio + level.reach < standing:
-                first = at - level.together + 1
-                if level.ratio < -level.reach:
+            if level.ratio + level.least < standing:
+                state, first = self._from_where_it_began(level, at, standing)
+                if level.ratio < -level.least:
                     self.move_to(first, at)
-                    return replace(level, change="faster")
-                self._enter(first, level.ratio if level.ratio > level.reach else None)
-                return replace(level, change="mended")
+                    return replace(state, change="faster")
+                self._enter(first, state.ratio if level.ratio > level.least else None)
+                return replace(state, change="mended")
         return None
 
-    def _worse(self, seen: Sequence[Judged], at: int) -> Judged | None:
+    def _worse(self, at: int) -> Judged | None:
         """Judge against the runs since the slow-down began: is there another?"""
         if at == self.begun:
             return None
         since = range(self.begun, min(self.begun + REFERENCE, at))
-        for level, before in zip(self._latest(since, at), seen, strict=True):
-            if level.ratio > level.reach:
-                first = at - level.together + 1
-                judged = before if before.together == level.together else self._against(self.reference, first, at)
-                self._enter(first, judged.ratio)
-                return replace(judged, change="slower")
+        for level in self._latest(since, at):
+            if level.ratio > level.least:
+                _, first = self._from_where_it_began(level, at)
+                state = self._against(self.reference, first, at)
+                self._enter(first, state.ratio)
+                return replace(state, change="slower")
         return None
+
+    def _from_where_it_began(self, level: Judged, at: int, before: float = 0.0) -> tuple[Judged, int]:
+        """Judge from the first run of ``level`` on that is nearer to it than to what was ``before``; with its place."""
+        middle, reference = (before + level.ratio) / 2, self._mean(level.reference)
+        beyond = (
+            place
+            for place in range(at - level.together + 1, at + 1)
+            if (self.levels[place].log_ms - reference > middle) == (level.ratio > before)
+        )
+        first = next(beyond)
+        return self._against(level.reference, first, at), first
 
     def _enter(self, first: int, standing: float | None) -> None:
         self.breaks.add(first)
@@ -184,18 +208,28 @@ class _Course:
         earliest = max(self.begun, reference[0] + 1)
         return [self._against(reference, max(at - size + 1, earliest), at) for size in TOGETHER]
 
+    def _while_the_reference_is_young(self, at: int) -> list[Judged]:
+        """Judge all runs since each one of the reference, but those that `_latest` judges too."""
+        earliest = max(self.begun, self.reference[0] + 1)
+        if at >= earliest + 2 * REFERENCE:
+            return []
+        starts = [place for place in self.reference if place >= earliest and at - place + 1 not in TOGETHER]
+        return [self._against(self.reference, first, at) for first in starts]
+
     def _against(self, reference: Sequence[int], first: int, at: int) -> Judged:
         base = [place for place in reference if place < first]
         latest = range(first, at + 1)
-        ratio = self._mean(latest) - self._mean(base)
+        ratio = self._median(latest) - self._mean(base)
         spread, freedom, known = self._spread(first, at)
         usual = _square([level.error for level in self.levels[: at + 1]])
-        sides = [(spread**2 + self._beyond(runs, usual)) / len(runs) for runs in (base, latest)]
-        deviation = math.sqrt(sum(sides))
+        shares = ((base, 1 / len(base)), (latest, median_variance(len(latest))))
+        deviation = math.sqrt(sum((spread**2 + self._beyond(runs, usual)) * share for runs, share in shares))
         margin = _quantile(ALONE, freedom) * deviation
+        reach = _quantile(LEVEL, freedom) * deviation
         return Judged(
             ratio=ratio,
-            reach=_quantile(LEVEL, freedom) * deviation,
+            reach=reach,
+            least=max(reach, OUTLIER * deviation) if len(latest) < FEW or len(base) < 2 else reach,
             together=len(latest),
             alone=(ratio - margin, ratio + margin),
             spread=spread,
@@ -204,7 +238,10 @@ class _Course:
         )
 
     def _mean(self, places: Sequence[int]) -> float:
-        return sum(self.levels[place].log_ms for place in places) / len(places)
+        return fmean(self.levels[place].log_ms for place in places)
+
+    def _median(self, places: Sequence[int]) -> float:
+        return median(self.levels[place].log_ms for place in places)
 
     def _beyond(self, places: Sequence[int], usual: float) -> float:
         """How much more the medians of these runs scatter within themselves than those of all runs: as a variance."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from strobe.measure.statistics import Array, centre, checked, inflation, median_interval
+from strobe.measure.statistics import Array, centre, checked, median_interval, median_variance
 from strobe.measure.success_rates import each_of
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
@@ -259,25 +259,22 @@ def _change(ratio: float, unit: str = " %") -> str:
 
 # How much slower many configurations are than the fastest, where each ran in processes of its own, by any quantile.
 #
-# Two sources of error, and both intervals must exclude 'as fast' before one is called slower. Within a run: intervals
-# of the quantile from order statistics, without a distribution (Conover, "Practical Nonparametric Statistics", 1999,
-# section 3.2), joined by MOVER (Zou and Donner, Statistics in Medicine 27, 2008). Between runs of one configuration
-# (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013): what repeats differ by, pooled over the
-# configurations; with one run of each it is not known, and `BETWEEN_RUNS` is allowed for.
+# The unit is the run (Kalibera and Jones, "Rigorous Benchmarking in Reasonable Time", ISMM 2013): two runs of one thing
+# differ by more than the noise inside either, and only repeats show by how much. So a run is one figure, its quantile,
+# and what figures of one configuration differ by, pooled over all, holds the noise inside runs as well. Of three runs
+# or more the median counts: one run that is off, as machines have them, moves no verdict.
 #
 # The fastest is found in the same samples, so that every pair of configurations may be the one that is judged. The
 # error is that of all pairs together (Bonferroni).
 
-BETWEEN_RUNS = 0.02  # relative difference of two runs of one thing that is allowed for where there are no repeats
 Runs = Sequence[Sequence[float]]  # of one configuration: the times of each run
-Ends = tuple[float, float, float]  # the low end, the figure, the high end; logarithms
 
 
 def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[Interval | None]:
     """How many times as long each of ``others`` takes as the fastest, by the ``share`` quantile of its times.
 
-    One is shown to be slower where the whole interval is above 1. None where one of the two has too few samples for an
-    interval (`fewest`).
+    One is shown to be slower where the whole interval is above 1. None where no configuration ran twice, and where one
+    of the two has a run of fewer samples than `fewest`.
 
     Args:
         fastest: the configuration whose quantile was found to be the smallest.
@@ -286,14 +283,24 @@ def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[In
     Raises:
         ValueError: a run without samples, or with times that are not finite and above 0.
     """
-    cells = [[np.log(_positive_run(run)) for run in runs] for runs in (fastest, *others)]
+    from scipy import stats
+
+    cells = [fastest, *others]
+    figures = [np.log([np.quantile(_positive(run, "a run"), share) for run in runs]) for runs in cells]
+    free = sum(len(runs) - 1 for runs in cells)
+    enough = [free > 0 and min(map(len, runs)) >= fewest(share) for runs in cells]
+    if not enough[0]:
+        return [None] * len(others)
     level = level_of(len(cells))
-    arms = [_quantile_arms(runs, share, level) for runs in cells]
-    between = _between(cells, share, level)
-    return [
-        None if arms[0] is None or own is None else _ratio(arms[0], own, len(fastest), len(runs), between, level)
-        for own, runs in zip(arms[1:], others, strict=True)
-    ]
+    spread = math.sqrt(sum(float(((runs - runs.mean()) ** 2).sum()) for runs in figures) / free)
+    apart = float(stats.t.ppf((1 + level) / 2, free)) * spread
+    found: list[Interval | None] = []
+    for own, known in zip(figures[1:], enough[1:], strict=True):
+        difference = float(np.median(own) - np.median(figures[0]))
+        reach = apart * math.sqrt(median_variance(len(own)) + median_variance(len(figures[0])))
+        ends = (math.exp(min(end, 300.0)) for end in (difference - reach, difference + reach))
+        found.append(Interval(low=next(ends), high=next(ends), level=level) if known else None)
+    return found
 
 
 def level_of(configurations: int) -> float:
@@ -301,59 +308,6 @@ def level_of(configurations: int) -> float:
     return max(LEVEL, each_of(configurations * (configurations - 1) // 2))
 
 
-def fewest(configurations: int, share: float) -> int:
-    """The fewest samples of which the ``share`` quantile has an interval, among so many configurations."""
-    rarer = max(share, 1 - share)
-    return math.ceil(math.log((1 - level_of(configurations)) / 2) / math.log(rarer))
-
-
-def _ratio(first: Ends, own: Ends, first_runs: int, own_runs: int, between: float | None, level: float) -> Interval:
-    difference = own[1] - first[1]
-    low = difference - math.hypot(own[1] - own[0], first[2] - first[1])
-    high = difference + math.hypot(own[2] - own[1], first[1] - first[0])
-    if between is None:
-        allowed = math.log1p(BETWEEN_RUNS)
-        low, high = low - allowed, high + allowed
-    else:
-        allowed = between * math.sqrt(1 / own_runs + 1 / first_runs)
-        low, high = min(low, difference - allowed), max(high, difference + allowed)
-    return Interval(low=math.exp(low), high=math.exp(high), level=level)
-
-
-def _between(cells: Sequence[Sequence[Array]], share: float, level: float) -> float | None:
-    """Return the difference to allow for between two single runs, by how repeats differ; None without repeats."""
-    from scipy import stats
-
-    known = [np.array([np.quantile(run, share) for run in runs]) for runs in cells]
-    free = sum(len(runs) - 1 for runs in known)
-    if not free:
-        return None
-    variance = sum(float(((runs - runs.mean()) ** 2).sum()) for runs in known) / free
-    return float(stats.t.ppf((1 + level) / 2, free)) * math.sqrt(variance)
-
-
-def _quantile_arms(runs: Sequence[Array], share: float, level: float) -> Ends | None:
-    """The mean of the runs' quantiles between the ends of its interval; None where there are too few samples.
-
-    The ends are of what samples differ by from their own run's quantile. Samples that resemble their neighbours count
-    as fewer (`strobe.measure.statistics.inflation`).
-    """
-    from scipy import stats
-
-    quantiles = [float(np.quantile(run, share)) for run in runs]
-    off = [run - quantile for run, quantile in zip(runs, quantiles, strict=True)]
-    worth = sum(math.floor(len(run) / inflation((run <= 0).astype(float))) for run in off)
-    below, above = (int(stats.binom.ppf(tail, worth, share)) for tail in ((1 - level) / 2, (1 + level) / 2))
-    if not 1 <= below <= above < worth:
-        return None
-    ordered, at = np.sort(np.concatenate(off)), float(np.mean(quantiles))
-    low = ordered[math.floor((below - 1) / worth * len(ordered))]
-    high = ordered[math.ceil((above + 1) / worth * len(ordered)) - 1]
-    return at + float(low), at, at + float(high)
-
-
-def _positive_run(run: Sequence[float]) -> Array:
-    array = checked(run)
-    if (array == 0).any():
-        raise ValueError("a ratio needs times above zero")
-    return array
+def fewest(share: float) -> int:
+    """The fewest samples of a run that has a ``share`` quantile: one of them lies beyond it."""
+    return round(1 / min(share, 1 - share))

@@ -85,19 +85,13 @@ def _overview(trends: Sequence[Trend]) -> Table:
     for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
         changes = str(sum(point.changes for point in trend.points))
-        seen = [_percent(trend.between_runs), _percent(_smallest_visible(trend))]
+        seen = [_percent(trend.between_runs), _percent(trend.visible)]
         rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
     return Table(columns, rows)
 
 
 def _percent(share: float | None) -> str | None:
     return None if share is None else f"{100 * share:.2g} %"
-
-
-def _smallest_visible(trend: Trend) -> float | None:
-    """Return the smallest slow-down of one run that the last judgement of one run would have shown, as a fraction."""
-    verdicts = [point.verdict for point in trend.points if point.verdict is not None and point.together == 1]
-    return verdicts[-1].interval.high / verdicts[-1].ratio - 1 if verdicts else None
 
 
 def _each(trends: Sequence[Trend]) -> list[Section]:

@@ -11,6 +11,7 @@ from strobe.report.document import Column, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.hypothesis import Hypothesis
+from strobe.results.numerals import fixed, significant
 from strobe.results.open_loop import OpenLoop, PairedError, PartErrors, Strip
 from strobe.results.preflight import PreflightResult
 
@@ -67,7 +68,7 @@ def _verdict(paired: PairedError | None) -> str:
 
 def _share(explained: float) -> str:
     """Return a share of the data in per cent; it is negative where the mean action is nearer."""
-    return f"{100 * explained:.0f} %".replace("-", "−")
+    return f"{fixed(100 * explained, 0)} %"
 
 
 def _words(naive: str) -> str:
@@ -115,7 +116,7 @@ def _dimensions(loop: OpenLoop) -> Table:
     for each in loop.dimensions:
         explained = None if each.explained is None else _share(each.explained)
         naive = [f"{each.naive[name]:.3g}" if name in each.naive else None for name in names]
-        cells = [each.name, f"{each.spread:.4g}", f"{each.rms:.3g}", f"{each.offset:+.2g}".replace("-", "−"), explained]
+        cells = [each.name, f"{each.spread:.4g}", f"{each.rms:.3g}", significant(each.offset, 2, plus=True), explained]
         rows.append(Row([*cells, *naive]))
     return Table(columns, rows)
 

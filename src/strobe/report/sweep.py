@@ -86,8 +86,7 @@ def scaling(sweep: Sweep) -> Table:
         if fit.slope is not None:
             more = f"{_amount(fit, fit.slope * per)} per {unit.removesuffix('s') if per == 1 else f'{per:,} {unit}'}"
         cells: list[str | None] = [fit.axis, fit.figure, fit.measurement]
-        cells += [f"{fit.exponent:.2f}"]
-        cells += [exponent and f"{exponent.low:.2f} to {exponent.high:.2f}", more]
+        cells += [units.ms(fit.exponent), units.span(exponent), more]
         cells += [slope and f"{_amount(fit, slope.low * per)} to {_amount(fit, slope.high * per)}", fixed]
         cells += [f"{fit.points:,}", f"{fit.groups:,}", "neither a power nor a line" if fit.curved else None]
         rows.append(Row(cells))

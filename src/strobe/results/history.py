@@ -65,6 +65,9 @@ class Trend(Data):
         default=None, description="standard deviation between runs of the same thing, as a fraction"
     )
     known: int = Field(default=0, description="runs that it is known from; 0 where it is assumed")
+    visible: Finite | None = Field(
+        default=None, description="the slow-down of one run that the last judgement of one would have shown"
+    )
     points: list[Point]
 
 

@@ -85,7 +85,9 @@ class Training(Data):
     loader: list[LoaderWorker] = Field(default_factory=list)
     loader_parts: list[LoaderPart] = Field(default_factory=list)
     ranks: list[Rank] = Field(default_factory=list)
-    losses: list[Finite] = Field(default_factory=list, description="of the steps recorded")
+    losses: list[Finite | None] = Field(
+        default_factory=list, description="of the steps recorded; None for one that is infinite or not a number"
+    )
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
     loader_overhead: Finite | None = Field(default=None, description="the same of the workers' loading")
     error: str = Field(default="", description="what ended the run early, in a line")

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 
 from strobe.errors import UserError
+from strobe.results import units
 from strobe.results.answer import Result
 from strobe.results.comparison import Verdict
 from strobe.results.difference import (
@@ -26,7 +27,7 @@ from strobe.results.difference import (
 from strobe.results.measurement import Component, Measurement
 from strobe.results.rollout import Quantiles, Rollout, RolloutResult
 from strobe.results.subject import Machine
-from strobe.studies.shared.comparable_runs import Gated, excluded, unlike, work
+from strobe.studies.shared.comparable_runs import Gated, excluded, settings, unlike
 from strobe.version import __version__
 
 Judge = Callable[..., Verdict]
@@ -61,7 +62,7 @@ def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Differ
         before=_label(before),
         after=_label(after),
         measurements=[
-            _measurement(old, new, judged_by, unlike(work(before, old), work(after, new))) for old, new in pairs
+            _measurement(old, new, judged_by, unlike(settings(before, old), settings(after, new))) for old, new in pairs
         ],
         missing=[m.name for m in before.measurements if m.samples.values and m.name not in {m.name for _, m in pairs}],
         figures=_figures(before, after),
@@ -83,8 +84,8 @@ def _figures(before: Result, after: Result) -> list[FigureChange]:
 def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
     """Return for each measurement whether it became slower by more than ``allowed`` (0.05 is 5 %).
 
-    It is not judged where the samples are too few or too noisy, where the runs measured different work, and where the
-    run after lacks it.
+    It is not judged where the samples are too few or too noisy, where the runs measured different work (another
+    machine, checkpoint, dtype, input …), and where the run after lacks it.
     """
     gated = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
     return gated + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
@@ -95,14 +96,14 @@ def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
 
     verdict, widest = m.verdict, excluded(allowed)
     samples, high = [len(m.before.values), len(m.after.values)], verdict.interval.high - 1
-    seen = f"seen: {100 * (verdict.ratio - 1):+.1f} %"
+    seen = f"seen: {units.change(verdict.ratio)}"
+    if m.unlike:
+        return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
     if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
         return Gated("broken", m.name, verdict.sentence)
     if min(samples) < FEWEST_PAIRS:
         needed = f"{samples[0]} and {samples[1]} samples, and {FEWEST_PAIRS} of each are needed"
         return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")
-    if m.unlike:
-        return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
     if status == "failed" or m.before.values == m.after.values:
         why = "the run after failed" if status == "failed" else "both runs are the same one"
         return Gated("not judged", m.name, f"{why}; {seen}")

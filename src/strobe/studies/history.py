@@ -17,6 +17,7 @@ from strobe.errors import UserError, nearest
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.history import History, Point, Trend
+from strobe.results.numerals import fixed
 from strobe.results.run_summary import MeasurementSummary
 from strobe.runs.saved_runs import Run, Unread
 from strobe.studies.shared import comparable_runs
@@ -245,6 +246,7 @@ def _trend(group: _Group, accept: str) -> Trend:
         reference=[] if last is None else [names[place] for place in last.reference],
         between_runs=None if last is None else math.expm1(last.spread),
         known=0 if last is None else last.known,
+        visible=next((_factor(one.least) - 1 for one in reversed(judged.values()) if one and one.together == 1), None),
         points=points,
     )
 
@@ -257,8 +259,14 @@ def _add_judgement(point: Point, judgement: Judged, names: Sequence[str]) -> Non
     if not judgement.known:  # two runs do not show how far runs differ
         return
     low, high = judgement.ratio - judgement.reach, judgement.ratio + judgement.reach
-    kind = "slower" if low > 0 else "faster" if high < 0 else "no difference shown"
-    if kind == "no difference shown" and judgement.reach > math.log1p(TOO_WIDE):
+    apart, stands = low > 0 or high < 0, judgement.standing is not None and low > 0
+    shown = abs(judgement.ratio) > judgement.least or judgement.change in ("slower", "faster")
+    kind = "no difference shown"
+    if shown or stands:
+        kind = "slower" if judgement.ratio > 0 else "faster"
+    elif apart or judgement.reach > math.log1p(
+        TOO_WIDE
+    ):  # a change, or a run that is off by itself: the next one tells
         kind = "too noisy"
     interval = Interval(low=_factor(low), high=_factor(high), level=LEVEL)
     which = point.run if judgement.together == 1 else f"{point.run} and the {judgement.together - 1} before it"
@@ -276,4 +284,4 @@ def _factor(logarithm: float) -> float:
 
 
 def _change(logarithm: float) -> str:
-    return f"{100 * (_factor(logarithm) - 1):+.1f}".replace("-", "−")
+    return fixed(100 * (_factor(logarithm) - 1), 1, plus=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from strobe.errors import UserError, nearest
-from strobe.measure.verdicts import BETWEEN_RUNS, Runs, fewest, slower
+from strobe.measure.verdicts import Runs, fewest, slower
 from strobe.results.data import Interval
 from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Row, label
@@ -85,8 +85,9 @@ def best(
 ) -> Best:
     """The best of ``cells`` (all of one machine), with those that are not shown to be worse.
 
-    Times are judged by the figure that was wished for, all pairs of cells together at 95 % (`separate_runs.slower`).
-    Figures of memory and of agreement are taken as they are: any difference counts.
+    Times are judged by the figure that was wished for, all pairs of cells together at 95 % (`verdicts.slower`). One run
+    of each cell does not show what runs differ by, and is not judged. Figures of memory and of agreement are taken as
+    they are: any difference counts.
 
     Args:
         samples: (cell key, measurement) → milliseconds of each repeat, raw.
@@ -140,7 +141,7 @@ def _judge(
     share: float,
     fixed: set[str],
 ) -> None:
-    """Write into ``found`` which cells are not shown to be slower, with what they may be, and which are not judged."""
+    """Write into ``winner`` which cells are not shown to be slower, with what they may be, and which are not judged."""
     held = [
         (candidate, interval)
         for candidate, interval in zip(others, judged, strict=True)
@@ -158,19 +159,16 @@ def _judge(
         ]
         winner.sentence += f" Not shown to be slower: {_list(named)}."
     if winner.unjudged:
-        have = min(sum(map(len, of_cell)) for of_cell in runs)
-        what = "median" if share == 0.5 else f"p{100 * share:g}"
-        winner.sentence += (
-            f" Not judged: {_list([_open(candidate, fixed) for candidate in winner.unjudged])}. "
-            f"The {what} of {len(runs)} cells takes {fewest(len(runs), share)} samples of each, "
-            f"more where neighbours are alike; there are {have} (--iterations)."
-        )
+        winner.sentence += f" Not judged: {_list([_open(candidate, fixed) for candidate in winner.unjudged])}. "
+        if max(map(len, runs)) < 2:
+            winner.sentence += "One run of a cell does not show what runs differ by (--repeats=3)."
+        else:
+            what = "median" if share == 0.5 else f"p{100 * share:g}"
+            have = min((len(run) for each in runs for run in each), default=0)
+            winner.sentence += f"A {what} takes {fewest(share)} samples of each run; there are {have} (--iterations)."
     if len(winner.unjudged) < len(others):
         rest = "" if held else " All others are slower." if not winner.unjudged else " The rest is slower."
-        between = "with what repeats differ by"
-        if max(map(len, runs)) == 1:
-            between = f"runs of one cell taken to differ by up to {100 * BETWEEN_RUNS:g} %: --repeats=3 measures it"
-        winner.sentence += f"{rest} (95 % for all pairs of cells together, {between}.)"
+        winner.sentence += f"{rest} (95 % for all pairs of cells together, with what repeats differ by.)"
 
 
 def _list(named: Sequence[str]) -> str:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from strobe.results import numerals, units
 from strobe.results.data import Interval
-from strobe.results.numerals import significant
 from strobe.results.sweep import Axis, Cell, Row, Scaling
 
 UNKNOWN = 1.0  # width of an exponent's interval from which it says nothing: proportional, or not at all
@@ -91,8 +91,8 @@ def _fit(axis: Axis, measurement: str, figure: Figure, cells: Sequence[Cell]) ->
     straight = slope is not None and fixed is not None and off_line < off_power and distinct > 2
     if interval is not None and interval.high - interval.low > UNKNOWN:
         sentence = (
-            f"how {_named(figure)} grows with {axis.name} is not shown: an exponent of {exponent:.2f} fits best, but "
-            f"so does anything from {interval.low:.2f} to {interval.high:.2f}"
+            f"how {_named(figure)} grows with {axis.name} is not shown: an exponent of {numerals.fixed(exponent)} fits "
+            f"best, but so does anything from {units.span(interval)}"
         )
     elif straight:
         sentence = _line(figure, axis, slope or 0.0, slope_interval, fixed or 0.0)
@@ -129,13 +129,13 @@ def _interval(fit: Any) -> Interval | None:
 
 
 def _power(figure: Figure, axis: Axis, exponent: float, interval: Interval | None) -> str:
-    shown = f" [{interval.low:.2f}, {interval.high:.2f}]" if interval else ""
-    doubled = 2**exponent
+    shown = f" [{numerals.fixed(interval.low)}, {numerals.fixed(interval.high)}]" if interval else ""
+    doubled, power = 2**exponent, numerals.fixed(exponent)
     name = _named(figure)
     if interval and interval.low <= 0 <= interval.high and abs(exponent) < 0.1:
-        return f"{name} does not depend on {axis.name} as far as these cells show (exponent {exponent:.2f}{shown})"
+        return f"{name} does not depend on {axis.name} as far as these cells show (exponent {power}{shown})"
     verb = "grows" if exponent >= 0 else "falls"
-    return f"{name} {verb} as {axis.name} ^ {exponent:.2f}{shown}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
+    return f"{name} {verb} as {axis.name} ^ {power}{shown}: twice the {axis.unit}, {doubled:.2f} × the {figure}"
 
 
 def _line(figure: Figure, axis: Axis, slope: float, interval: Interval | None, fixed: float) -> str:
@@ -150,8 +150,12 @@ def _named(figure: Figure) -> str:
 
 
 def _ms(value: float) -> str:
-    return f"{significant(value, 4)} ms"
+    return f"{numerals.significant(value, 4)} ms"
 
 
 def _gib(value: float) -> str:
-    return f"{significant(value / 2**30)} GiB" if abs(value) >= 2**30 / 10 else f"{significant(value / 2**20)} MiB"
+    return (
+        f"{numerals.significant(value / 2**30)} GiB"
+        if abs(value) >= 2**30 / 10
+        else f"{numerals.significant(value / 2**20)} MiB"
+    )

@@ -11,9 +11,9 @@ import contextlib
 import functools
 import inspect
 import itertools
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from threading import get_ident
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
@@ -162,6 +162,27 @@ def in_force() -> Opener | None:
     return _open
 
 
+# Threads: the system gives the ident of one that has ended to the next one, whose sections are none of its.
+
+MAIN = 0
+thread_names: dict[int, str] = {}  # number of a thread → its name when it opened its first section
+_thread_numbers = itertools.count(1)
+
+
+class _Own(threading.local):
+    """The calling thread: by a number that no other thread of this process ever has."""
+
+    def __init__(self) -> None:
+        ident = threading.get_ident()
+        # Not `current_thread`, which makes a thread of Python of one that is none, such as autograd's.
+        known = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "")
+        self.number = MAIN if ident == threading.main_thread().ident else next(_thread_numbers)
+        thread_names[self.number] = "main" if self.number == MAIN else known or f"thread {self.number}"
+
+
+own = _Own()
+
+
 # Strands: code that stops in the middle and goes on later, a coroutine or a generator, has sections of its own.
 #
 # While it is suspended other code runs on its thread, whose sections lie within its open ones in time and do not
@@ -174,9 +195,9 @@ STOPS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUT
 
 
 class Place(NamedTuple):
-    """Where a section was opened: its thread, its strand, and the strand around that one. 0: the thread itself."""
+    """Where a section was opened: its thread's number, its strand, and the strand around it. 0: the thread itself."""
 
-    ident: int
+    thread: int
     strand: int = 0
     around: int = 0
 
@@ -203,12 +224,12 @@ def entered(frame: FrameType) -> Strand | None:
         if frame.f_back.f_back is None:
             break
         frame = frame.f_back.f_back
-    ident = get_ident()
-    strand = _strand_of(frame, ident)
+    thread = own.number
+    strand = _strand_of(frame, thread)
     if frame.f_code.co_flags & STOPS and (strand is None or strand.frame is not frame):
         around = strand.place.strand if strand is not None else 0
-        strand = Strand(frame, Place(ident, next(_numbers), around))
-        strands.setdefault(ident, {})[frame] = strand
+        strand = Strand(frame, Place(thread, next(_numbers), around))
+        strands.setdefault(thread, {})[frame] = strand
     if strand is not None:
         strand.open += 1
     return strand
@@ -219,16 +240,16 @@ def leave_strand(strand: Strand) -> Place:
     strand.open -= 1
     place = strand.place
     if strand.open == 0:
-        frames = strands.get(place.ident, {})
+        frames = strands.get(place.thread, {})
         frames.pop(strand.frame, None)
         if not frames:
-            strands.pop(place.ident, None)
+            strands.pop(place.thread, None)
     return place
 
 
-def _strand_of(frame: FrameType | None, ident: int) -> Strand | None:
+def _strand_of(frame: FrameType | None, thread: int) -> Strand | None:
     """The innermost strand that runs on this thread's stack from ``frame`` down."""
-    frames = strands.get(ident)
+    frames = strands.get(thread)
     while frames and frame is not None:
         if (strand := frames.get(frame)) is not None:
             return strand

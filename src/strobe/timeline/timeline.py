@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ import torch
 from strobe.timeline import sections as sections_in_force
 from strobe.timeline import workers
 from strobe.timeline.clock import DeviceClock, device_clock, host_ns, synchronise
-from strobe.timeline.sections import STOPS, Strand, entered, leave_strand, strands
+from strobe.timeline.sections import MAIN, STOPS, Strand, entered, leave_strand, own, strands, thread_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,6 @@ class Timeline:
         self.serialised = serialised
         self._clock: DeviceClock | None = None if serialised else device_clock(self.device)
         self._records: list[tuple[Any, ...]] = []
-        self._threads: dict[int, str] = {}
         self._foreign: list[workers.Foreign] = []
         self._spool: workers.Spool | None = None
         self._take_off: Callable[[], None] | None = None  # while it is in force, or was put below another one
@@ -101,11 +99,10 @@ class Timeline:
 
     def between(self, name: str, start: Mark, end: Mark) -> None:
         """Record a section of the main thread that no block of code encloses."""
-        ident = threading.main_thread().ident
         if self._clock is None:
-            self._records.append((name, start.ns, end.ns, ident))
+            self._records.append((name, start.ns, end.ns, MAIN))
         elif start.device is not None and end.device is not None:
-            self._records.append((name, start.ns, end.ns, ident, start.device, end.device))
+            self._records.append((name, start.ns, end.ns, MAIN, start.device, end.device))
 
     def start(self) -> Self:
         """Put this timeline in force for every thread, and for worker processes started from here on.
@@ -129,9 +126,6 @@ class Timeline:
     def stop(self) -> Self:
         """Take this timeline out of force, in whatever order; gathers what worker processes recorded."""
         self._leave()
-        for thread in threading.enumerate():
-            if thread.ident is not None:
-                self._threads.setdefault(thread.ident, thread.name)
         if self._spool is not None:
             gathered = self._spool.gather()
             self._foreign += gathered.sections
@@ -176,30 +170,21 @@ class Timeline:
         by_thread: dict[int, dict[int, list[Row]]] = {}  # thread → strand → sections
         around: dict[int, int] = {}
         for index, (name, start, end, place, *_marks) in enumerate(records):
-            ident, strand, outer = (place, 0, 0) if isinstance(place, int) else place
-            by_thread.setdefault(ident, {}).setdefault(strand, []).append((start, -end, -index, name, index))
+            thread, strand, outer = (place, 0, 0) if isinstance(place, int) else place
+            by_thread.setdefault(thread, {}).setdefault(strand, []).append((start, -end, -index, name, index))
             around[strand] = outer
-        names = self._names(by_thread)
-        for ident, rows in by_thread.items():
+        names = _names(by_thread)
+        for thread, rows in by_thread.items():
             for path, start, end, name, index in woven(rows, around):
                 marks = (device[2 * index], device[2 * index + 1]) if device else (None, None)
-                sections.append(Section(name, path, start, end, names[ident], *marks))
+                sections.append(Section(name, path, start, end, names[thread], *marks))
         by_worker: dict[str, list[Row]] = {}
-        for index, (thread, name, start, end, _) in enumerate(self._foreign):
-            by_worker.setdefault(thread, []).append((start, -end, -index, name, index))
-        for thread, rows in by_worker.items():
+        for index, (worker, name, start, end, _) in enumerate(self._foreign):
+            by_worker.setdefault(worker, []).append((start, -end, -index, name, index))
+        for worker, rows in by_worker.items():
             for path, start, end, name, index in nest(rows):
-                sections.append(Section(name, path, start, end, thread, cpu_ns=self._foreign[index][4]))
+                sections.append(Section(name, path, start, end, worker, cpu_ns=self._foreign[index][4]))
         return sections
-
-    def _names(self, idents: Iterable[int]) -> dict[int, str]:
-        """A name for each thread, another one for each: threads may share theirs."""
-        main, taken, names = threading.main_thread().ident, Counter[str](), dict[int, str]()
-        for ident in idents:
-            name = "main" if ident == main else self._threads.get(ident, f"thread {ident}")
-            taken[name] += 1
-            names[ident] = name if taken[name] == 1 else f"{name} ({taken[name]})"
-        return names
 
     def _make_opener(self) -> Callable[[str], Any]:
         if self.serialised:
@@ -207,6 +192,16 @@ class Timeline:
         if self._clock is not None:
             return _device_opener(self._records, self._clock)
         return _host_opener(self._records)
+
+
+def _names(threads: Iterable[int]) -> dict[int, str]:
+    """A name for each thread, another one for each: threads may share theirs."""
+    taken, names = Counter[str](), dict[int, str]()
+    for thread in threads:
+        name = thread_names.get(thread, f"thread {thread}")
+        taken[name] += 1
+        names[thread] = name if taken[name] == 1 else f"{name} ({taken[name]})"
+    return names
 
 
 Row = tuple[int, int, int, str, int]  # start, −end, −index, name, index: sorted, a parent comes before its children
@@ -281,14 +276,7 @@ def nest(rows: Iterable[Row]) -> Iterable[Placed]:
 
 # In each opener's ``__enter__``: ``frame(1)`` is the one of the ``with`` block. Written out, as a call costs too much.
 def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
-    append, now, ident, frame, stops, suspended = (
-        records.append,
-        host_ns,
-        threading.get_ident,
-        sys._getframe,
-        STOPS,
-        strands,
-    )
+    append, now, mine, frame, stops, suspended = records.append, host_ns, own, sys._getframe, STOPS, strands
 
     class HostSection:
         __slots__ = ("name", "start", "strand")
@@ -303,13 +291,13 @@ def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             end = now()
-            append((self.name, self.start, end, ident() if self.strand is None else leave_strand(self.strand)))
+            append((self.name, self.start, end, mine.number if self.strand is None else leave_strand(self.strand)))
 
     return HostSection
 
 
 def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callable[[str], Any]:
-    append, now, ident, frame, read = records.append, host_ns, threading.get_ident, sys._getframe, clock.read
+    append, now, mine, frame, read = records.append, host_ns, own, sys._getframe, clock.read
 
     class DeviceSection:
         __slots__ = ("mark", "name", "start", "strand")
@@ -325,7 +313,7 @@ def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callab
 
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             end = now()
-            place = ident() if self.strand is None else leave_strand(self.strand)
+            place = mine.number if self.strand is None else leave_strand(self.strand)
             mark = read() if self.mark is not None else None
             if mark is None:  # the host's time of a capture says nothing of the replays
                 sections_in_force.note_unseen(self.name, sections_in_force.CAPTURED)
@@ -351,7 +339,7 @@ def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | No
         def __exit__(self, kind: object, error: object, traceback: object) -> None:
             synchronise(device)
             end = host_ns()
-            place = threading.get_ident() if self.strand is None else leave_strand(self.strand)
+            place = own.number if self.strand is None else leave_strand(self.strand)
             records.append((self.name, self.start, end, place))
 
     return SerialisedSection

@@ -1,7 +1,8 @@
 """One side of a comparison of two environments. Runs in the environment that is compared, which has no Strobe.
 
-It reads orders from its standard input, one JSON object a line, and answers each with one. What libraries print goes to
-standard error. It ends when its input does, so that it never outlives the process that started it.
+It reads orders from its standard input, one JSON object a line. It answers each with one on a descriptor of its own,
+whose number is its argument, since anything may print: a wrapper of the interpreter, a library. An answer carries the
+number of its order. It ends when its input does, so that it never outlives the process that started it.
 
 Needs Python 3.10 or later, and torch and LeRobot, or physicalai for a policy package. All files of this folder are
 carried, and import nothing of Strobe.
@@ -20,13 +21,17 @@ import traceback
 
 def main() -> None:
     """Answer orders until the input ends."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # whatever a library prints must not stand between the answers
+    try:
+        answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8")
+    except OSError:
+        sys.exit("a wrapper of the interpreter closed the pipe for answers: name the interpreter itself")
+    os.set_inheritable(answers.fileno(), False)  # a process that is started here would keep it open
     orders: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read, args=(orders,), daemon=True).start()
     side = None
     while True:
         order = json.loads(orders.get())
+        number = order.pop("number")
         module = order.pop("module", "carried_policy")  # of the first order: what the side is
         try:
             if side is None:
@@ -35,7 +40,7 @@ def main() -> None:
         except BaseException as error:
             answer = {"error": type(error).__name__, "text": _first_line(error), "place": _place(error)}
             traceback.print_exc()
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps({"number": number, "answer": answer}) + "\n")
         answers.flush()
 
 

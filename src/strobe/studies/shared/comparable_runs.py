@@ -16,29 +16,20 @@ from strobe.results.subject import Machine
 WIDEST = 0.10  # slow-down that an interval must exclude, at the least: 10 %
 
 
-def work(result: Result, measurement: Measurement) -> dict[str, str]:
-    """Return the machine, inputs and sizes of a run, by name; times are comparable only where these are equal."""
-    traits = measurement.traits
-    sizes = {
-        "batch size": traits.batch_size,
-        "denoising steps": traits.denoising_steps,
-        "chunk size": traits.chunk_size,
-    }
-    inputs = result.subject.inputs
-    return {**_machine(result.machine), "inputs": inputs, **{name: str(size) for name, size in sizes.items()}}
-
-
 def settings(result: Result, measurement: Measurement) -> dict[str, str]:
-    """Return all that must be equal in the runs of one trend, by name: `work`, the policy, and the traits."""
-    subject = result.subject
-    traits = {name: str(value) for name, value in measurement.traits.without().labelled().items()}
+    """Return the machine, policy, inputs and traits of a run, by name: what must be equal in runs that are compared."""
+    subject, traits = result.subject, measurement.traits
     return {
         "policy type": subject.kind,
         "checkpoint": subject.source,
         "parameters": f"{subject.parameters:,}",
         "dtype": ", ".join(sorted(subject.dtypes)),
-        **traits,
-        **work(result, measurement),
+        **{name: str(value) for name, value in traits.without().labelled().items()},
+        **_machine(result.machine),
+        "inputs": subject.inputs,
+        "batch size": str(traits.batch_size),
+        "denoising steps": str(traits.denoising_steps),
+        "chunk size": str(traits.chunk_size),
     }
 
 

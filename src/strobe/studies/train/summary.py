@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,7 @@ def summary_of(recorded: Recorded, planned_steps: int, reason: str) -> Training:
         stalls=measure.stalls(steps, NAMES, config.num_workers, plan),
         loader=loader_workers(batches, worker_names(watch)) if config.num_workers else [],
         loader_parts=loader_parts(batches),
-        losses=watch.losses[: len(steps)],
+        losses=[loss if math.isfinite(loss) else None for loss in watch.losses[: len(steps)]],
         # On a device a section is marked there too, which takes longer; workers mark theirs on the host alone.
         overhead=section_price_ms(watch.timeline) * _sections_in(steady) / step_ms,
         loader_overhead=section_price_ms() * _sections_in(batches) / mean_ms(batches) if batches else None,
