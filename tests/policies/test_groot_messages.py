@@ -70,6 +70,13 @@ def pickled() -> bytes:
     return file.getvalue()
 
 
+def huge() -> bytes:
+    """The head of an array of 8 GB, without its numbers."""
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"shape": (10**9,), "fortran_order": False, "descr": "<f8"})
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -78,6 +85,12 @@ def pickled() -> bytes:
         {b"nd": True, b"type": "|O", b"kind": b"O", b"shape": [1], b"data": b"x"},
         {b"nd": True, b"type": "<f4", b"kind": b"", b"shape": [2], b"data": b"1234"},
         {"__ModalityConfig__": True, "as_json": 3},
+        {"__ModalityConfig__": True, "as_json": {"modality_keys": 5}},
+        {"__ModalityConfig__": True, "as_json": {"modality_keys": [5]}},
+        {"__ModalityConfig__": True, "as_json": {"delta_indices": "0"}},
+        {"__ModalityConfig__": True, "as_json": {"delta_indices": list(range(100_000))}},
+        {"__ModalityConfig__": True, "as_json": "[" * 100_000},
+        {"__ndarray_class__": True, "as_npy": huge()},
     ],
 )
 def test_maps_that_are_no_array_are_refused(message: dict[Any, Any]):

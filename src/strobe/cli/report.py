@@ -27,6 +27,7 @@ already, its text and all its other results stay.
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -247,7 +248,7 @@ def _recording(run: Path, shape: str, output: Path | None) -> int:
 
     folder = run if run.is_dir() else run.parent
     file = output or folder / f"rollout.{shape}"
-    samples = iter(streams(run))
+    samples = iter(streams(run, lambda text: print(f"strobe: {text}", file=sys.stderr)))
     first = list(itertools.islice(samples, 1))  # a run without events leaves no file
     try:
         count = WRITERS[shape](file, folder.resolve().name, itertools.chain(first, samples))

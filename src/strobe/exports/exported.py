@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strobe.errors import UserError
 from strobe.exports.package import InPlaceOfPolicy, PolicyPackage, is_package
+from strobe.exports.prompt import is_form
 from strobe.exports.whole import numbers_of, split
 from strobe.json_text import parsed
 from strobe.policies.subject import Subject
@@ -30,8 +31,12 @@ def manifest(folder: Path) -> dict[str, Any]:
         about: dict[str, Any] = parsed((folder / MANIFEST).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
+    if not isinstance(about, dict):
+        raise UserError(f"{folder} is no exported policy: {MANIFEST} is no map")
     if missing := [name for name in KEYS if name not in about]:
         raise UserError(f"{folder}: {MANIFEST} lacks {', '.join(missing)}: export the policy again")
+    if not is_form(about["prompt"]):
+        raise UserError(f"{folder}: {MANIFEST} has no sound prompt: export the policy again")
     return about
 
 

@@ -70,6 +70,25 @@ class Prompt:
         return prompt_of(self.data(), task, numbers)
 
 
+def is_form(data: Any) -> bool:
+    """Return whether ``data``, from an export's manifest, is the form of a prompt: None for a policy without words."""
+    if data is None:
+        return True
+    known = {"text": str, "cleaned": bool, "state": dict | None, "tokenizer": str | None, "length": int | None}
+    if not isinstance(data, dict) or not all(isinstance(data.get(name), kind) for name, kind in known.items()):
+        return False
+    state = data["state"]
+    return state is None or (
+        isinstance(state.get("name"), str)
+        and all(_are_numbers(state.get(name)) for name in ("offset", "divisor"))
+        and all(_are_numbers([state.get(name)]) for name in ("times", "plus", "bins"))
+    )
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int | float) for value in values)
+
+
 def prompt_of(subject: PolicySubject, prepare: Any, words: Any) -> Prompt:
     """Return what the processors ``words`` of ``subject`` write into its prompt.
 

@@ -17,6 +17,8 @@ from strobe.timeline.timeline import Section, nest
 TICK, CALL = "control tick", "inference call"
 CONTROL, INFERENCE, RECEIVING, OTHERS = "control", "inference", "receiving", "others"  # threads
 
+OLDER = "the recording is of an older Strobe and does not tell its end: nobody knows whether it is whole"
+
 Span = tuple[str, int, int]  # name, start, end of a section
 
 
@@ -113,6 +115,8 @@ class Course:
         failures: of remote inference, on either side.
         received, served: of a policy server.
         unfinished: the call that had not returned when the loop ended, where none had returned a chunk to execute.
+        lost: what of the recording is missing or damaged, in words; '' for nothing.
+        ends: whether the recording tells its end: else nobody knows whether it is whole.
     """
 
     ticks: list[Tick] = field(default_factory=list)
@@ -140,6 +144,19 @@ class Course:
     received: list[events.ObservationReceived] = field(default_factory=list)
     served: list[events.ChunkServed] = field(default_factory=list)
     unfinished: Unfinished | None = None
+    lost: str = ""
+    ends: bool = True
+
+    def of_what_is_left(self, text: str) -> str:
+        """Return what ``text`` says of the run, which of a damaged recording is said of what is left of it."""
+        if not self.lost:
+            return text
+        return f"Not judged as a whole, since the recording is damaged: {self.lost}. Of what is left: {text}"
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the figures must know of the recording."""
+        return [] if self.ends or self.lost else [OLDER]
 
     def sections(self, most: int) -> list[Section]:
         """Return the latest ``most`` ticks, and what all threads did since, in tree order."""

@@ -3,6 +3,9 @@
 The threads append tuples to a deque, which is one step of the interpreter. A thread of its own takes them out and
 writes them, a few at a time, so that it never holds the interpreter for long. One call of a probe may be several
 events: it appends one tuple, a function and its arguments, and the writing thread calls that for the events.
+
+The last line is the log's end: what all lines before it add up to. Without it, or with a line that it does not fit, a
+file is a shorter run than the one that ran, and whoever reads it says so.
 """
 
 from __future__ import annotations
@@ -14,12 +17,14 @@ import logging
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from strobe.errors import UserError, in_words
+from strobe.json_text import parsed
 from strobe.loops.events import Row
 from strobe.loops.header import Header
 from strobe.timeline import sections
@@ -28,11 +33,29 @@ from strobe.timeline.clock import host_ns
 EVERY_S = 0.5  # between two rounds of writing: a crash loses no more than this
 BATCH = 16  # events, about, that become one line; json keeps the interpreter for about 50 µs
 PAUSE_S = 0.002  # between two batches, in which the loop may run
+LONGEST = 2**22  # bytes of a line that is read: those of a log are a thousandth of that
+MOST_UNPACKED = 100, 2**24  # times the packed size, at least so many bytes: events pack to a tenth or so
 MOST_HELD = 200_000  # tuples in memory where the file cannot be written: the latest ten minutes or so
 
 
+class _End:
+    """What the lines of a log add up to: how many they are, and their checksum."""
+
+    def __init__(self) -> None:
+        self.lines = self.checksum = 0
+
+    def add(self, line: str | bytes) -> bytes:
+        """Return the line as it lies in the file, once it is counted."""
+        whole = f"{line}\n".encode() if isinstance(line, str) else line
+        self.lines, self.checksum = self.lines + 1, zlib.crc32(whole, self.checksum)
+        return whole
+
+    def to_json(self) -> dict[str, int]:
+        return {"lines": self.lines, "crc32": self.checksum}
+
+
 class Log:
-    """Writes events to ``file`` as they come: a header as a line of JSON, then lists of events, a line each.
+    """Writes events to ``file`` as they come: a header in a line of JSON, then lists of events, then the end.
 
     Attributes:
         append: takes an event from any thread, or a function that returns events and its arguments; never waits.
@@ -59,12 +82,16 @@ class Log:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def read(self) -> tuple[Header | None, Iterator[Row]]:
+    def read(self) -> tuple[Header | None, Rows]:
         """Return the header, None where the run never began, and every event in the order written; after `stop`."""
-        rows: Iterator[Row] = iter(())
+        written, lost = Rows(()), ""
         with contextlib.suppress(UserError):
-            rows = read(self.file)[1]
-        return self._header, chain(rows, (row for held in self._held for row in _rows(held)))
+            written = read(self.file)[1]
+        if self.failed:
+            lost = f"events could not be written ({self.failed}), and the earliest may be missing"
+        elif not self._held:
+            return self._header, written
+        return self._header, Rows(chain(written, (row for held in self._held for row in _rows(held))), lost)
 
     def remove(self) -> None:
         """Delete the file, once its answer is saved."""
@@ -75,15 +102,17 @@ class Log:
         assert self._header is not None
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with self.file.open("x") as file:
-                file.write(f"{json.dumps(self._header.to_json())}\n")
+            with self.file.open("xb") as file:
+                end = _End()
+                file.write(end.add(json.dumps(replace(self._header, ends=True).to_json())))
                 while not self._ended.wait(EVERY_S):
                     for line in self._lines():
-                        file.write(line)
+                        file.write(end.add(line))
                         self._ended.wait(PAUSE_S)
                     file.flush()
                 for line in self._lines():
-                    file.write(line)
+                    file.write(end.add(line))
+                file.write(f"{json.dumps(end.to_json())}\n".encode())
         except (OSError, ValueError, TypeError) as error:
             self.failed = in_words(error) if isinstance(error, OSError) else str(error)
 
@@ -93,7 +122,7 @@ class Log:
             while self._held and len(batch) < BATCH:
                 batch += _rows(self._held.popleft())
             if batch:
-                yield f"{json.dumps(batch)}\n"
+                yield json.dumps(batch)
 
 
 def _rows(held: Row) -> list[Row]:
@@ -107,40 +136,86 @@ def _rows(held: Row) -> list[Row]:
         return []
 
 
-def read(file: Path) -> tuple[Header, Iterator[Row]]:
-    """Return header and events of a log, also of a packed one (.gz); a last line that was cut off is left out.
+class Rows:
+    """The events of a log, to be taken once: those of an hour are half a gigabyte.
 
-    The events are read while they are taken: those of an hour are half a gigabyte.
+    Attributes:
+        lost: what of the log is missing or damaged, in words, once all were taken; '' for nothing.
+        ends: whether its last line tells that it is the last; of a log of an older Strobe nobody knows.
+    """
+
+    def __init__(self, rows: Iterable[Row], lost: str = "", *, ends: bool = True) -> None:
+        self._rows, self.lost, self.ends = rows, lost, ends
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+
+class _Lines:
+    """The lines of a file of events, up to where it cannot be read further; then ``lost`` says why."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.lost = file, ""
+        self.end = _End()  # of those lines that were read
+
+    def __iter__(self) -> Iterator[bytes]:
+        times, least = MOST_UNPACKED
+        most = max(least, times * self.file.stat().st_size)
+        with gzip.open(self.file, "rb") if self.file.suffix == ".gz" else self.file.open("rb") as opened:
+            try:
+                while line := opened.readline(LONGEST):
+                    if len(line) == LONGEST or opened.tell() > most:
+                        self.lost = "it has more bytes than a recording"
+                        return
+                    yield line
+            except (gzip.BadGzipFile, EOFError, zlib.error):
+                self.lost = "gzip cannot unpack all of it"
+
+
+def read(file: Path) -> tuple[Header, Rows]:
+    """Return header and events of a log, also of a packed one (.gz). A line that cannot be read is left out.
 
     Raises:
         UserError: there is no such file, or it is no log of a rollout.
     """
-    lines = _lines_of(file)
+    lines = _Lines(file)
+    rest = iter(lines)
     try:
-        header = Header.from_json(json.loads(next(lines, "")))
+        first = next(rest, b"")
+        header = Header.from_json(parsed(first))
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
     except ValueError:
         raise UserError(f"{file} is not the log of a rollout: name the .events file that a killed run left") from None
-    return header, _events_of(lines)
+    lines.end.add(first)
+    rows = Rows((), ends=header.ends)
+    rows._rows = _events_of(rest, lines, rows)
+    return header, rows
 
 
-def _lines_of(file: Path) -> Iterator[str]:
-    """Yield the lines of a log, up to where it is cut off or damaged. Raises OSError where it cannot be opened."""
-    with gzip.open(file, "rt", encoding="utf-8") if file.suffix == ".gz" else file.open(encoding="utf-8") as text:
+def _events_of(rest: Iterator[bytes], lines: _Lines, rows: Rows) -> Iterator[Row]:
+    """Yield the events of the ``rest`` of the lines, then tell ``rows`` what was lost."""
+    end, bad = None, 0
+    for line in rest:
         try:
-            yield from text
-        except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError):
-            return
-
-
-def _events_of(lines: Iterator[str]) -> Iterator[Row]:
-    for line in lines:
-        try:
-            batch = json.loads(line)
+            batch = parsed(line)
         except ValueError:
-            return
-        yield from map(tuple, batch)
+            batch = None
+        if isinstance(batch, dict) and end is None:
+            end = batch
+        elif isinstance(batch, list) and end is None:
+            lines.end.add(line)
+            yield from (tuple(row) if isinstance(row, list) else (row,) for row in batch)
+        else:
+            bad += 1
+    if bad and not lines.lost:
+        rows.lost = f"{bad:,} of its lines cannot be read" if bad > 1 else "one of its lines cannot be read"
+    elif rows.ends and end is None and not lines.lost:
+        rows.lost = "it breaks off before its end"
+    elif end is not None and end != lines.end.to_json() and not lines.lost:
+        rows.lost = "some of it is not as it was written"
+    else:
+        rows.lost = lines.lost
 
 
 def opener(append: Callable[[Any], None]) -> sections.Opener:

@@ -6,7 +6,8 @@ file holds the same as a JSON list. `decode` makes records of them. Times are na
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, get_type_hints
 
 from strobe.measure.robot import BusRead
 
@@ -318,11 +319,41 @@ RECORDS: dict[str, type[Any]] = {
 }
 
 
-def decode(row: Row) -> Any:
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, float) or _whole(each) for each in value)
+
+
+_TYPES: dict[Any, Callable[[Any], bool]] = {
+    int: _whole,
+    str: lambda value: isinstance(value, str),
+    list[float]: _numbers,
+    int | None: lambda value: value is None or _whole(value),
+    list[int] | None: lambda value: value is None or (isinstance(value, list) and all(map(_whole, value))),
+}
+_FIELDS = {
+    kind: [_TYPES[field] for field in get_type_hints(record).values()] for kind, record in RECORDS.items()
+}  # fmt: skip
+_STAMPS = {"upload": (5, 7), "trip": (8, 5)}  # how many, and their place in the row: see `remote_server`
+
+
+def decode(row: Any) -> Any:
     """Return the record of an event, one of `RECORDS`; None of a kind that another Strobe writes.
 
     Raises:
-        TypeError: it has other fields.
+        TypeError: it is no event, or has other fields.
     """
+    if not isinstance(row, tuple) or not row or not isinstance(row[0], str):
+        raise TypeError("no event")
     record = RECORDS.get(row[0])
-    return None if record is None else record(*row[1:])
+    if record is None:
+        return None
+    event = record(*row[1:])
+    if not all(fits(value) for fits, value in zip(_FIELDS[row[0]], row[1:], strict=False)):
+        raise TypeError(f"{record.__name__} has fields of other types")
+    if (stamps := _STAMPS.get(row[0])) and row[stamps[1]] is not None and len(row[stamps[1]]) != stamps[0]:
+        raise TypeError(f"{record.__name__} has another number of stamps")
+    return event

@@ -8,10 +8,10 @@ import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from lerobot.rollout.inference.rtc import supports_rtc_inference
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from strobe.json_text import parsed
 from strobe.policies import lerobot_policies
@@ -21,6 +21,10 @@ from strobe.results.subject import SubjectInfo
 from strobe.runs.seal import is_sealed, seal_of
 
 MADE = "made_with.json"  # beside a policy of random weights: the flags that make it once more
+
+# What a file may say: a loop's rate in Hz, and numbers of actions or calls.
+Rate = Annotated[float, Field(gt=0, le=1e5, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 @dataclass(kw_only=True)
@@ -49,6 +53,7 @@ class Header:
         warmups: calls that torch.compile warms up with.
         executed: n_action_steps of the policy.
         observation_features: shape of each camera by name, None of a number.
+        ends: whether the log has a last line; see `event_log`.
         seal: of this user on this machine, on what a replay builds the policy from; '' where it could not be sealed.
     """
 
@@ -56,19 +61,19 @@ class Header:
     robot: str
     strategy: str
     engine: EngineName
-    fps: float
+    fps: Rate
     main: int
     command: str = "lerobot-rollout"
     device: str = "cpu"
-    multiplier: int = 1
-    dataset_fps: float | None = None
-    threshold: int | None = None
-    horizon: int | None = None
+    multiplier: Annotated[int, Field(ge=1, le=1000)] = 1
+    dataset_fps: Rate | None = None
+    threshold: Count | None = None
+    horizon: Count | None = None
     guided: bool = False
     can_rtc: bool = False
     joints: list[str] = field(default_factory=list)
     compiled: bool = False
-    chunk: int | None = None
+    chunk: Count | None = None
     share: float | None = None
     latency: float | None = None
     arguments: list[str] | None = None
@@ -76,10 +81,11 @@ class Header:
     made: list[str] = field(default_factory=list)
     task: str | None = None
     rtc: dict[str, Any] | None = None
-    warmups: int = 2
-    executed: int | None = None
+    warmups: Count = 2
+    executed: Count | None = None
     observation_features: dict[str, list[int] | None] = field(default_factory=dict)
     action_features: list[str] = field(default_factory=list)
+    ends: bool = field(default=False, compare=False)
     seal: str = ""
 
     @property

@@ -14,6 +14,7 @@ from typing import Any
 
 from strobe.loops import events, instrument, remote_client, rollout, teleoperation
 from strobe.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, Course, LoopTurn
+from strobe.loops.event_log import Rows
 from strobe.loops.events import Row, decode
 from strobe.loops.header import Header
 from strobe.measure.robot import BusRead, Move
@@ -99,13 +100,22 @@ class _Reader:
         }
 
     def read(self, rows: Iterable[Row]) -> Course:
+        odd = 0
         for row in rows:
-            event = decode(row)
+            try:
+                event = decode(row)
+            except TypeError:
+                odd += 1
+                continue
             handle = self.at_any_time.get(type(event)) or (self.running and self.while_running.get(type(event)))
             if handle:
                 handle(event)
         self.end_tick(None)
         self.course.unfinished = self.unfinished()
+        if isinstance(rows, Rows):
+            self.course.lost, self.course.ends = rows.lost, rows.ends
+        if odd and not self.course.lost:
+            self.course.lost = f"{odd:,} of its events cannot be read"
         return self.course
 
     def unfinished(self) -> Unfinished | None:
@@ -301,11 +311,7 @@ class _Reader:
 
 
 def read_course(header: Header, rows: Iterable[Row]) -> Course:
-    """Return the course of the run that ``header`` is of and ``rows`` are the events of.
-
-    Raises:
-        TypeError: an event has other fields than its record.
-    """
+    """Return the course of the run that ``header`` is of and ``rows`` are the events of."""
     # Python would look through all that was read again and again, and find no garbage in it.
     collects = gc.isenabled()
     gc.disable()

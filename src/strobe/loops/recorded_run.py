@@ -16,6 +16,8 @@ from strobe.loops.reader import read_course
 from strobe.loops.virtual_rollout import Beat, Setting
 from strobe.runs.rollout_files import events_of, observations_of
 
+MOST_PAUSED = 1000  # ticks that a run has time for, for each turn of its loop: a replay plays them all
+
 
 @dataclass
 class RecordedRun:
@@ -64,6 +66,9 @@ def recorded_run(header: Header, rows: Iterable[Row]) -> RecordedRun:
     if len(course.ticks) < 2 or not latencies:
         raise UserError("the run is too short for a replay: it needs two ticks and one call of the policy")
     start, end = turns[0].start, turns[-1].start
+    ticks = (end - start) / 1e9 * header.fps * header.multiplier
+    if not 0 < ticks < MOST_PAUSED * len(turns):
+        raise UserError(f"the recording's clock is wrong: {len(turns):,} turns of the loop in {ticks:,.0f} periods")
     beats = _beats(header, turns, waits)
     return RecordedRun(header, course, _setting(header, course), beats, latencies, start, end - start)
 

@@ -243,7 +243,7 @@ class _Measured:
 def _shown(metadata: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
     """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
-        text = significant(value) if isinstance(value, float) and math.isfinite(value) else str(value)
-        with suppress(UnicodeEncodeError):  # a lone surrogate cannot be saved
+        with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved
+            text = significant(value) if isinstance(value, float) and math.isfinite(value) else str(value)
             f"{name}{text}".encode()
             yield str(name)[:SHOWN], text[:SHOWN]

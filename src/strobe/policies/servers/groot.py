@@ -19,10 +19,11 @@ import numpy as np
 from strobe.errors import UserError, in_a_line
 from strobe.policies.servers.groot_messages import ArrayForm, Modality, decode, encode
 from strobe.policies.servers.observations import STATE, STATE_DIM, TASK, Observations, Source
-from strobe.policies.servers.wire import CONNECT_S, CallFailedError, Exchange, Wire, why
+from strobe.policies.servers.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
 from strobe.results.server import FaultKind
 
 PING_MS = 1000
+MOST_ASKED = 2**27  # bytes of an observation that a server may ask for
 SIZE = (256, 256)  # of synthetic images
 LANGUAGE = "annotation.human.task_description"  # where the server names none
 _MODALITIES = ("video", "state", "action", "language")
@@ -58,7 +59,7 @@ class GrootWire(Wire):
         self._flat = first.flat
         self._form: ArrayForm = first.form
         self.metadata = {
-            name: f"{', '.join(map(str, each.get('modality_keys', ())))}; steps {_steps(each)}"
+            name: f"{', '.join(each.get('modality_keys', ()))}; steps {_steps(each)}"
             for name, each in self._modalities.items()
         }
 
@@ -76,6 +77,7 @@ class GrootWire(Wire):
         zmq = self._zmq
         self._socket = self._context.socket(zmq.REQ)
         self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES)
         self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(self._url)
 
@@ -129,7 +131,7 @@ class GrootWire(Wire):
     def _keys(self, modality: str) -> list[str]:
         """Return the server's names of the parts of a modality, without its prefix."""
         keys = self._modalities.get(modality, {}).get("modality_keys", ())
-        return [str(key).removeprefix(f"{modality}.") for key in keys]
+        return [key.removeprefix(f"{modality}.") for key in keys]
 
     def _default_names(self, cameras: Sequence[str]) -> Mapping[str, str]:
         videos = self._keys("video") or [name.rpartition(".")[2] for name in cameras]
@@ -149,12 +151,17 @@ class GrootWire(Wire):
         """Return an observation with the dimensions of time and, for servers after N1.5, of a batch, and its task."""
         lead = 1 if self._flat else 2
         made: dict[str, Any] = {}
+        asked = 0
         for modality, parts in observation.items():
             if not isinstance(parts, Mapping):
                 raise UserError(
                     f"--rename_map: write 'video.NAME' or 'state.NAME' for GR00T's server, not '{modality}'"
                 )
-            steps = max(1, len(self._modalities.get(modality, {}).get("delta_indices", ()) or ()))
+            steps = max(1, len(self._modalities.get(modality, {}).get("delta_indices", ())))
+            asked += steps * sum(value.nbytes for value in parts.values() if isinstance(value, np.ndarray))
+            if asked > MOST_ASKED:
+                size = f"{MOST_ASKED >> 20} MiB"
+                raise UserError(f"{self._url} asks for {steps:,} steps of {modality}: observations of over {size}")
             for name, value in parts.items():
                 number = np.float32 if modality == "state" else value.dtype
                 repeated = np.repeat(np.asarray(value, number)[None], steps, axis=0)
@@ -242,7 +249,7 @@ def _actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
         answer = answer[0]
     if not isinstance(answer, dict):
         return None, f"TypeError: no map of actions; the answer is a {type(answer).__name__}"
-    arrays = {str(name): value for name, value in answer.items() if isinstance(value, np.ndarray)}
+    arrays = {str(name): value for name, value in answer.items() if isinstance(value, np.ndarray) and value.ndim}
     if not arrays or len(arrays) != len(answer):
         held = ", ".join(sorted(map(str, answer))[:8]) or "nothing"
         return None, f"TypeError: no map of arrays; the answer has the keys {held}"
@@ -253,10 +260,12 @@ def _actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
         parts.append(value[:, None] if value.ndim == 1 else value)
     if len({part.shape[:-1] for part in parts}) > 1:
         return None, f"ValueError: its arrays differ in length: {', '.join(str(part.shape) for part in parts)}"
+    if odd := [part.dtype for part in parts if part.dtype.kind not in "biuf"]:
+        return None, f"TypeError: actions of dtype {odd[0]}"
     return np.concatenate(parts, axis=-1), ""
 
 
 def _steps(modality: Mapping[str, Any]) -> str:
     """Return the time steps of a modality in words."""
-    steps = list(modality.get("delta_indices") or ())
+    steps = modality.get("delta_indices", [])
     return f"{steps[0]} to {steps[-1]} ({len(steps)})" if len(steps) > 4 else ", ".join(map(str, steps)) or "none"

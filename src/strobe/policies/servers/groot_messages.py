@@ -7,6 +7,7 @@ shape. What a server says of its modalities shows which form it speaks. Arrays o
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ ArrayForm = Literal["npy", "msgpack-numpy"]
 _NPY, _AS_NPY = "__ndarray_class__", "as_npy"
 _ND, _TYPE, _KIND, _SHAPE, _DATA = b"nd", b"type", b"kind", b"shape", b"data"
 _MODALITY, _LATER_MODALITY, _AS_JSON = "__ModalityConfig_class__", "__ModalityConfig__", "as_json"
+MOST_LISTED = 1000  # names, or time steps, of a modality
 _REFUSED = "OVc"  # kinds of dtypes: objects, records, complex numbers
 
 
@@ -82,12 +84,22 @@ def _buffer(value: Any) -> Any:
 
 def _unpacked(value: dict[Any, Any]) -> Any:
     if _NPY in value:
-        return np.load(io.BytesIO(value[_AS_NPY]), allow_pickle=False)
+        return _from_npy(value[_AS_NPY])
     if _ND in value:
         return _from_buffer(value)
     if _MODALITY in value or _LATER_MODALITY in value:
         return _modality(value)
     return value
+
+
+def _from_npy(data: bytes) -> np.ndarray:
+    """Return the array in the bytes of a .npy file. Raises ValueError where they are fewer than its header says."""
+    file = io.BytesIO(data)
+    header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    shape, _, dtype = header[np.lib.format.read_magic(file)](file)
+    if dtype.itemsize * math.prod(shape) != len(data) - file.tell():
+        raise ValueError(f"an array of shape {shape} in {len(data):,} bytes")
+    return np.load(io.BytesIO(data), allow_pickle=False)
 
 
 def _from_buffer(value: Mapping[Any, Any]) -> Any:
@@ -101,5 +113,10 @@ def _from_buffer(value: Mapping[Any, Any]) -> Any:
 def _modality(value: Mapping[Any, Any]) -> Modality:
     config = value[_AS_JSON]
     read = Modality(parsed(config) if isinstance(config, str) else config)
+    for name, kind in (("modality_keys", str), ("delta_indices", int)):
+        listed = read.pop(name, None) or []
+        if not isinstance(listed, list) or len(listed) > MOST_LISTED or not all(type(each) is kind for each in listed):
+            raise ValueError(f"{name} is no list of up to {MOST_LISTED:,} such")
+        read[name] = listed
     read.flat, read.form = isinstance(config, str), "npy" if _MODALITY in value else "msgpack-numpy"
     return read

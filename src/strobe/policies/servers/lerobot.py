@@ -18,7 +18,7 @@ from strobe.lerobot import remote_stamps
 from strobe.policies.servers import lerobot_messages
 from strobe.policies.servers.lerobot_messages import Robot, ServedPolicy, robot_of
 from strobe.policies.servers.observations import Observations, Source
-from strobe.policies.servers.wire import CONNECT_S, CallFailedError, Exchange, Wire
+from strobe.policies.servers.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
 from strobe.results.server import DroppedObservations, FaultKind
 
 LOAD_S = 600.0  # for the server to load a policy
@@ -43,7 +43,7 @@ class LerobotWire(Wire):
         self._policy = policy
         self._url, self._timeout_s = url, timeout_s
         self._messages, self._errors = services_pb2, grpc
-        self._channel = grpc.insecure_channel(url.removeprefix("grpc://"), grpc_channel_options())
+        self._channel = grpc.insecure_channel(url.removeprefix("grpc://"), grpc_channel_options(MESSAGE_BYTES))
         self._stub = services_pb2_grpc.AsyncInferenceStub(self._channel)
         self._step = 0
         self._robot: Robot | None = None
@@ -117,11 +117,13 @@ class LerobotWire(Wire):
         if not message.data:
             raise _empty(remote_stamps.failure_received(received), failed)
         try:
+            lerobot_messages.check(message.data)  # no part of what a client's decoding takes
+            checked = time.perf_counter_ns()
             answer = lerobot_messages.decode(message.data)
         except ValueError as error:
             raise failed("undecodable", in_a_line(error)) from None
         decoded = time.perf_counter_ns()
-        took = (encoded - begun, came - encoded, decoded - came)
+        took = (encoded - begun, came - encoded, decoded - checked)
         own, policy = _server_ms(remote_stamps.received(sent)[0], remote_stamps.received(received)[0])
         actions, held = lerobot_messages.actions_of(answer)
         return Exchange(*took, len(data), len(message.data), actions, held, own, policy)

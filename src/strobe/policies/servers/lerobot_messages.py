@@ -4,13 +4,16 @@ The server puts a robot's numbers together by the features that its client names
 set, from a file, or from the config of a checkpoint on this machine.
 
 A pickle can run any code. What a server sends is read with the few names that a chunk of actions needs, and all others
-are refused.
+are refused. What stands for those names is made anew for each message: a pickle can change whatever it names, also a
+class or a function. Sizes are held to the message's own before anything is allocated.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import pickle
+import pickletools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,16 +23,15 @@ import numpy as np
 
 from strobe.errors import UserError, in_a_line
 from strobe.json_text import parsed
-from strobe.policies.servers.observations import STATE, TASK, Observations, Source
+from strobe.policies.servers.observations import MOST_BYTES, STATE, TASK, Observations, Source
+from strobe.policies.servers.wire import MESSAGE_BYTES
 
 IMAGES = "observation.images."
 _HELPERS = "lerobot.async_inference.helpers"
-_NAMES = {
-    (_HELPERS, "TimedAction"),
-    ("torch._utils", "_rebuild_tensor_v2"),
-    ("torch", "device"),
-    ("collections", "OrderedDict"),
-}
+_MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # a storage in torch's form without a zip archive begins with these
+_BEGIN, _PICKLES = b"\x80", 5  # the first byte of a pickle; how many are in a storage
+MOST_MADE = 2**26  # bytes of the tensors of one answer
+MOST_NUMBERS = 2**22  # in a chunk: 4,000 actions of 1,000 numbers
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ def robot_of(source: Source, policy: ServedPolicy) -> Robot:
         raise UserError(f"LeRobot's server needs {STATE} of shape (joints,); --rename_map names it in a data set")
     joints = names if len(names) == len(state) else [f"joint_{number}.pos" for number in range(len(state))]
     cameras = {name: value for name, value in frames[0].items() if name.startswith(IMAGES)}
-    if wrong := [name for name, value in cameras.items() if value.dtype != np.uint8 or value.ndim != 3]:
+    pictures = {name: np.asarray(value) for name, value in cameras.items()}
+    if wrong := [name for name, value in pictures.items() if value.dtype != np.uint8 or value.ndim != 3]:
         raise UserError(f"LeRobot's server takes images of (height, width, 3) in uint8, and {wrong[0]} is none")
     features: dict[str, dict[str, Any]] = {STATE: {"dtype": "float32", "shape": (len(state),), "names": joints}}
     for name, value in cameras.items():
@@ -140,7 +143,10 @@ def _synthetic(source: Source, policy: ServedPolicy) -> dict[str, Any]:
         )
     generator, made = source.generator, {}
     for name, feature in features.items():
-        shape = [int(size) for size in feature.get("shape", ())]
+        shape = feature.get("shape") if isinstance(feature, dict) else None
+        whole = isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)
+        if shape is None or not whole or 4 * math.prod(shape) > MOST_BYTES:
+            raise UserError(f"{policy.path}: the config has no sound shape of {name}: {in_a_line(feature, 80)}")
         if name.startswith(IMAGES) and len(shape) == 3:
             height, width = source.options.image_size or (shape[1], shape[2])
             made[name] = generator.integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -170,8 +176,35 @@ def encode(observation: Mapping[str, Any], now: float, step: int, *, must_go: bo
     return pickle.dumps(TimedObservation(now, step, dict(observation), must_go))
 
 
+def check(data: bytes) -> None:
+    """Raise ValueError for a message that would take more memory than its own bytes do.
+
+    An instruction of a pickle may ask for a table or an array of any size before a byte of it is read.
+    """
+    if len(data) > MESSAGE_BYTES:
+        raise ValueError(f"ValueError: an answer of {len(data):,} bytes")
+    try:
+        _bounded(io.BytesIO(data), len(data))
+    except Exception as error:  # a damaged pickle raises whatever its bytes make it
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def _bounded(file: io.BytesIO, size: int) -> None:
+    """Raise for one pickle in ``file`` whose instructions need more than ``size`` allows, or that is cut off."""
+    for operation, argument, _ in pickletools.genops(file):
+        if "PUT" in operation.name and int(argument) > size:
+            raise ValueError("it numbers more things than it holds")
+        if isinstance(argument, bytes | bytearray) and argument[:1] == _BEGIN:
+            inner = io.BytesIO(argument)
+            for _ in range(_PICKLES):
+                _bounded(inner, len(argument))
+
+
 def decode(data: bytes) -> Any:
-    """Return what a server answers. Raises ValueError for what is no pickle, or one of other things."""
+    """Return what a server answers, once `check` let it pass.
+
+    Raises ValueError for what is no pickle, or one of other things.
+    """
     try:
         return _Reader(io.BytesIO(data)).load()
     except Exception as error:  # a damaged pickle raises whatever its bytes make it
@@ -187,6 +220,8 @@ def actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
     if not actions or len(actions) != len(values):
         kind = f"a list of {len(answer)}" if isinstance(answer, list) else f"a {type(answer).__name__}"
         return None, f"TypeError: no list of actions; the answer is {kind}"
+    if sum(value.numel() for value in actions) > MOST_NUMBERS:
+        return None, f"ValueError: more than {MOST_NUMBERS:,} numbers"
     if len({tuple(value.shape) for value in actions}) > 1:
         return None, "ValueError: its actions differ in shape"
     return torch.stack(actions).float().cpu().numpy(), ""
@@ -195,16 +230,93 @@ def actions_of(answer: Any) -> tuple[np.ndarray | None, str]:
 class _Reader(pickle.Unpickler):
     """Reads a pickle of a chunk, and no other."""
 
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+
+        made = 0
+
+        def count(bytes_made: int) -> None:
+            nonlocal made
+            made += bytes_made
+            if made > MOST_MADE:
+                raise ValueError(f"tensors of over {MOST_MADE >> 20} MiB")
+
+        def tensor(storage: Any, offset: int, shape: tuple[int, ...], stride: tuple[int, ...], *_: Any) -> Any:
+            if not isinstance(storage, _Stored):
+                raise TypeError("a tensor of no storage")
+            count(len(storage.numbers))
+            return _tensor(storage, offset, shape, stride)
+
+        def storage(data: bytes) -> Any:
+            count(len(data))
+            return _storage(data)
+
+        def hooks(*_: Any) -> dict[str, Any]:
+            return {}
+
+        self._known: dict[tuple[str, str], Any] = {
+            (_HELPERS, "TimedAction"): type("TimedAction", (), {}),
+            ("torch._utils", "_rebuild_tensor_v2"): tensor,
+            ("torch.storage", "_load_from_bytes"): storage,
+            ("collections", "OrderedDict"): hooks,
+        }
+
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("torch.storage", "_load_from_bytes"):
-            return _storage
-        if (module, name) not in _NAMES:
+        if (module, name) not in self._known:
             raise pickle.UnpicklingError(f"a chunk of actions has no {module}.{name}")
-        return super().find_class(module, name)
+        return self._known[module, name]
 
 
-def _storage(data: bytes) -> Any:
-    """Return the numbers of a tensor, on this machine's CPU."""
+class _Stored:
+    """The numbers of a storage of torch, and their type."""
+
+    def __init__(self, numbers: bytes, dtype: Any) -> None:
+        self.numbers, self.dtype = numbers, dtype
+
+
+def _tensor(storage: _Stored, offset: int, shape: tuple[int, ...], stride: tuple[int, ...]) -> Any:
+    """Return the tensor in a storage. Raises ValueError where it has more numbers than that."""
     import torch
 
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    held = len(storage.numbers) // storage.dtype.itemsize
+    if not all(type(size) is int and size >= 0 for size in (offset, *shape, *stride)) or math.prod(shape) > held:
+        raise ValueError(f"a tensor of shape {shape} in {held:,} numbers")
+    if not math.prod(shape):
+        return torch.empty(shape, dtype=storage.dtype)
+    flat = torch.frombuffer(bytearray(storage.numbers), dtype=storage.dtype)
+    return torch.as_strided(flat, shape, stride, offset).clone()
+
+
+class _StorageReader(pickle.Unpickler):
+    """Reads what torch writes of a storage; numbers follow it, and its device is of no matter here."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module != "torch" or not name.endswith("Storage"):
+            raise pickle.UnpicklingError(f"a storage has no {module}.{name}")
+        return name
+
+    def persistent_load(self, pid: Any) -> Any:
+        _, kind, _, _, count, *_ = pid
+        return kind, count
+
+
+def _storage(data: bytes) -> _Stored:
+    """Return the numbers of a storage, which torch writes as pickles and then as they lie in memory."""
+    import torch
+
+    file = io.BytesIO(data)
+    if data[:1] != _BEGIN or (_StorageReader(file).load(), _StorageReader(file).load()) != (_MAGIC, _PROTOCOL):
+        raise ValueError("a tensor in a form that LeRobot's server does not send")
+    _StorageReader(file).load()  # sizes of numbers there
+    kind, count = _StorageReader(file).load()
+    _StorageReader(file).load()  # the storages' names: it is one
+    types = {
+        "FloatStorage": torch.float32, "DoubleStorage": torch.float64, "HalfStorage": torch.float16,
+        "BFloat16Storage": torch.bfloat16, "LongStorage": torch.int64, "IntStorage": torch.int32,
+        "ShortStorage": torch.int16, "ByteStorage": torch.uint8, "CharStorage": torch.int8, "BoolStorage": torch.bool,
+    }  # fmt: skip
+    dtype = types[kind]
+    numbers = file.read()[8:]
+    if type(count) is not int or len(numbers) != count * dtype.itemsize:
+        raise ValueError(f"a storage of {count} numbers in {len(numbers):,} bytes")
+    return _Stored(numbers, dtype)

@@ -17,7 +17,7 @@ from strobe.errors import UserError, in_a_line
 from strobe.policies.servers.observations import STATE as OF_DATASET
 from strobe.policies.servers.observations import STATE_DIM, TASK, Observations, Source
 from strobe.policies.servers.openpi_messages import decode, encode
-from strobe.policies.servers.wire import CONNECT_S, CallFailedError, Exchange, Wire, why
+from strobe.policies.servers.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
 from strobe.results.server import FaultKind
 
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
@@ -79,7 +79,7 @@ class OpenpiWire(Wire):
             return connect(
                 self._url,
                 compression=None,
-                max_size=None,
+                max_size=MESSAGE_BYTES,
                 ping_interval=None,
                 open_timeout=wait_s,
                 close_timeout=CLOSE_S,

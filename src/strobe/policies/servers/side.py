@@ -36,6 +36,8 @@ class ServerSide:
         exchange = self.wire.call(self.observations.each[frame[FRAME]])
         if exchange.actions is None or not exchange.actions.size:
             raise CallFailedError("no actions", exchange.held or "ValueError: no actions", "", exchange.ms)
+        if (dtype := exchange.actions.dtype).kind not in "biuf":
+            raise CallFailedError("no actions", f"TypeError: actions of dtype {dtype}", "", exchange.ms)
         return exchange.actions
 
 

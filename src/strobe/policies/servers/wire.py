@@ -15,6 +15,7 @@ from strobe.results.server import DroppedObservations, FaultKind, ProtocolName
 
 CONNECT_S = 10.0  # for the connection and the server's first message
 SHOWN = 300  # characters of a foreign text
+MESSAGE_BYTES = 2**23  # of an answer: a chunk is a thousandth of it, and a message takes up to a hundred times its size
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
             f"Lags of the run: its loop held {pace.held_hz:.0f} of {pace.asked_hz:.0f} Hz, so its ticks are longer."
         )
         return
-    found = _of_events(run.folder) or {
+    found = _of_events(run.folder, lag) or {
         joint.joint: float(joint.lag_ticks) for joint in rollout.tracking if joint.lag_ticks is not None
     }
     if not found:
@@ -116,7 +116,7 @@ def _add_run(lag: Lag, run: PolicyRun) -> None:
             lag.joints.append(JointLag(joint=name, run=ticks))
 
 
-def _of_events(run: Path) -> dict[str, float]:
+def _of_events(run: Path, lag: Lag) -> dict[str, float]:
     """Return the lags of a run's joints by the measure that the recording's are found by; {} without events."""
     if not (run / EVENTS).is_file():
         return {}
@@ -124,8 +124,10 @@ def _of_events(run: Path) -> dict[str, float]:
     from strobe.loops.reader import read_course
 
     header, events = read(run / EVENTS)
-    moves = read_course(header, events).moves
-    whole = [move for move in moves if move.at is not None and move.commanded is not None]
+    course = read_course(header, events)
+    if course.lost:
+        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {course.lost}.")
+    whole = [move for move in course.moves if move.at is not None and move.commanded is not None]
     if not whole:
         return {}
     actions, states = (np.array([getattr(move, name) for move in whole], float) for name in ("commanded", "at"))

@@ -121,7 +121,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
             if played.interrupted:
                 raise KeyboardInterrupt
         searched = setting if changes.any else run.setting
-        if searched.engine == "rtc":
+        if searched.engine == "rtc" and not run.course.lost:
             options.stage("looking for the smallest queue threshold")
             result.least_threshold, result.tried = least_threshold(run, searched, latencies, options)
     except KeyboardInterrupt:
@@ -132,7 +132,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
     result.policy = _calls_of(policies, run, result, calls, options)
     result.jumping = jumping(result, options.seam_jump)
-    result.verdict = verdict(result)
+    result.verdict = run.course.of_what_is_left(verdict(result))
     result.notes = notes(result, run, changes)
     return result
 

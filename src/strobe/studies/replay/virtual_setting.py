@@ -143,7 +143,10 @@ def requested_latencies(run: RecordedRun, text: str) -> list[int]:
             raise UserError(
                 f"--latency={text}: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"
             ) from None
-        return load(Path(text)).latencies
+        other = load(Path(text))
+        if other.course.lost:
+            raise UserError(f"--latency={text}: that recording is damaged: {other.course.lost}") from None
+        return other.latencies
     if not math.isfinite(number) or number < 0:
         raise UserError(f"--latency={text}: must be a finite number, 0 or more")
     if sign in ("x", "×", "*"):

@@ -54,6 +54,7 @@ def answer_of(header: Header, course: Course) -> RolloutResult:
         subject=info,
         machine=machine.describe(torch.device(header.device)),
         rollout=figures,
+        notes=course.notes,
     )
     ticks = _without_sleep(iterations(course.sections(MOST), TICK))
     if ticks:
@@ -141,7 +142,7 @@ def rollout_of(header: Header, course: Course) -> Rollout:
     )
     if rollout.queue.first_action_ms is None:
         rollout.unfinished = course.unfinished
-    rollout.sentence = sentence(rollout)
+    rollout.sentence = course.of_what_is_left(sentence(rollout))
     return rollout
 
 

@@ -98,8 +98,6 @@ def watch(
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
-    if log.failed:
-        result.notes.append(f"events could not be written ({log.failed}): the earliest may be missing")
     if keeper is not None:
         result.notes.append(_note_on_observations(keeper, len(course.loop_turns)))
     if watching.stopped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,12 +20,15 @@ CAMERAS, STATE, ACTION, LOOP, QUEUE, INFERENCE, SECTIONS = (
 )  # fmt: skip
 
 
-def streams(run: Path) -> Iterator[Sample]:
+def streams(run: Path, tell: Callable[[str], None] = lambda _: None) -> Iterator[Sample]:
     """Yield every sample of the rollout in ``run``, in the order of time.
 
     Channels: ``cameras/NAME`` and ``state/JOINT`` as the robot gave them, where they were recorded; ``action/JOINT``,
     the policy's action for the tick; ``loop/…`` and ``sections/PART`` in ms of each tick, ``queue/actions left`` and
     ``queue/age (ms)``, ``inference/…`` when each call ends.
+
+    Args:
+        tell: is told what of the recording is lost, if something is.
 
     Raises:
         UserError: there is no such run, it has no events, or none of a tick.
@@ -33,6 +36,8 @@ def streams(run: Path) -> Iterator[Sample]:
     file = events_of(run)
     header, rows = read(file)
     course = read_course(header, rows)
+    if course.lost:
+        tell(f"the recording is damaged: {course.lost}")
     if not course.ticks:
         raise UserError(f"{run} holds no ticks: nothing to show")
     begin = course.ticks[0].start_ns

@@ -1,0 +1,154 @@
+"""A recording that was cut, changed or made up never reads as a shorter, better run, and never ends in a traceback."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from support.made_up_rollout import header, rtc
+
+from strobe.errors import UserError
+from strobe.loops.event_log import Log
+from strobe.loops.recorded_run import load
+from strobe.studies.replay.run import Options, replayed
+from strobe.studies.replay.settings import Changes
+from strobe.studies.rollout.run import recovered
+
+DAMAGED = "Not judged as a whole"
+FEW = Options(draws=2)
+
+
+def _later_starving(call: int) -> float:
+    """Latencies of a run that keeps up in its first half, and starves in the second."""
+    return 90.0 if call < 8 else 2_500.0
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A whole recording of a run that starves."""
+    log = Log(tmp_path / "run.events")
+    log.start(header())
+    for event in rtc(_later_starving, seconds=12):
+        log.append(event)
+    log.stop()
+    assert not log.failed
+    return log.file
+
+
+def _cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def _cut_at_a_line(data: bytes) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[:40])
+
+
+def _without_a_line(data: bytes) -> bytes:
+    lines = data.splitlines(keepends=True)
+    return b"".join([*lines[:-3], *lines[-2:]])
+
+
+def _without_its_end(data: bytes) -> bytes:
+    return b"".join(data.splitlines(keepends=True)[:-1])
+
+
+def _another_digit(data: bytes) -> bytes:
+    at = data.rindex(b", 0]", 0, data.rindex(b'["pick"') + 40)
+    return data[:at] + b", 1]" + data[at + 4 :]
+
+
+def _another_byte(data: bytes) -> bytes:
+    return data[: len(data) // 2] + b"\xff" + data[len(data) // 2 + 1 :]
+
+
+def _more_after_the_end(data: bytes) -> bytes:
+    return data + data.splitlines(keepends=True)[1]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_cut, _cut_at_a_line, _without_a_line, _without_its_end, _another_digit, _another_byte, _more_after_the_end],
+)
+def test_what_is_lost_is_said_first(damage, sound: Path) -> None:
+    whole = recovered(sound).result.rollout
+    assert whole.queue.starved > 100
+    assert DAMAGED not in whole.sentence
+    replay = replayed(load(sound), "run", Changes(), FEW)
+    assert DAMAGED not in replay.verdict
+    assert replay.tried
+    damaged = damage(sound.read_bytes())
+    assert damaged != sound.read_bytes()
+    sound.write_bytes(damaged)
+    assert recovered(sound).result.rollout.sentence.startswith(DAMAGED)
+    replay = replayed(load(sound), "run", Changes(), FEW)
+    assert replay.verdict.startswith(DAMAGED)
+    assert replay.least_threshold is None
+    with pytest.raises(UserError, match="damaged"):
+        replayed(load(sound), "run", Changes(latency=str(sound)), FEW)
+
+
+def test_a_packed_recording_that_is_cut_says_so_too(sound: Path) -> None:
+    packed = sound.with_suffix(".jsonl.gz")
+    data = gzip.compress(sound.read_bytes())
+    packed.write_bytes(data)
+    assert not load(packed).course.lost
+    packed.write_bytes(data[: len(data) // 2])
+    assert load(packed).course.lost
+
+
+def test_a_recording_of_an_older_strobe_has_no_end_and_no_fault(sound: Path) -> None:
+    first, *lines = sound.read_text().splitlines()
+    older = {name: value for name, value in json.loads(first).items() if name != "ends"}
+    sound.write_text("\n".join([json.dumps(older), *lines[:-1]]))
+    result = recovered(sound).result
+    assert DAMAGED not in result.rollout.sentence
+    assert any("does not tell its end" in note for note in result.notes)
+
+
+ODD = [
+    5, None, "run", [], [[]], {}, ["tick"], ["tick", None], ["tick", "now"], ["tick", 1e400], ["tick", 10**30],
+    [["tick"], 1], ["at", 5], ["at", [None]], ["at", ["x"]], ["values", 1, [[1]]], ["pick", 1, []],
+    ["camera", 1, [], 1], ["bus", 1], ["upload", 1, 1, 1, 1, 1, 1, [1]], ["trip", 1, 1, 1, 1, [1], 1, 1],
+    ["s", 5, 1, 2, 1], ["s", "x", 2, 1, 1, 1], ["cadence", {}], ["role", [], []],
+]  # fmt: skip
+
+
+def test_odd_events_are_counted_and_left_out(sound: Path) -> None:
+    figures = recovered(sound).result.rollout
+    first, began, *lines = sound.read_text().splitlines()
+    sound.write_text("\n".join([first, began, json.dumps(ODD), *lines]))
+    told = recovered(sound).result.rollout
+    assert told.sentence.startswith(DAMAGED)
+    assert told.queue == figures.queue
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"fps": 0}, {"fps": -30}, {"fps": float("nan")}, {"fps": 1e300}, {"multiplier": 0}, {"multiplier": 10**12},
+        {"chunk": 10**12}, {"warmups": -1}, {"threshold": "x"}, {"joints": 5}, {"engine": "evil"}, {"rtc": 5},
+    ],
+)  # fmt: skip
+def test_an_odd_header_is_one_line(odd, sound: Path) -> None:
+    first, *lines = sound.read_text().splitlines()
+    sound.write_text("\n".join([json.dumps(json.loads(first) | odd), *lines]))
+    with pytest.raises(UserError) as caught:
+        recovered(sound)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_recording_of_years_or_of_more_bytes_than_it_has_is_refused(sound: Path) -> None:
+    first, *_ = sound.read_text().splitlines()
+    lines = [first, json.dumps(rtc(lambda _: 90.0, seconds=1)[:-1]), json.dumps([["tick", 10**18]])]
+    sound.write_text("\n".join(lines))
+    with pytest.raises(UserError, match="clock is wrong"):
+        load(sound)
+    packed = sound.with_suffix(".jsonl.gz")
+    wide = b"[" + b" " * 2_000_000 + b"]\n"
+    packed.write_bytes(gzip.compress("\n".join([*lines[:-1], ""]).encode() + wide * 20))
+    assert "more bytes" in load(packed).course.lost
+    packed.write_bytes(gzip.compress(b"[" * 2**26))
+    with pytest.raises(UserError, match="not the log"):
+        load(packed)
