@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gzip
 import io
 import json
 import os
@@ -101,7 +102,7 @@ def starved_less(sound: Any, seen: Any) -> bool:
     before, after = sound["rollout"], seen["rollout"]
     if not before["queue"] or not after["queue"]:
         return False
-    return not after.get("lost") and after["queue"]["starved"] < before["queue"]["starved"]
+    return not after["lost"] and after["queue"]["starved"] < before["queue"]["starved"]
 
 
 def kinds(folder: Path) -> Iterator[Kind]:
@@ -109,12 +110,12 @@ def kinds(folder: Path) -> Iterator[Kind]:
     for name in ("compare", "sweep", "rollout", "train", "preflight", "trials"):
         yield Kind(f"result ({name})", GOLDEN / name / "result.json", command("report", "FOLDER", "--format=markdown"))
     yield Kind("result, judged", GOLDEN / "compare" / "result.json", command("diff", str(GOLDEN / "compare"), "FOLDER"))
-    events = GOLDEN / "events"
-    for name in ("rtc", "sync"):
-        watch = command("rollout", "--events=FILE", "--json", "--output_dir=FOLDER/runs")
-        yield Kind(f"events ({name})", events / f"{name}.jsonl.gz", watch, starved_less)
     replay = command("replay", "FILE", "--draws=1", "--latency=x0.5", "--json", "--output_dir=FOLDER/runs")
-    yield Kind("events, replayed", events / "rtc.jsonl.gz", replay)
+    watch = command("rollout", "--events=FILE", "--json", "--output_dir=FOLDER/runs")
+    for name in ("rtc", "sync"):
+        events = _events(folder, GOLDEN / "events" / f"{name}.jsonl.gz")
+        yield Kind(f"events ({name})", events, watch, starved_less)
+    yield Kind("events, replayed", events, replay)
     trace = ROOT / "docs" / "examples" / "train-act" / "trace.json.gz"
     yield Kind("trace", trace, command("report", "FILE", "--output=FOLDER/trace.html"))
     yield Kind("recipe", ROOT / "docs" / "examples" / "optimize-act" / "recipe.yaml", reader(_recipe))
@@ -125,6 +126,22 @@ def kinds(folder: Path) -> Iterator[Kind]:
         yield Kind(f"checkpoint, {file}", checkpoint / file, reader(_wiring))
     for file in ("info.json", "stats.json"):
         yield Kind(f"data set, {file}", _dataset(folder) / "meta" / file, reader(_recorded))
+
+
+def _events(folder: Path, golden: Path) -> Path:
+    """Return the events of an older Strobe as this one writes them, which tell their end."""
+    from strobe.loops.event_log import Log, read
+
+    header, rows = read(golden)
+    log = Log(folder / golden.name.partition(".")[0] / "run.events")
+    log.start(header)
+    for row in rows:
+        log.append(row)
+    log.stop()
+    packed = log.file.with_name("events.jsonl.gz")
+    packed.write_bytes(gzip.compress(log.file.read_bytes()))
+    log.remove()
+    return packed
 
 
 def _recipe() -> Callable[[Path], Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strobe.findings.rollout import MAX_DELAY_EXCESS
+from strobe.findings.rollout import MAX_DELAY_EXCESS, damaged
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.replay import Replayed, ReplayResult, called
@@ -126,4 +126,4 @@ def _range(column: Replayed, name: str) -> str:
     return text
 
 
-RULES = (differs, threshold, changes, delay)
+RULES = (damaged, differs, threshold, changes, delay)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from strobe.findings.robot import FPS_FLAGS, explains, waits_for_cpu, waits_for_interpreter
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
+from strobe.results.replay import ReplayResult
 from strobe.results.rollout import FEW_SEAMS, Inference, Pace, Rollout, RolloutResult
 
 # Parts of the loop's tick that belong to asking the policy.
@@ -15,6 +16,19 @@ _ASKING = {"get action", "select action", "predict chunk", "prepare inputs", "pr
 MAX_DELAY_EXCESS = 2  # actions assumed beyond what calls need: more holds too much of each chunk to the last one
 MAX_STAMP_ERROR = 0.05  # share by which recorded frames may be stamped with another duration than theirs
 FEW_CALLS = 3  # so many late ones, after the first, tell slow calls from one that something held up
+
+
+def damaged(result: RolloutResult | ReplayResult, _: Thresholds) -> Iterator[Finding]:
+    """A recording that is not whole: it tells of a shorter run, which may look better than the run was."""
+    if lost := result.lost if isinstance(result, ReplayResult) else result.rollout.lost:
+        yield Finding(
+            rule="recording-damaged",
+            level="warning",
+            title="The recording is damaged",
+            seen=f"{lost[:1].upper()}{lost[1:]}.",
+            why="Late ticks, and ticks without an action, may be in the part that is lost. No figure counts them.",
+            do="Copy the file from the robot again, or record the run again.",
+        )
 
 
 def slow_loop(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
@@ -338,4 +352,4 @@ def stamps(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-RULES = (slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)
+RULES = (damaged, slow_loop, never_moves, unfinished_call, starvation, poisoned_delay, seam_jumps, stamps)

@@ -118,6 +118,7 @@ class ReplayResult(Answer):
     jumping: Jumping | None = Field(default=None, description="what the verdict on jumps is; None in older runs")
     draws: int
     seconds: Finite = Field(description="of the run")
+    lost: str = Field(default="", description="what is missing or damaged of the recording; '' for nothing known")
     tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")
     least_threshold: int | None = Field(default=None, description="smallest one of those that hardly starves")
     delay: int | None = Field(default=None, description="actions that 95 % of the calls after the first fit into")

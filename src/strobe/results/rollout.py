@@ -290,6 +290,7 @@ class Rollout(Data):
     series: Series = Field(default_factory=Series)
     overhead_ms: Finite = Field(description="of a tick, that recording took, computed from its price here")
     error: str = Field(default="", description="what ended the run early, in a line")
+    lost: str = Field(default="", description="what is missing or damaged of the recording; '' for nothing known")
 
 
 class RolloutResult(Result):

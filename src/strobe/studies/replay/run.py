@@ -100,6 +100,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         verdict="",
         draws=draws_for(run, options.draws),
         seconds=seconds,
+        lost=run.course.lost,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]

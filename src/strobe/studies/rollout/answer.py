@@ -121,6 +121,7 @@ def rollout_of(header: Header, course: Course) -> Rollout:
         horizon=header.horizon if header.guided else None,
         can_rtc=header.can_rtc,
         sentence="",
+        lost=course.lost,
         pace=measure.pace(ticks, fps * header.multiplier),
         inference=measure.inference(course.calls, fps),
         bench=compare_places(course.uses),
