@@ -148,3 +148,19 @@ def test_the_pages_for_developers_name_files_that_are_there(page: str) -> None:
     named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.py)", text))
     assert len(named) > 20
     assert sorted(name for name in named if not any((base / name).exists() for base in bases)) == []
+
+
+# Text that Strobe or its own child process wrote a moment ago; a trace, whose reader hooks into each object.
+OWN_JSON = {
+    "cli/runner.py", "emulator/arm.py", "emulator/served.py", "json_text.py", "loops/header.py",
+    "policies/families/qwen.py", "policies/vocabulary.py", "runs/trace_file.py", "studies/shared/operators.py",
+}  # fmt: skip
+
+
+def test_json_of_files_and_peers_is_read_by_what_refuses_deep_nesting() -> None:
+    """`json.loads` raises RecursionError for it, which nobody catches who catches ValueError."""
+    reads = {
+        str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py")
+        if re.search(r"json\.loads?\(", file.read_text()) and "carried" not in file.parts
+    }  # fmt: skip
+    assert reads == OWN_JSON, "use strobe.json_text.parsed"
