@@ -27,7 +27,7 @@ SAMPLES = 100  # of a run, of which a p95 is judged too
 def simulate(quick: bool) -> list[Claim]:
     """Simulate every promise of a sweep, and that of a comparison with many variants."""
     random = np.random.default_rng(17)
-    tries = 40 if quick else 1000
+    tries = 40 if quick else 400
     claims = [
         _slower(random, cells, metric, apart, REPEATS, FALSE, tries)
         for cells in (2, 5, 10, 20)

@@ -170,5 +170,5 @@ def test_runs_whose_threads_wait_otherwise_are_not_alike(monkeypatch: pytest.Mon
     assert after.power["waiting threads"] == "OMP_WAIT_POLICY=passive"
     run = act()
     runs = (run.model_copy(update={"machine": each}) for each in (before, after))
-    old, new = (comparable_runs.work(each, each.measurements[0]) for each in runs)
+    old, new = (comparable_runs.settings(each, each.measurements[0]) for each in runs)
     assert comparable_runs.unlike(old, new) == ["waiting threads: none → OMP_WAIT_POLICY=passive"]

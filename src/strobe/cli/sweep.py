@@ -22,7 +22,8 @@ A file has the same settings: 'study', 'flags' (name: value), 'grid' (name: [val
 and 'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
 
 --best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
-conditions may also name an axis or 'measurement'.
+conditions may also name an axis or 'measurement'. Which cells are slower than the best takes --repeats=3: a single run
+of each cell does not show what runs differ by.
 """
 
 from __future__ import annotations
