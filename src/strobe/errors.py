@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -35,13 +36,22 @@ def not_kept(what: str, flag: str, folder: Path, error: OSError) -> NotKeptError
     return NotKeptError(f"cannot save the {what} in {folder}: {in_words(error)}; {free}name another folder with {flag}")
 
 
+_CPP = re.compile(r"\.(cpp|cc|hpp|h):\d+:?\s*$|^FrontEnd API failed with \w+:\s*$")  # a place, and no reason
+
+
 def in_a_line(error: object, most: int | None = None) -> str:
     r"""The words of an error of anybody's in one line of at most ``most`` characters; its type where it has none.
 
+    Lines that name a place in C++, as OpenVINO's errors begin with, are left out where others say what is wrong.
+
     >>> in_a_line(ValueError("no\n  such layer"))
     'no such layer'
+    >>> in_a_line(RuntimeError("Check 'res.ok' failed at src/model.cpp:219:\nIncorrect weights in bin file!\n"))
+    'Incorrect weights in bin file!'
     """
-    return " ".join(str(error).split())[:most] or type(error).__name__
+    lines = str(error).splitlines()
+    words = " ".join(line for line in lines if not _CPP.search(line)) if len(lines) > 1 else ""
+    return " ".join((words if words.strip() else str(error)).split())[:most] or type(error).__name__
 
 
 def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:

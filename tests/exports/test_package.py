@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.exports import TINY, Export, answer_of
+from support.exports import TINY, Export, answer_of, seal
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
@@ -110,6 +110,20 @@ def test_compare_takes_an_export_as_a_variant(act: Export, tmp_path: Path) -> No
     (comparison,) = answer.comparisons
     assert (comparison.candidate, comparison.outcome) == ("export", "held")
     assert comparison.agreement.rms < 1e-4
+
+
+def test_an_export_that_acts_otherwise_is_said_before_its_time(
+    act: Export, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = tmp_path / "changed"
+    shutil.copytree(act.folder, changed)
+    program = (changed / "policy.py").read_text()
+    (changed / "policy.py").write_text(program.replace("return self._run(", "return 1.01 * self._run("))
+    seal(changed)
+    flags = [*ACT, "--iterations=6", f"--variant=export: exported={changed}"]
+    assert main(["compare", *flags, f"--output_dir={tmp_path / 'runs'}"]) == 1
+    sentences = capsys.readouterr().out
+    assert sentences.index("'export' does not act as 'as it is' does") < sentences.index("export is")
 
 
 def test_nothing_goes_with_an_export_in_a_variant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

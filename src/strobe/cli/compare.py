@@ -46,6 +46,9 @@ With --pace=HZ Strobe calls every variant as on a robot of that control rate, wi
 
 A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of
 strobe export, or of physicalai; it stands alone), and the treatments listed at the end.
+
+Exit code: 0, but with an export among the variants 1 if it does not act as the first variant, 3 if that could not be
+judged; 2 for wrong input, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -60,7 +63,7 @@ from strobe.cli.flags import RunConfig, SubjectFlags, check_pace, check_phases, 
 from strobe.cli.help import with_treatments
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import take_repeated
-from strobe.cli.runner import Command, Studied
+from strobe.cli.runner import EXIT_CODES, Command, Studied
 from strobe.cli.subject import Profilers, load_subject, options_of, recipe_notes, studied
 from strobe.devices.untried import KEY
 from strobe.errors import UserError, nearest
@@ -147,7 +150,10 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
     result.notes += [f"not compared: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
-    answer = studied(result, flags, config, [measured.sections])
+    exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
+    found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}
+    code = next((EXIT_CODES[outcome] for outcome in ("broken", "not judged") if outcome in found), None)
+    answer = studied(result, flags, config, [measured.sections], code=code)
     return profilers.look(answer, wanted.phase, composed.variants[0], live)
 
 

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from strobe.cli.bounds import checked
 from strobe.cli.flags import SubjectFlags, check_recipe, read_flags
@@ -44,16 +44,10 @@ from strobe.cli.live import Live
 from strobe.cli.runner import EXIT_CODES, Command, Studied
 from strobe.cli.subject import load_subject, recipe_notes, studied
 from strobe.cli.subject_flags import ModelFlags
-from strobe.cli.verify import REFUSED, VerifyConfig, verify_export
+from strobe.cli.verify import REFUSED, VerifyConfig, settings_of, verify_export
 from strobe.errors import UserError
 from strobe.exports.formats import FORMATS, require
 from strobe.policies.options import FactoryOptions
-
-if TYPE_CHECKING:
-    from strobe.results.agreement import Effect
-    from strobe.treatments.recipe import RecipeTreatment
-
-    Treatments = tuple[RecipeTreatment, ...]
 
 PRECISIONS = tuple(dict.fromkeys(name for each in FORMATS.values() for name in each.precisions))
 
@@ -101,11 +95,10 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
     require(config.format)
     assert config.to is not None  # checked when it was read
     subject: Any = load_subject(flags, config, live)
-    inside, outside = _of_recipe(config.recipe)
+    inside, outside = settings_of(config.recipe)
     undo = Variant("recipe", inside).apply(subject)
-    effect: Effect = "lossy" if any(treatment.effect == "lossy" for treatment in inside) else "rounding"
     try:
-        folder.write(subject, config.to, folder.ExportOptions(config.format, config.precision, effect), live.stage)
+        folder.write(subject, config.to, folder.ExportOptions(config.format, config.precision), live.stage)
     finally:
         undo()
     result = verify_export(subject, config, config.to, live)
@@ -118,22 +111,6 @@ def study(flags: SubjectFlags, config: ExportConfig, live: Live) -> Studied:
             "how torch computes, and the export's engine does that its own way (--precision gives its dtype)"
         )
     return studied(result, flags, config, code=EXIT_CODES[result.outcome])
-
-
-def _of_recipe(path: Path | None) -> tuple[Treatments, Treatments]:
-    """Return the recipe's treatments that an export holds, and the others.
-
-    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
-    observation, such as its prompt, and an export would keep it for ever.
-    """
-    if path is None:
-        return (), ()
-    from strobe.treatments.recipe import load, treatments_of
-    from strobe.treatments.table import SETTING
-
-    treatments = treatments_of(load(path), path.name)
-    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
-    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
 run = Command(

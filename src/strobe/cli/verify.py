@@ -42,6 +42,9 @@ from strobe.policies.options import FactoryOptions
 
 if TYPE_CHECKING:
     from strobe.results.answer import VerifyResult
+    from strobe.treatments.recipe import RecipeTreatment
+
+    Treatments = tuple[RecipeTreatment, ...]
 
 UNTIMED = (
     "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
@@ -58,8 +61,8 @@ REFUSED = {
 class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
     """Flags of `strobe verify`."""
 
-    # A folder that strobe export wrote, in place of a recipe. Its program runs as a user runs it, with the same noise.
-    # Or a policy package of physicalai, which its own runtime runs.
+    # A folder that strobe export wrote. Its program runs as a user runs it, with the same noise. If a recipe is in the
+    # export, name it with --recipe. Or a policy package of physicalai, which its own runtime runs.
     exported: Path | None = None
     # The Python of an environment with physicalai, for such a package (default: this one).
     exported_python: str = ""
@@ -86,7 +89,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
         _check_export(flags, config)
     elif config.recipe is None:
         raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
-    else:
+    if config.recipe is not None:
         check_recipe(flags, config.recipe, ["inference"])
     try:
         guard = Guards.parse(config.guard)
@@ -101,10 +104,6 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
 
 def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
     """Raise UserError for flags that do not go with --exported, and for a folder that is no export."""
-    if config.recipe is not None:
-        raise UserError(
-            "--exported and --recipe exclude each other: an export has the recipe that it was made with in it"
-        )
     if isinstance(flags, FactoryOptions):
         raise UserError("--exported is for policies of LeRobot")
     if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):
@@ -144,25 +143,30 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
 
 def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
     """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
-    from strobe.exports.exported import group_of
     from strobe.measure.guard import Guards
-    from strobe.studies.verify import verify_groups
+    from strobe.studies import verify as study_of
     from strobe.treatments.treatment import policy_of
 
-    how: dict[str, Any] = {"count": config.observations, "passes": config.passes}
-    guards, seconds = Guards.parse(config.guard), config.seconds or math.inf
-    result = verify_groups(
-        policy_of(subject),
-        [group_of(folder, config.exported_python)],
-        folder.name,
-        guards,
-        live,
-        seconds=seconds,
-        **how,
-    )
-    result.recipe, result.exported = "", folder.name
-    result.title = f"{subject.info.name}: does the exported policy act the same?"
-    return result
+    export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
+    seconds = config.seconds or math.inf
+    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
+    return study_of.verify_export(policy_of(subject), export, Guards.parse(config.guard), live, **how)
+
+
+def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
+    """Return the recipe's treatments that an export holds, and the others.
+
+    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
+    observation, such as its prompt, and an export would keep it for ever.
+    """
+    if path is None:
+        return (), ()
+    from strobe.treatments.recipe import load, treatments_of
+    from strobe.treatments.table import SETTING
+
+    treatments = treatments_of(load(path), path.name)
+    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
+    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
 
 
 def _read(argv: Sequence[str]) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import warnings
@@ -14,12 +15,12 @@ from typing import Any
 
 import torch
 
-from strobe.errors import UserError
-from strobe.exports.exported import MANIFEST, PROGRAM, manifest
+from strobe.errors import UserError, in_a_line
+from strobe.exports.carried.policy import MANIFEST, digest_of
+from strobe.exports.exported import PROGRAM, manifest
 from strobe.exports.formats import FORMATS, require
 from strobe.exports.whole import Recording, exported, record, split
 from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Effect
 from strobe.treatments.numbers.precision import Precision
 
 CARRIED = Path(__file__).parent / "carried"
@@ -29,17 +30,15 @@ CALIBRATION = 16  # observations that the scales of int8 are taken from
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """The format and the precision of an export, and the effect of the recipe in it.
+    """The format and the precision of an export.
 
     Args:
         format: a key of `FORMATS`.
         precision: of those that the format has.
-        effect: what the recipe that is on the policy does to its actions at most.
     """
 
     format: str = "openvino"
     precision: str = "fp32"
-    effect: Effect = "rounding"
 
 
 def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Callable[[str], None]) -> None:
@@ -57,8 +56,12 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
     try:
         made = _saved(subject, folder, wanted, stage)
         prompt = _prompt(subject, made, folder)
-        (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt), indent=1) + "\n")
         shutil.copy(CARRIED / PROGRAM, folder / PROGRAM)
+        about = _manifest(subject, made, wanted, prompt)
+        about["files"] = {MANIFEST: digest_of(about)} | {
+            file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())
+        }
+        (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}") from error
     finally:
@@ -135,7 +138,6 @@ def _manifest(
         "model": into.file,
         "policy": subject.info.name,
         "precision": wanted.precision,
-        "effect": "lossy" if wanted.precision == "int8" else wanted.effect,
         "inputs": inputs,
         "noise": [{"kind": kind, "shape": list(drawn.shape)} for kind, drawn in made.noise],
         "prompt": prompt,
@@ -170,7 +172,5 @@ def _dtype(dtype: torch.dtype) -> str:
 
 def _reason(error: Exception) -> str:
     """Return the line of an engine's report that names what it does not know."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    summary = [line for line in lines if "Conversion is failed" in line]
-    told = [line for line in lines if not line.startswith("Check 'false'")]  # a place in OpenVINO's source
-    return (summary or told or lines or [type(error).__name__])[0].removeprefix("-- ")[:200]
+    summary = [line for line in str(error).splitlines() if "Conversion is failed" in line]
+    return in_a_line(summary[0] if summary else error, 200).removeprefix("-- ")

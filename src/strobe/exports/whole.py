@@ -211,4 +211,7 @@ def _traceable(subject: PolicySubject) -> Iterator[None]:
                 plain = [int(step) for step in scheduler.timesteps]
                 stack.enter_context(mock.patch.object(scheduler, "timesteps", plain))
                 stack.enter_context(mock.patch.object(scheduler, "set_timesteps"))
+                if hasattr(scheduler, "previous_timestep"):  # DDPM's looks for the place of a step in a tensor
+                    before = dict(zip(plain, [*plain[1:], -1], strict=True))
+                    stack.enter_context(mock.patch.object(scheduler, "previous_timestep", before.__getitem__))
         yield

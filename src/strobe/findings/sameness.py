@@ -321,6 +321,8 @@ def _way_round(result: Judged, treated: Held) -> str:
     key = treated.treatment.partition("=")[0].strip()
     if isinstance(result, OptimizeResult) and key:
         return f"Run the command without it: --skip={key}."
+    if key == "exported":
+        return "Do not use it: export the policy again, and verify that."
     where = "the recipe" if isinstance(result, VerifyResult) else "the variant"
     keys = [pair.partition("=")[0].strip() for pair in treated.treatment.split(",")] if treated.treatment else []
     skip = ",".join(dict.fromkeys(key for key in keys if key and "." not in key))

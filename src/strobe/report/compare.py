@@ -34,7 +34,7 @@ def outline(result: CompareResult, depth: int | None = None) -> Document:
     shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
     shown += profiles.sections(result.operators, result.python)
-    sentences = answers(result) + pace.cadence_answers(result)
+    sentences = _other_acting(result) + answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
     sentences += environments.answers(result.passes)
     return measured.document(result, sentences, shown)
@@ -47,6 +47,15 @@ def answers(result: Result) -> list[str]:
     sentences = [pair.verdict.sentence for pair in result.judged()]
     sentences += [sentence for pair in result.judged() if (sentence := _outputs(pair))]
     return sentences + [f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))]
+
+
+def _other_acting(result: Result) -> list[str]:
+    """Return which variants do not act as their baseline, before anything is said of their time."""
+    return [
+        f"'{pair.candidate}' does not act as '{pair.baseline}' does: {pair.broken}."
+        for pair in result.judged()
+        if pair.broken and not (pair.agreement is not None and pair.agreement.on_purpose)
+    ]
 
 
 def _outputs(pair: Comparison) -> str:

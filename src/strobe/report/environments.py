@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from strobe.report.document import Column, Row, Section, Table
 from strobe.results import units
@@ -38,9 +39,7 @@ def sentence(one: PassDifference) -> str:
 
 
 def sections(environments: Sequence[Environment], passes: Sequence[PassDifference]) -> list[Section]:
-    """Return the stages that differ, and the packages; [] where no environments were compared."""
-    if not environments:
-        return []
+    """Return the stages that differ, and the packages of environments; [] where no passes were compared."""
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [
@@ -56,6 +55,8 @@ def sections(environments: Sequence[Environment], passes: Sequence[PassDifferenc
         for one in passes
         if one.unmatched
     ]
+    if not environments:  # an export's pass
+        return [replace(one, text=[*one.text, *notes]) for one in shown]
     notes += _others(environments)
     shown.append(Section("environments", "The environments", _packages(environments), notes))
     return shown

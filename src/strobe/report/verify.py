@@ -8,10 +8,16 @@ from strobe.report import environments, measured, sameness, sameness_plots
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results import units
-from strobe.results.agreement import Check
+from strobe.results.agreement import Check, Effect
 from strobe.results.answer import VerifyResult
 
 LEVEL = 0.95
+# How closely an export acts as the policy, by the most that computing in its precision does to the actions.
+_CLOSENESS: dict[Effect, str] = {
+    "lossy": "within its guard",
+    "rounding": "within rounding",
+    "exact": "as closely as sums in another order do",
+}
 
 
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
@@ -81,16 +87,15 @@ def _headline_of_environments(result: VerifyResult) -> str:
 
 
 def _headline_of_export(result: VerifyResult) -> str:
-    name, check = result.subject.name, result.checks[0] if result.checks else None
+    name, head = result.subject.name, f"the exported policy in {result.exported}"
     if result.passed:
-        return f"PASSED: the exported policy in {result.exported} acts as {name} does, within rounding."
-    if check is not None and check.broken:
-        return f"FAILED: the exported policy in {result.exported} does not act as {name} does. {check.broken}."
-    why = check.unjudged if check is not None and check.unjudged else "no check was made"
-    return (
-        f"NOT JUDGED: nothing shows that the exported policy in {result.exported} acts as {name} does. "
-        f"{why[:1].upper()}{why[1:]}."
-    )
+        effects = {check.effect for check in result.checks}
+        closeness = next(words for effect, words in _CLOSENESS.items() if effect in effects)
+        return f"PASSED: {head} acts as {name} does, {closeness}."
+    if broken := next((check.broken for check in result.checks if check.broken), ""):
+        return f"FAILED: {head} does not act as {name} does. {broken}."
+    why = next((check.unjudged for check in result.checks if check.unjudged), "no check was made")
+    return f"NOT JUDGED: nothing shows that {head} acts as {name} does. {why[:1].upper()}{why[1:]}."
 
 
 def of_outputs(result: VerifyResult) -> bool:

@@ -5,18 +5,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from strobe.exports.exported import ExportedPolicy, group_of
 from strobe.measure.guard import Guards, strongest
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Agreement, Check, yardstick
+from strobe.results.agreement import Agreement, Check, Effect, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
 from strobe.sameness.visits import FEWEST, Visit
 from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
+from strobe.studies.shared.export_stages import first_difference
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Silent
@@ -101,6 +106,68 @@ def verify_groups(
         result.notes.append(f"not looked at: {error}")
     except KeyboardInterrupt:
         result.status = "interrupted"
+    return result
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export that is to be verified.
+
+    Args:
+        folder: Strobe's, or another's.
+        python: of an environment with physicalai, which runs another's; '' for this environment's.
+        settings: of the recipe that it was made with, which the user names: what the folder says is not believed.
+    """
+
+    folder: Path
+    python: str = ""
+    settings: tuple[RecipeTreatment, ...] = ()
+
+
+def verify_export(
+    subject: PolicySubject,
+    export: Export,
+    guards: Guards,
+    reporter: Reporter,
+    *,
+    count: int = COUNT,
+    passes: int = PASSES,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Hold ``export`` against the untouched policy; `verify` says what the arguments are.
+
+    With settings in it, it is first held against the policy with these settings: what they do to the actions must not
+    hide what the export does.
+
+    Raises:
+        UserError: the folder is no export or is damaged, or a setting does not apply.
+    """
+    held_to: list[tuple[str, Effect, tuple[RecipeTreatment, ...]]] = [
+        ("", strongest([each.effect for each in export.settings]), ())
+    ]
+    if export.settings:
+        held_to.insert(0, (" against the policy with the recipe's settings", "exact", export.settings))
+    checks: list[Check] = []
+    result: VerifyResult | None = None
+    for words, effect, settings in held_to:
+        name, treatments = group_of(export.folder, export.python, effect)
+        undo = Variant("recipe", settings).apply(subject)
+        try:
+            groups = [(f"{name}{words}", treatments)]
+            how: dict[str, Any] = {"count": count, "passes": passes, "seconds": seconds / len(held_to)}
+            result = verify_groups(subject, groups, export.folder.name, guards, reporter, **how)
+            made = treatments[0].treatment
+            if result.outcome == "broken" and isinstance(made, ExportedPolicy):
+                reporter.stage("where it first differs")
+                result.passes = [first_difference(subject, made, count)]
+        finally:
+            undo()
+        checks += result.checks
+        if result.outcome == "broken" or result.status != "complete":
+            break
+    assert result is not None  # it is held to something
+    result.checks, result.recipe, result.exported = checks, "", export.folder.name
+    result.title = f"{subject.info.name}: does the exported policy act the same?"
     return result
 
 

@@ -9,6 +9,7 @@ first. A chunk is (1, actions, action dim) in the robot's own units.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +18,21 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+MANIFEST = "export.json"
+BRIGHTEST = 2.0  # of an image from 0 to 1, with room for what resizing overshoots
 TOKENS, MASK = "observation.language.tokens", "observation.language.attention_mask"
 
 
 class Policy:
-    """The exported policy. ``threads``: of the CPU, 0 for as many as the engine takes; ``seed``: of its noise."""
+    """The exported policy. ``threads``: of the CPU, 0 for as many as the engine takes; ``seed``: of its noise.
+
+    Raises ValueError for a file of the folder that is missing, or damaged since it was exported.
+    """
 
     def __init__(self, threads: int = 0, seed: int | None = None) -> None:
-        self.about: dict[str, Any] = json.loads((HERE / "export.json").read_text())
+        self.about: dict[str, Any] = json.loads((HERE / MANIFEST).read_text())
+        if damage := damage_of(HERE, self.about):
+            raise ValueError(damage)
         self._run = ENGINES[self.about["format"]](str(HERE / self.about["model"]), self.about["precision"], threads)
         self._random = np.random.default_rng(seed)
         self._tokenizer: Any = None
@@ -32,14 +40,17 @@ class Policy:
     def act(self, observation: dict[str, Any], task: str = "", noise: Any = None) -> Any:
         """Return a chunk of actions. ``noise``: the arrays that `export.json` lists, for a repeatable answer.
 
-        Raises ValueError for an array that is missing or has another shape.
+        Raises ValueError for an array that is missing, has another shape or kind of numbers, or is not finite.
         """
-        given = dict(observation)
-        if self.about["prompt"] and TOKENS not in given:
-            given |= self.tokens(task, given)
-        arrays = [self._array(given, wanted) for wanted in self.about["inputs"]]
         drawn = [self._drawn(wanted) for wanted in self.about["noise"]] if noise is None else list(noise)
-        return self._run([*arrays, *drawn])
+        return self._run([*self.given(observation, task).values(), *drawn])
+
+    def given(self, observation: dict[str, Any], task: str = "") -> dict[str, Any]:
+        """Return the arrays that the model is given, by name. Raises ValueError as `act` does."""
+        found = dict(observation)
+        if self.about["prompt"] and TOKENS not in found:
+            found |= self.tokens(task, found)
+        return {wanted["name"]: self._array(found, wanted) for wanted in self.about["inputs"]}
 
     def tokens(self, task: str, observation: dict[str, Any]) -> dict[str, Any]:
         """Return the tokens of a prompt and their mask, (1, length) each; some prompts hold the state."""
@@ -60,14 +71,49 @@ class Policy:
     def _array(self, given: dict[str, Any], wanted: dict[str, Any]) -> Any:
         if wanted["name"] not in given:
             raise ValueError(f"the observation lacks {wanted['name']}, {wanted['shape']}")
-        array = np.ascontiguousarray(given[wanted["name"]], dtype=wanted["dtype"])
+        name, dtype = wanted["name"], np.dtype(wanted["dtype"])
+        found, image = np.asarray(given[name]), name.startswith("observation.image")
+        if found.dtype.kind.replace("u", "i") != dtype.kind:  # NumPy would cast it without a word
+            hint = ": images are from 0 to 1, so divide by 255" if image else ""
+            raise ValueError(f"{name} is {found.dtype}, and the policy takes {dtype}{hint}")
+        with np.errstate(over="ignore"):  # what does not fit float32 is refused below
+            array = np.ascontiguousarray(found, dtype)
         if list(array.shape) != wanted["shape"]:
-            raise ValueError(f"{wanted['name']} is {list(array.shape)}, and the policy takes {wanted['shape']}")
+            raise ValueError(f"{name} is {list(array.shape)}, and the policy takes {wanted['shape']}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} has numbers that are infinite or not a number")
+        if image and array.ndim == 4 and array.shape[1] == 3 and array.max() > BRIGHTEST:
+            raise ValueError(f"{name} reaches {array.max():g}: images are from 0 to 1, so divide by 255")
         return array
 
     def _drawn(self, wanted: dict[str, Any]) -> Any:
         draw = self._random.standard_normal if wanted["kind"] == "normal" else self._random.random
         return draw(wanted["shape"]).astype(np.float32)
+
+
+def damage_of(folder: Path, about: dict[str, Any]) -> str:
+    """Return which file of ``folder`` is missing or has changed since it was exported, in words; '' for none.
+
+    ``about``: what its `export.json` says. Digests show damage: who changes a file on purpose changes its digest too.
+    """
+    for name, digest in about["files"].items():
+        try:
+            found = digest_of(about) if name == MANIFEST else hashlib.sha256((folder / name).read_bytes()).hexdigest()
+        except OSError as error:
+            return (
+                f"{folder / name} cannot be read ({error.strerror}): copy the folder again, or export the policy again"
+            )
+        if found != digest:
+            return (
+                f"{folder / name} has changed since it was exported: copy the folder again, or export the policy again"
+            )
+    return ""
+
+
+def digest_of(about: dict[str, Any]) -> str:
+    """Return the digest of what `export.json` says beside the digests."""
+    said = {key: value for key, value in about.items() if key != "files"}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def prompt_of(about: dict[str, Any], task: str, observation: dict[str, Any]) -> str:

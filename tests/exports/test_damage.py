@@ -1,0 +1,118 @@
+"""An export's folder that is damaged, and arrays that do not fit, are refused in a line. No engine is needed for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.exports import seal
+
+from strobe.errors import UserError
+from strobe.exports.carried import policy as carried
+from strobe.exports.exported import ExportedPolicy
+
+STATE, IMAGE = "observation.state", "observation.images.front"
+FITTING = {STATE: np.zeros((1, 6), np.float32), IMAGE: np.ones((1, 3, 8, 8), np.float32)}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with everything but a model that an engine could read."""
+    shutil.copy(carried.__file__, tmp_path / "policy.py")
+    (tmp_path / "policy.onnx").write_bytes(b"weights" * 100)
+    inputs = [{"name": name, "shape": list(array.shape), "dtype": "float32"} for name, array in FITTING.items()]
+    about = {
+        "format": "onnx", "model": "policy.onnx", "policy": "act", "precision": "fp32", "inputs": inputs, "noise": [],
+        "prompt": None, "chunk": [1, 4, 6], "files": dict.fromkeys(("export.json", "policy.py", "policy.onnx"), ""),
+    }  # fmt: skip
+    (tmp_path / "export.json").write_text(json.dumps(about))
+    seal(tmp_path)
+    return tmp_path
+
+
+def program_of(folder: Path) -> Any:
+    """The folder's program with an engine that returns what it is given."""
+    spec = importlib.util.spec_from_file_location("carried_by_export", folder / "policy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.ENGINES = {"onnx": lambda *_: list}
+    return module.Policy()
+
+
+def say(folder: Path, **other: Any) -> None:
+    """Change what the manifest says."""
+    file = folder / "export.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | other))
+
+
+def flip(file: Path) -> None:
+    """Change one bit in the middle."""
+    held = bytearray(file.read_bytes())
+    held[len(held) // 2] ^= 1
+    file.write_bytes(held)
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda folder: flip(folder / "policy.onnx"), "policy.onnx has changed"),
+        (lambda folder: flip(folder / "policy.py"), "policy.py has changed"),
+        (lambda folder: say(folder, chunk=[1, 4, 7]), "export.json has changed"),
+        (lambda folder: (folder / "policy.onnx").unlink(), "policy.onnx cannot be read"),
+    ],
+)
+def test_the_damaged_file_is_named_before_anything_is_run(
+    damage: Callable[[Path], None], named: str, folder: Path
+) -> None:
+    ExportedPolicy(folder)
+    program_of(folder)
+    damage(folder)
+    with pytest.raises(UserError, match=named):
+        ExportedPolicy(folder)
+    if "policy.py" not in named:
+        with pytest.raises(ValueError, match=named):
+            program_of(folder)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"prompt": 5}, {"inputs": {}}, {"files": {"../outside": ""}}, {"precision": "int8"}, {"format": "torch"}]
+)
+def test_odd_values_in_the_manifest_are_a_line(odd: dict[str, Any], folder: Path) -> None:
+    say(folder, **odd)
+    seal(folder) if "files" not in odd else None
+    with pytest.raises(UserError, match=r"export\.json has an odd value for|export the policy again"):
+        ExportedPolicy(folder)
+
+
+def test_what_an_export_may_do_is_not_taken_from_its_folder(folder: Path) -> None:
+    say(folder, effect="lossy")
+    seal(folder)
+    assert ExportedPolicy(folder).effect == "exact"
+    assert ExportedPolicy(folder, "lossy").effect == "lossy"  # of a recipe that the user names
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        (IMAGE, np.full((1, 3, 8, 8), 200, np.uint8), "is uint8, and the policy takes float32.*divide by 255"),
+        (IMAGE, np.full((1, 3, 8, 8), 200, np.float32), "reaches 200.*divide by 255"),
+        (STATE, np.full((1, 6), np.nan, np.float32), "has numbers that are infinite or not a number"),
+        (STATE, np.full((1, 6), 1e300), "has numbers that are infinite"),  # beyond float32
+        (STATE, np.zeros((1, 6), int), "is int64, and the policy takes float32"),
+    ],
+)
+def test_numbers_of_another_kind_and_what_is_not_finite_are_refused(
+    name: str, given: Any, said: str, folder: Path
+) -> None:
+    program = program_of(folder)
+    assert len(program.act(FITTING)) == 2
+    with pytest.raises(ValueError, match=rf"^{name} {said}"):
+        program.act({**FITTING, name: given})
