@@ -16,6 +16,7 @@ from strobe.exports.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.exports.prompt import is_form
 from strobe.exports.whole import numbers_of, split
 from strobe.policies.subject import Subject
+from strobe.runs.contents import contents
 from strobe.treatments.engines.backends import without_telemetry
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.recipe import RecipeTreatment
@@ -28,7 +29,7 @@ KEYS = ("format", "model", "policy", "precision", "effect", "inputs", "noise", "
 def manifest(folder: Path) -> dict[str, Any]:
     """Return what the folder's manifest says. Raises UserError where it is no export, or an older one."""
     try:
-        about: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
+        about: dict[str, Any] = json.loads(contents(folder / MANIFEST))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
     if not isinstance(about, dict):

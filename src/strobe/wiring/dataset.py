@@ -12,6 +12,7 @@ from strobe.datasets.fault import DatasetError
 from strobe.errors import UserError
 from strobe.policies.options import check_dataset
 from strobe.results.wiring import Feature, FeatureKind, Normalisation
+from strobe.runs.contents import contents
 from strobe.wiring.checkpoint import numbers
 
 _IMAGES = ("video", "image")
@@ -46,8 +47,8 @@ def read_dataset(root: Path) -> Recorded:
 
 def _statistics(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(contents(file))
+    except (OSError, ValueError, RecursionError):
         return {}  # the finder of faults says so
     return content if isinstance(content, dict) else {}
 
