@@ -15,6 +15,19 @@ DISTRIBUTION = "strobe-lab"  # the package's name where it is installed from; a 
 class UserError(Exception):
     """Something the user can put right. The command line prints it as one line and exits with code 2."""
 
+    def __str__(self) -> str:
+        """Return the line; a name of a file may be no UTF-8, and the line can be written all the same."""
+        return legible(super().__str__())
+
+
+def legible(text: str) -> str:
+    r"""Return a text that can be written as UTF-8, with a ? for each part that cannot, such as names of some files.
+
+    >>> legible("run \udcff")
+    'run ?'
+    """
+    return text.encode(errors="replace").decode()
+
 
 class NotKeptError(UserError):
     """An answer that was shown, or was to be shown, and could not be written: a full disk, a folder of another user."""

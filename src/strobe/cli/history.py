@@ -29,7 +29,7 @@ from strobe.cli.gates import GateFlags, gate
 from strobe.cli.live import Live
 from strobe.cli.runner import Command, Studied
 from strobe.cli.summaries import summary_of_run
-from strobe.errors import UserError
+from strobe.errors import UserError, legible
 from strobe.runs import store
 from strobe.runs.saved_runs import in_git, measured_runs
 from strobe.studies.history import gate as judge
@@ -58,11 +58,12 @@ def study(config: HistoryConfig, live: Live) -> Studied:
     elif not config.folder.is_dir():
         raise UserError(f"no folder at {config.folder}: name the one that holds the runs, such as runs")
     else:
-        files = live.each("reading runs", list(store.below(config.folder)), "runs")
+        files = [(legible(name), file) for name, file in store.below(config.folder)]
+        files = live.each("reading runs", files, "runs")
         runs, unread = measured_runs(files, summary_of_run)
     wanted = config.only.lower()
     runs = [run for run in runs if wanted in f"{run.subject.name} {run.subject.kind}".lower()]
-    trends = history(runs, str(config.folder), unread, config.accept)
+    trends = history(runs, legible(str(config.folder)), unread, config.accept)
     answer = Studied(trends, vars(config), config.output_dir, None, page=config.output)
     return gate(answer, config, lambda allowed: judge(trends, allowed))
 

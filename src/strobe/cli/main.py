@@ -10,6 +10,7 @@ Answers fit on one screen: --full prints everything, --json one line for program
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
@@ -109,6 +110,8 @@ def _code_of(arguments: list[str]) -> int:
     if threading.current_thread() is threading.main_thread():
         # A cluster ends a job by SIGTERM; as after Ctrl-C, what was measured is saved.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(AttributeError, ValueError):  # a stream that a caller put there
+        sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]  # names of files may be no UTF-8
     try:
         return _run(arguments)
     except UserError as error:

@@ -40,7 +40,7 @@ from strobe.cli.live import Live
 from strobe.cli.parse import parse
 from strobe.cli.runner import Command
 from strobe.cli.summaries import summary_of_run
-from strobe.errors import UserError, in_words
+from strobe.errors import UserError, in_words, legible
 from strobe.report.exports import WRITERS
 from strobe.runs import store
 from strobe.runs.trace_file import ENDINGS, is_trace, traces_in
@@ -200,7 +200,7 @@ def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> 
                 if not (file.parent / store.REPORT).exists():
                     _write_page(file)
             except UserError as error:
-                left_out.append(f"left out {name}: {error}")
+                left_out.append(f"left out {legible(name)}: {error}")
     file = output or folder / "index.html"
     store.write_text(file, html.render_runs(lines, folder.resolve().name))
     print(*left_out, sep="\n", end="\n" * bool(left_out))

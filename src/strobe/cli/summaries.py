@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from strobe.errors import UserError, in_words
 from strobe.results.run_summary import FORMAT, MeasurementSummary, RunSummary, SubjectSummary
 from strobe.runs import store
+from strobe.runs.contents import contents
 
 if TYPE_CHECKING:  # what a list of runs with summaries does without
     from strobe.results.answer import Answer, Result
@@ -100,7 +101,7 @@ def _measurements(result: Result) -> list[MeasurementSummary]:
 def digest_of(file: Path) -> str:
     """Return the digest of a ``result.json``. Raises UserError where it cannot be read."""
     try:
-        return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(contents(file), digest_size=16).hexdigest()
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
 
@@ -112,7 +113,7 @@ def read_summary(file: Path) -> RunSummary | None:
         UserError: the answer cannot be read.
     """
     try:
-        summary = RunSummary.model_validate_json((file.parent / SUMMARY).read_bytes())
+        summary = RunSummary.model_validate_json(contents(file.parent / SUMMARY))
     except (OSError, ValidationError):  # such as one of another format
         return None
     if summary.format != FORMAT:

@@ -23,6 +23,7 @@ from strobe.measure.guard import strongest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.agreement import Effect
+from strobe.runs.contents import contents
 from strobe.treatments.engines.backends import without_telemetry
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.recipe import RecipeTreatment
@@ -44,7 +45,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     Raises UserError where it is no export, or an older one, and where a file is missing or damaged.
     """
     try:
-        about: Any = parsed((folder / MANIFEST).read_text())
+        about: Any = parsed(contents(folder / MANIFEST))
     except (OSError, ValueError) as error:
         raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
     said = about if isinstance(about, dict) else {}

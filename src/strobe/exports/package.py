@@ -21,6 +21,7 @@ from strobe.errors import UserError
 from strobe.exports.whole import draws
 from strobe.json_text import parsed
 from strobe.policies.subject import Subject
+from strobe.runs.contents import contents
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
 
@@ -32,7 +33,7 @@ LOAD_S, ACT_S = 900.0, 300.0  # the longest that loading and an answer may take
 def is_package(folder: Path) -> bool:
     """Return whether ``folder`` holds a policy package."""
     try:
-        about = parsed((folder / MANIFEST).read_text())
+        about = parsed(contents(folder / MANIFEST))
     except (OSError, ValueError):
         return False
     return isinstance(about, dict) and about.get("format") == "policy_package"

@@ -13,18 +13,22 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
 
+from strobe.errors import legible
 from strobe.report.charts import Plot
 from strobe.report.document import ClipRow, Document
 from strobe.results import units
 from strobe.results.run_summary import RunSummary
+from strobe.runs.contents import contents
 from strobe.runs.store import REPORT
 
 HERE = Path(__file__).parent
@@ -109,16 +113,16 @@ def _url(file: str, content: bytes) -> str:
 
 
 def _read(folder: Path, files: Sequence[str]) -> dict[str, bytes]:
-    contents = {}
+    found = {}
     for file in files:
         path = Path(file)
         if path.is_absolute() or ".." in path.parts or path.suffix not in KINDS:  # a result.json from elsewhere
             continue
         try:
-            contents[file] = (folder / path).read_bytes()
+            found[file] = contents(folder / path, MOST_BYTES)
         except OSError:
             continue
-    return contents
+    return found
 
 
 @dataclass(frozen=True)
@@ -168,11 +172,13 @@ def render_runs(lines: Sequence[RunLine], title: str) -> str:
     """Return the page. The latest run comes first."""
     ordered = sorted(lines, key=lambda run: (run.started, run.folder), reverse=True)
     script = part("runs_page.js")
-    shown = [asdict(line) | {"report": f"{line.folder}/{REPORT}", "ms": _first(line)} for line in ordered]
+    shown = [
+        asdict(line) | {"report": quote(os.fsencode(f"{line.folder}/{REPORT}")), "ms": _first(line)} for line in ordered
+    ]
     return template("runs_page.html.j2").render(
-        title=title,
+        title=legible(title),
         runs=shown,
-        data=as_json([{"folder": line.folder, "figures": line.figures} for line in ordered]),
+        data=as_json([{"folder": legible(line.folder), "figures": line.figures} for line in ordered]),
         style=Markup(part("page.css") + part("runs_page.css")),
         script=Markup(script),
         digest=Markup(script_hash(script)),

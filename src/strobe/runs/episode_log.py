@@ -17,8 +17,10 @@ from strobe.errors import UserError, in_words
 from strobe.json_text import parsed
 from strobe.results.data import Data, Finite
 from strobe.results.evaluate import EpisodeTiming, Motion
+from strobe.runs.contents import contents
 
 NAME = "episodes.jsonl"
+MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as JSON
 
 
 class Request(Data):
@@ -160,7 +162,7 @@ def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
         UserError: there is no such file, or a line is not valid.
     """
     try:
-        return parse(path.read_bytes())
+        return parse(contents(path, MOST_BYTES))
     except OSError as error:
         raise UserError(f"no evaluation to resume at {path.parent}: {path.name}: {in_words(error)}") from None
     except UserError as error:
@@ -183,7 +185,7 @@ def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
                 request = Request.model_validate(content_of_line["asked"])
                 continue
             episode = EpisodeLine.model_validate(content_of_line)
-        except (ValidationError, ValueError):
+        except (ValidationError, ValueError, RecursionError):
             raise UserError(f"line {number} is not a valid episode") from None
         episodes.setdefault((episode.variant, episode.task, episode.seed), episode)
     if request is None:

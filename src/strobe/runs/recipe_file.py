@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from yaml.constructor import ConstructorError
 from strobe.errors import UserError, nearest
 from strobe.results.agreement import Agreement
 from strobe.results.recipe import VERSION, Recipe, RecipeEpisodes, RecipeRung
+from strobe.runs.contents import contents
 from strobe.runs.store import replace
 
 NAME = "recipe.yaml"  # in the folder of a run
@@ -36,6 +38,7 @@ HEADER_OF_OBJECT = """\
 # outputs keep to `guard`.
 """
 
+MOST_BYTES = 2**18  # of a recipe: YAML takes seconds to read a megabyte
 _ALWAYS = ("version", "policy", "size", "treatments")  # written even if empty
 
 
@@ -90,11 +93,16 @@ class _Dumper(yaml.SafeDumper):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a duplicate key, of which YAML would silently take the last."""
+    """Refuses a duplicate key, of which YAML would silently take the last, and anchors: a few make gigabytes."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise ConstructorError(None, None, "a recipe has no anchors", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, object]:
-        keys = [key.value for key, _ in node.value]
-        if twice := [key for key in keys if keys.count(key) > 1]:
+        keys = Counter(str(key.value) for key, _ in node.value)
+        if twice := [key for key, times in keys.items() if times > 1]:
             raise ConstructorError(None, None, f"'{twice[0]}' is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
@@ -110,7 +118,7 @@ _Dumper.add_representer(_Line, lambda dumper, data: dumper.represent_mapping("ta
 
 def _read(path: Path) -> object:
     try:
-        return yaml.load(path.read_bytes(), Loader=_Loader)
+        return yaml.load(contents(path, MOST_BYTES), Loader=_Loader)
     except OSError as error:
         raise UserError(f"cannot read the recipe {path}: {(error.strerror or str(error)).lower()}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # an invalid date is a ValueError

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from strobe.errors import UserError, in_words, nearest
 from strobe.json_text import parsed
 from strobe.results.data import SCHEMA_VERSION
+from strobe.runs.contents import contents
 
 if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does without
     from strobe.results.answer import Answer, Result
@@ -179,9 +180,9 @@ def _runs(root: Path) -> list[str]:
 
 def _parse(file: Path) -> dict[str, object]:
     try:
-        document = parsed(file.read_bytes())
+        document = parsed(contents(file))
     except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
+        raise UserError(f"cannot read {file}: {in_words(error)}") from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         where = f" (line {error.lineno}: {error.msg})" if isinstance(error, json.JSONDecodeError) else ""
         raise UserError(f"{file} is truncated or not JSON{where}: run the study again") from None

@@ -17,6 +17,7 @@ from strobe.results.ladder import Try
 from strobe.results.measurement import Measurement
 from strobe.results.sweep import Cell, Sweep
 from strobe.runs import store
+from strobe.runs.contents import contents
 from strobe.version import __version__
 
 STEPS = ("num_inference_steps", "num_steps")  # settings of policies
@@ -163,7 +164,7 @@ def _times_of(name: str, cell: Cell, folder: Path) -> list[float]:
 def _of_table(path: Path) -> tuple[str, list[Timed], list[Try]]:
     """A table with the columns 'steps', 'total' and one for each part, in milliseconds."""
     try:
-        rows = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+        rows = list(csv.DictReader(contents(path).decode().splitlines()))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {path}: {error}") from None
     if not rows or not {"steps", TOTAL} <= {(name or "").strip() for name in rows[0]}:

@@ -26,6 +26,7 @@ from strobe.processes.lifetime import Ending
 from strobe.results.data import Data, Finite
 from strobe.results.sweep import Status
 from strobe.runs import store
+from strobe.runs.contents import contents
 
 OUTCOME = "outcome.json"
 LOG = "log.txt"
@@ -77,7 +78,7 @@ class Watch(Protocol):
 def outcome_of(folder: Path) -> Outcome | None:
     """Return the outcome of the execution in ``folder``; None where it has not ended, or could not be kept."""
     try:
-        return Outcome.model_validate_json((folder / OUTCOME).read_bytes())
+        return Outcome.model_validate_json(contents(folder / OUTCOME))
     except (OSError, ValidationError):
         return None
 

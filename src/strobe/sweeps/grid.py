@@ -16,9 +16,10 @@ from typing import Any
 
 import yaml
 
-from strobe.errors import UserError, in_a_line, nearest
+from strobe.errors import UserError, in_a_line, in_words, nearest
 from strobe.json_text import parsed
 from strobe.results.sweep import Axis, label
+from strobe.runs.contents import contents
 
 # What the numbers of an axis count, by the last word of its name; the rest are counted by that word itself.
 UNITS = {
@@ -64,6 +65,9 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
     return name, values
 
 
+MOST_YAML = 2**20  # bytes: YAML takes seconds to read as much
+
+
 def read_file(path: Path) -> dict[str, Any]:
     """A grid from YAML: ``study``, ``flags``, ``grid``, ``cells`` (further combinations), and the sweep's own settings.
 
@@ -71,10 +75,10 @@ def read_file(path: Path) -> dict[str, Any]:
         UserError: no such file, not YAML, or a key that is not known.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(contents(path, MOST_YAML).decode())
     except OSError as error:
-        raise UserError(f"--file={path}: {(error.strerror or 'cannot be read').lower()}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--file={path}: {in_words(error)}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"--file={path} is not YAML: {in_a_line(error, 200)}") from None
     if not isinstance(document, dict):
         raise UserError(f"--file={path}: expected keys such as study, flags and grid")

@@ -13,6 +13,7 @@ import numpy as np
 from strobe.errors import UserError, in_a_line
 from strobe.json_text import parsed
 from strobe.policies.options import WEIGHTS, check_checkpoint
+from strobe.runs.contents import contents
 
 CONFIG = "config.json"
 PREPROCESSOR, POSTPROCESSOR = "policy_preprocessor.json", "policy_postprocessor.json"
@@ -135,7 +136,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 def _json(file: Path) -> dict[str, Any]:
     try:
-        content = parsed(file.read_text(encoding="utf-8"))
+        content = parsed(contents(file))
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
     if not isinstance(content, dict):
@@ -148,9 +149,12 @@ def _processor(file: Path) -> Processor | None:
         return None
     steps: list[tuple[str, dict[str, Any]]] = []
     normalisers = []
-    for step in _json(file).get("steps", []):
+    listed = _json(file).get("steps", [])
+    if not isinstance(listed, list) or not all(map(_is_step, listed)):
+        raise UserError(f"{file} is no processor: its steps are no list of steps")
+    for step in listed:
         name = str(step.get("registry_name") or step.get("class") or "")
-        config = dict(step.get("config") or {})
+        config = step.get("config") or {}
         steps.append((name, config))
         if name in NORMALISERS:
             state = step.get("state_file")
@@ -162,6 +166,17 @@ def _processor(file: Path) -> Processor | None:
                 )
             )
     return Processor(file, steps, normalisers)
+
+
+def _is_step(step: Any) -> bool:
+    """Return whether ``step`` has a step's fields: its state is a file beside it, and not elsewhere."""
+    if not isinstance(step, dict):
+        return False
+    config, state = step.get("config") or {}, step.get("state_file") or ""
+    maps = isinstance(config, dict) and all(
+        isinstance(config.get(name) or {}, dict) for name in ("features", "norm_map")
+    )
+    return maps and isinstance(state, str) and Path(state).name == state
 
 
 def _statistics(file: Path) -> Statistics:

@@ -12,6 +12,7 @@ from strobe.errors import UserError
 from strobe.json_text import parsed
 from strobe.policies.options import check_dataset
 from strobe.results.wiring import Feature, FeatureKind, Normalisation
+from strobe.runs.contents import contents
 from strobe.wiring.checkpoint import numbers
 
 _IMAGES = ("video", "image")
@@ -46,7 +47,7 @@ def read_dataset(root: Path) -> Recorded:
 
 def _statistics(file: Path) -> dict[str, dict[str, Any]]:
     try:
-        content = parsed(file.read_text(encoding="utf-8"))
+        content = parsed(contents(file))
     except (OSError, ValueError):
         return {}  # the finder of faults says so
     return content if isinstance(content, dict) else {}

@@ -25,6 +25,7 @@ from strobe.errors import UserError, in_a_line
 from strobe.json_text import parsed
 from strobe.policies.servers.observations import MOST_BYTES, STATE, TASK, Observations, Source
 from strobe.policies.servers.wire import MESSAGE_BYTES
+from strobe.runs.contents import contents
 
 IMAGES = "observation.images."
 _HELPERS = "lerobot.async_inference.helpers"
@@ -54,7 +55,7 @@ class ServedPolicy:
         """Return the config of the checkpoint, where its folder is on this machine too; else an empty map."""
         file = Path(self.path) / "config.json"
         try:
-            read = parsed(file.read_text(encoding="utf-8")) if file.is_file() else {}
+            read = parsed(contents(file)) if file.is_file() else {}
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read: {in_a_line(error, 120)}") from None
         return read if isinstance(read, dict) else {}

@@ -12,6 +12,7 @@ from strobe.errors import UserError, in_words
 from strobe.json_text import parsed
 from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
+from strobe.runs.contents import contents
 from strobe.version import __version__
 
 
@@ -160,7 +161,7 @@ def read_run(path: Path) -> EvalRun:
         UserError: it cannot be read, or is another file.
     """
     try:
-        content = parsed(path.read_bytes())
+        content = parsed(contents(path))
     except OSError as error:
         raise UserError(f"cannot read {path}: {in_words(error)}") from None
     except ValueError:

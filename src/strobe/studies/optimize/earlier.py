@@ -30,6 +30,7 @@ from strobe.results.ladder import Rung, Try, TryOutcome
 from strobe.results.subject import Machine, SubjectInfo
 from strobe.runs import store
 from strobe.runs.cache import cache_folder
+from strobe.runs.contents import contents
 from strobe.studies.optimize.candidates import Standing
 from strobe.studies.shared.measuring import Options
 from strobe.treatments import catalogue
@@ -180,7 +181,7 @@ class Earlier:
         try:
             if self.file.stat().st_size > LARGEST_BYTES:
                 return []
-            return _Document.model_validate_json(self.file.read_bytes()).ladders
+            return _Document.model_validate_json(contents(self.file)).ladders
         except (OSError, ValidationError):
             return []
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from strobe.datasets import recording
 from strobe.datasets.fault import DatasetError
+from strobe.errors import legible
 from strobe.measure.robot import lag_ticks
 from strobe.measure.statistics import summarise
 from strobe.results.lag import JointLag, Lag
@@ -85,13 +86,13 @@ def call_in(run: PolicyRun) -> CallTime | None:
     rollout, engine = run.rollout, run.rollout.engine
     if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
         return None
-    return CallTime(ms=rollout.inference.latency.median, run=str(run.folder), fps=rollout.fps, engine=engine)
+    return CallTime(ms=rollout.inference.latency.median, run=legible(str(run.folder)), fps=rollout.fps, engine=engine)
 
 
 def _add_run(lag: Lag, run: PolicyRun) -> None:
     """Add the lags of a run, from its events where they were kept, else from its answer."""
     rollout = run.rollout
-    lag.run, lag.run_fps = str(run.folder), rollout.fps
+    lag.run, lag.run_fps = legible(str(run.folder)), rollout.fps
     lag.frames_run = {
         camera.name: camera.age.median * rollout.fps / 1000 for camera in rollout.cameras if camera.age is not None
     }

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.errors import UserError
+from strobe.errors import UserError, legible
 from strobe.loops.observations import Observations
 from strobe.loops.recorded_run import RecordedRun, load
 from strobe.loops.virtual_rollout import Setting
@@ -81,7 +81,7 @@ def replay(run: Path, changes: Changes, options: Options) -> ReplayResult:
         UserError: there is no such run, it keeps too little, or it cannot be changed so.
         KeyboardInterrupt: before the run's own settings were played.
     """
-    return replayed(load(run), str(run), changes, options)
+    return replayed(load(run), legible(str(run)), changes, options)
 
 
 def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) -> ReplayResult:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from strobe.errors import UserError, in_words
 from strobe.json_text import parsed
 from strobe.results.data import Data, Finite
 from strobe.results.trials import Code
 from strobe.runs import store
+from strobe.runs.contents import contents
 from strobe.studies.trials.settings import Setting
 from strobe.version import __version__
 
@@ -177,10 +178,10 @@ def load_key(folder: Path) -> TrialKey:
 
 def _load(file: Path, kind: Any, missing: str) -> Any:
     try:
-        return kind.model_validate(parsed(file.read_text(encoding="utf-8")))
+        return kind.model_validate(parsed(contents(file)))
     except FileNotFoundError:
         raise UserError(f"{file.parent} has {missing}") from None
     except OSError as error:
         raise UserError(f"cannot read {file}: {in_words(error)}") from None
-    except (ValueError, ValidationError):  # ValueError: no JSON
+    except (ValueError, RecursionError):  # no JSON, or other fields
         raise UserError(f"{file} is not as Strobe wrote it") from None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from strobe.errors import UserError, in_words
 from strobe.results.trials import Code, Trial
+from strobe.runs.contents import contents
 
 YES = frozenset(["yes", "y", "ja", "j", "oui", "si", "sí", "true", "wahr", "vrai", "t", "1", "1.0", "1,0", "x"])
 NO = frozenset(["no", "n", "nein", "non", "false", "falsch", "faux", "f", "0", "0.0", "0,0"])
@@ -88,7 +89,7 @@ def _separator(lines: Sequence[str]) -> tuple[str, int]:
 
 def _text(file: Path) -> str:
     try:
-        content = file.read_bytes()
+        content = contents(file)
     except FileNotFoundError:
         raise UserError(f"no table of trials at {file}") from None
     except OSError as error:

@@ -15,6 +15,7 @@ from strobe.errors import UserError, in_words
 from strobe.measure.rollout import drawn, quantiles
 from strobe.results.evaluate import Engine, Timing
 from strobe.runs import episode_log
+from strobe.runs.contents import contents
 from strobe.runs.episode_log import EpisodeLine
 from strobe.runs.rollout_files import EVENTS
 from strobe.simulators.held_action import Hold
@@ -270,7 +271,7 @@ def _recorded(text: str, run: Path) -> Latency:
 def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
     """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
     try:
-        options, episodes, _ = episode_log.parse(path.read_bytes())
+        options, episodes, _ = episode_log.parse(contents(path, episode_log.MOST_BYTES))
     except UserError as error:
         raise UserError(f"it is no evaluation: {error} ({path.name})") from None
     runs: dict[str, Sequence[int]] = {}
