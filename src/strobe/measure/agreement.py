@@ -48,7 +48,7 @@ def agree(
         a, b = a.double().flatten(), b.double().flatten()
         finite = a.isfinite() & b.isfinite()
         if not finite.all():
-            alike = int(_alike(a, b).sum())
+            alike = int(_same_and_not_finite(a, b).sum())
             shared, broken = shared + alike, broken + int((~finite).sum()) - alike
             a, b = a[finite], b[finite]
         error = (a - b).abs()
@@ -101,7 +101,7 @@ def in_words(agreement: Agreement) -> str:
     return f"{figures}; {agreement.note}" if agreement.note else figures
 
 
-def _alike(before: Tensor, after: Tensor) -> Tensor:
+def _same_and_not_finite(before: Tensor, after: Tensor) -> Tensor:
     """Return where two numbers are not finite and the same."""
     return (before.isnan() & after.isnan()) | (before.isinf() & (before == after))
 
