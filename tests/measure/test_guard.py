@@ -97,6 +97,23 @@ def test_the_usual_limits() -> None:
     assert held(guard, seen(0.01, 0.1, None)), "no dimension decides"
 
 
+def test_a_guard_by_flips_alone_judges_nothing_where_nothing_decides() -> None:
+    guard = Guard.parse("flips<=0")
+    judged = guard.judge(seen(rms=1.4, worst=3.0, flips=None))
+    assert judged.outcome == "not judged"
+    assert "no decision was made" in judged.words
+    assert held(guard, seen(flips=0.0))
+    assert broken(guard, seen(flips=0.1))
+
+
+def test_another_number_of_executed_actions_is_not_judged_by_chunks() -> None:
+    other = seen(0.0, 0.0, 0.0).model_copy(update={"changes_execution": True})
+    for guard in (Guards().of(["exact"]), Guards().of(["rounding"])):
+        judged = guard.judge(other)
+        assert judged.outcome == "not judged"
+        assert "play episodes" in judged.words
+
+
 PLAIN = Agreement(cosine=1, largest_error=1, mean_error=0, observations=1)
 SIGMAS = seen(0.0, 0.0, 0.0)
 FEATURES = seen(0.0, 0.0, token=0.0).model_copy(update={"of": "features"})

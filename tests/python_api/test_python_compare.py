@@ -102,7 +102,7 @@ def test_outputs_of_other_shapes_are_not_compared(clock: Clock):
 def test_outputs_without_numbers_are_not_compared(clock: Clock):
     answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda _: "word")}, seconds=1)
     assert answer.comparisons[0].agreement is None
-    assert any("b returns no numbers to compare, but str" in note for note in answer.notes)
+    assert any("b returns no numbers to compare, but str" in note for note in answer.caveats)
 
 
 def test_a_difference_that_float32_cannot_hold_is_seen(clock: Clock):
@@ -172,8 +172,8 @@ def test_the_same_seed_is_drawn_from_by_all_and_put_back(clock: Clock):
 def test_one_that_answers_differently_each_time_is_told(clock: Clock):
     count = iter(range(10**6))
     answer = compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0, lambda x: x + next(count))}, seconds=1)
-    assert any(note.startswith("b does not answer one input twice in the same way") for note in answer.notes)
-    assert not any(note.startswith("a does not answer") for note in answer.notes)
+    assert any(note.startswith("b does not answer one input twice in the same way") for note in answer.caveats)
+    assert not any(note.startswith("a does not answer") for note in answer.caveats)
 
 
 def test_one_that_changes_its_input_gets_a_copy_each_time(clock: Clock):
@@ -198,7 +198,7 @@ def test_one_that_changes_an_object_in_its_input_is_told(clock: Clock):
         return X
 
     answer = compared({"a": taking(clock, 20.0, lambda _: X), "b": changing}, Observation(), seconds=1)
-    assert [note for note in answer.notes if "changes" in note] == [
+    assert [note for note in answer.caveats if "changes" in note] == [
         "b changes an object in its inputs: later calls did not see what the first saw"
     ]
 
@@ -287,7 +287,7 @@ def test_gradients_and_training_mode_are_told(clock: Clock):
     answer = compared({"plain": module, "wrapped": torch.no_grad()(module.forward)}, torch.ones(2, 3), seconds=1)
     assert any(note.startswith("plain records gradients") for note in answer.notes)
     assert not any(note.startswith("wrapped records gradients") for note in answer.notes)
-    assert any(note.startswith("plain has modules in training mode") for note in answer.notes)
+    assert any(note.startswith("plain has modules in training mode") for note in answer.caveats)
     quiet = compared({"a": module.eval(), "b": module}, (torch.ones(2, 3),), seconds=1)
     assert not any("training mode" in note for note in quiet.notes)
 

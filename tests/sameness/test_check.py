@@ -93,6 +93,16 @@ def test_the_untouched_policy_is_the_same_as_itself_to_the_bit(kind: str) -> Non
     assert ("with RTC" in agreement.how) == (kind != "act")
 
 
+def test_a_robot_at_rest_shows_nothing() -> None:
+    one = Sameness(tiny("act"), count=4)
+    one.checks.observations[:] = [one.checks.observations[0]] * 4
+    agreement = one.check(Variant("as it is"), plan(4, rtc=False))
+    assert agreement.distinct == 1
+    judged = EXACT.judge(agreement)
+    assert judged.outcome == "not judged"
+    assert "all 4 observations are one" in judged.words
+
+
 def test_an_exact_treatment_is_within_what_reordered_sums_do_and_bf16_is_not() -> None:
     one = same("pi05")
     reordered = one.yardstick("reordered sums", 4)

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.errors import UserError
+from strobe.kinds import document
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions
 from strobe.studies.compare.run import compare
 from strobe.studies.shared.measuring import Options
+from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.settings import Settings
 from strobe.treatments.treatment import Treatment, Variant
 
@@ -80,7 +83,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
     result, _ = compare(subject, variants, "inference", options)
     assert result.status == "complete"
     assert len(result.comparisons[0].agreement.dimensions) == 6, "of the rounds"
-    (note,) = [one for one in result.notes if "closely" in one]
+    (note,) = [one for one in result.caveats if "closely" in one]
     assert "the untouched policy fails on every observation: this observation is too hard" in note
     assert not result.yardsticks
     assert result.comparisons[0].outcome == "held", "the same to the bit in the rounds, which needs no yardstick"
@@ -119,13 +122,14 @@ def test_one_observation_that_the_policy_cannot_take_leaves_a_yardstick_and_a_no
     options = Options(SamplingBudget(iterations=3), counted=False)
     result, _ = compare(subject, [Variant("one"), Variant("two", (Zeros(),))], "inference", options)
     assert "reordered sums" in [one.name for one in result.yardsticks]
-    (note,) = [one for one in result.notes if "fails in" in one]
+    (note,) = [one for one in result.caveats if "fails in" in one]
+    assert any("this observation is too hard" in sentence for sentence in document(result).answers)
     assert "observation 2" in note
     assert "this observation is too hard" in note
     assert result.comparisons[0].outcome == "broken"
 
 
-def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predict():
+def test_a_setting_of_what_is_executed_is_compared_on_the_actions_that_both_predict_and_not_judged():
     """Diffusion's chunk is as long as the actions that it executes."""
     flags = ["--device=cpu", "--n_action_steps=4", "--num_inference_steps=2"]
     subject = load_subject(PolicyOptions(type="diffusion", size="tiny", overrides=flags))
@@ -134,9 +138,22 @@ def test_a_setting_of_what_is_executed_is_judged_on_the_actions_that_both_predic
         subject, [Variant("as it is"), longer], "inference", Options(SamplingBudget(iterations=3), counted=False)
     )
     (comparison,) = result.comparisons
-    assert comparison.outcome == "held", comparison.broken or comparison.unjudged
+    assert comparison.outcome == "not judged"
+    assert "play episodes" in comparison.unjudged
     assert comparison.agreement.predicted == 4
-    assert "episodes" in comparison.agreement.note
+    assert comparison.agreement.worst == 0
+
+
+def test_what_stands_beside_real_time_chunking_is_not_judged_rather_than_held_to_no_guard():
+    flags = ["--device=cpu", "--num_steps=2"]
+    subject = load_subject(PolicyOptions(type="smolvla", size="tiny", overrides=flags))
+    guided = RealTimeChunking(RTCConfig(), 4)
+    variants = [Variant("as it is"), Variant("rtc", (guided,)), Variant("rtc, zeros", (guided, Zeros()))]
+    result, _ = compare(subject, variants, "inference", Options(SamplingBudget(iterations=3), counted=False))
+    found = {pair.candidate: pair for pair in result.comparisons if pair.baseline == "as it is"}
+    assert found["rtc"].outcome is None
+    assert found["rtc, zeros"].outcome == "not judged"
+    assert "beside it" in found["rtc, zeros"].unjudged
 
 
 @pytest.mark.parametrize("steps", [20, 3])

@@ -148,7 +148,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     options = options_of(config, phases=1)
     profilers = Profilers(subject, config, options)
     result, measured = compare(subject, composed.variants, wanted.phase, options, live)
-    result.notes += [f"not compared: {reason}" for reason in composed.left_out]
+    result.caveats += [f"not compared: {reason}" for reason in composed.left_out]
     result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
     exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
     found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}

@@ -160,6 +160,7 @@ def _checked(
         applied = Applied(subject, recipe, name, treatments, treated, guard, scale, reordered, twin=copy_of)
         if check:
             applied.agreement = _agreement(same, variant, visits)
+            applied.agreement.changes_execution = False  # the recipe says how many actions are executed: it was chosen
             judged = guard.judge(applied.agreement, reordered)
             if judged.outcome != "held":
                 fault = "not the policy that the recipe promises" if judged.broken else "its guard was not judged"

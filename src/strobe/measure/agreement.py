@@ -165,18 +165,18 @@ def _by_dimension(
         agreement.executed_p99 = max(float(run[..., d].abs().flatten().quantile(0.99)) for d in range(width))
         agreement.executed_worst = float(run.abs().max())
         shares = [_flips(before[:, :count, d], after[:, :count, d], scale.middle[d], scale.width[d]) for d in made]
-        agreement.executed_flips = max(shares, default=None)
+        agreement.executed_flips = max((share for share in shares if share is not None), default=None)
 
 
 def _rms(errors: Tensor) -> float:
     return float(errors.square().mean().sqrt())
 
 
-def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float:
-    """Share of the decisions made that are the other one after; 0 where none was made."""
+def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float | None:
+    """Share of the decisions made that are the other one after; None where none was made."""
     made = (before - middle).abs() > UNDECIDED * width
     flipped = made & ((before > middle) != (after > middle))
-    return float(flipped.sum()) / max(int(made.sum()), 1)
+    return float(flipped.sum()) / int(made.sum()) if made.any() else None
 
 
 # Comparing a backbone's features: channel by channel and token by token, each channel in its own spread.

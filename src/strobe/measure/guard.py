@@ -61,6 +61,10 @@ _OF_THE_OTHER = {
         "mean_error",
     ),
 }
+NOTHING_DECIDES = "no decision was made in these actions, so flips say nothing of them: guard by rms and worst too"
+EXECUTION = (
+    "another number of a chunk's actions is executed, which chunks cannot judge: play episodes (strobe evaluate)"
+)
 NO_SPREAD = "no spread (σ) of these outputs is known: guard them by cosine, largest_error or mean_error"
 # What an exact treatment may differ by, as a multiple of what reordered sums do. Two ways of summing differ from each
 # other by more than one way from itself, and both figures are those of a few observations.
@@ -151,6 +155,10 @@ class Guard:
             return Judgement("not judged", agreement.unjudged)
         verdicts = [_exactness(agreement, reordered)] if self.exact else []
         verdicts += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
+        if self.limits and not self.exact and all(_decides_nothing(name, agreement) for name, _ in self.limits):
+            verdicts.append(Judgement("not judged", NOTHING_DECIDES))
+        if agreement.changes_execution and self.on_actions:
+            verdicts.append(Judgement("not judged", EXECUTION))
         if agreement.unjudged and self.on_actions:
             verdicts.append(Judgement("not judged", agreement.unjudged))
         for outcome in ("broken", "not judged"):
@@ -308,8 +316,8 @@ def _limited(name: str, limit: float, agreement: Agreement, reordered: Yardstick
         return Judgement("not judged", EPISODES)
     value, executed = getattr(agreement, name), getattr(agreement, f"executed_{name}", None)
     if value is None:
-        decides_nothing = name == "flips" and agreement.of == "actions" and agreement.rms is not None
-        return HELD if decides_nothing else Judgement("not judged", _missing(name, agreement))
+        idle = _decides_nothing(name, agreement)
+        return HELD if idle else Judgement("not judged", _missing(name, agreement))
     whole, part = _keeps(name, value, limit), executed is None or _keeps(name, executed, limit)
     if whole and part:
         return HELD
@@ -322,6 +330,11 @@ def _limited(name: str, limit: float, agreement: Agreement, reordered: Yardstick
     if reordered is not None and name in ("rms", "worst") and getattr(reordered, name) > limit:
         words += f" (reordered sums alone move the {agreement.of} by {getattr(reordered, name):.2g} σ)"
     return Judgement("broken", words)
+
+
+def _decides_nothing(name: str, agreement: Agreement) -> bool:
+    """Whether a limit on flips has nothing to limit: no action of the policy decides, or none decided."""
+    return name == "flips" and agreement.flips is None and agreement.of == "actions" and agreement.rms is not None
 
 
 def _keeps(name: str, value: float, limit: float) -> bool:

@@ -66,6 +66,7 @@ class CallableSubject:
         check_device(self.on or None)
         self.target = self.targets[0]
         self.notes: list[str] = []
+        self.caveats: list[str] = []  # notes that a verdict must stand beside
         self.took_ms = 0.0
         self._waits: dict[str, bool] = {}
         self._accelerator = torch.accelerator.current_accelerator(check_available=True)
@@ -161,7 +162,7 @@ class CallableSubject:
                     before = self.digest_of(index)
                     output = self.output(index)
                     if self.digest_of(index) != before:
-                        self.notes.append(
+                        self.caveats.append(
                             f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
                         )
                     self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
@@ -235,20 +236,20 @@ class CallableSubject:
         output = self.output(0)
         second = numbers_of(output)
         if first.values is None or second.values is None:
-            self.notes.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
+            self.caveats.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
         elif first.shapes != second.shapes:
-            self.notes.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
+            self.caveats.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
         elif words := first.unlike(second):
-            self.notes.append(f"{target.name} does not answer one input twice in the same way: {words}")
+            self.caveats.append(f"{target.name} does not answer one input twice in the same way: {words}")
         elif (own := agree([first.values], [second.values])).largest_error > 0:
-            self.notes.append(
+            self.caveats.append(
                 f"{target.name} does not answer one input twice in the same way (largest difference "
                 f"{own.largest_error:.3g}): how far it is from the others includes that"
             )
         if any(tensor.requires_grad for tensor in tensors_in(output)):
             self.notes.append(f"{target.name} records gradients, as torch.no_grad() was not on around it")
         if any(module.training for inside in target.modules.values() for module in inside.modules()):
-            self.notes.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
+            self.caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
 
     def _device(self) -> torch.device:
         if self.on:

@@ -57,7 +57,7 @@ def document(
         kind=f"strobe {kind or answer.study}",
         title=answer.title,
         banner=banner,
-        answers=list(answers),
+        answers=[*answers[:1], *(f"{text[:1].upper()}{text[1:]}." for text in answer.caveats), *answers[1:]],
         findings=sort_findings(answer.findings),
         sections=list(sections),
         notes=list(dict.fromkeys(answer.notes if notes is None else notes)),

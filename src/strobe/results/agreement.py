@@ -78,6 +78,9 @@ class Agreement(Data):
     short: bool = Field(default=False, description="whether fewer calls were made than a judgement needs")
     on_purpose: bool = Field(default=False, description="whether the actions should differ, as guided ones do")
     not_finite: int = Field(default=0, description="numbers that are infinite or not a number, in either's chunks")
+    changes_execution: bool = Field(
+        default=False, description="another number of a chunk's actions is executed, which chunks cannot judge"
+    )
     uncompared: str = Field(default="", description="what of the outputs is not compared, in words; '' for nothing")
     rms: Finite | None = Field(default=None, description="σ: root mean square of the errors, of the worst dimension")
     p99: Finite | None = Field(default=None, description="σ: 99th percentile of the errors, of the worst dimension")

@@ -40,6 +40,9 @@ class Answer(Data):
     machine: Machine | None = Field(default=None, description="None where nothing was measured, or on several")
     findings: list[Finding] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
+    caveats: list[str] = Field(
+        default_factory=list, description="notes that limit the verdict, or contradict it: they stand beside it"
+    )
 
     @property
     def about(self) -> str:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from strobe.errors import UserError, in_a_line
-from strobe.measure.agreement import add_note, agree, in_common
+from strobe.measure.agreement import agree, in_common
 from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import digest
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
 from strobe.sameness.visits import FEWEST, Visit, describe, needed
@@ -33,9 +34,6 @@ YARDSTICKS: tuple[YardstickName, ...] = (
 )
 
 Progress = Callable[[int, int], None]  # calls done, calls planned
-EXECUTION = (
-    "another number of a chunk's actions is executed, which chunks cannot judge: play episodes (strobe evaluate)"
-)
 
 
 class PolicyCallError(UserError):
@@ -370,9 +368,12 @@ class _Calls:
         same, words = self._same, [visit.words for visit in self._visited]
         agreement = agree(self.before, self.after, self._scale, executed=same.subject.executed, calls=words)
         agreement.how = describe(self._visited)
-        agreement.distinct = len({visit.observation for visit in self._visited})
+        given = self._same.checks.observations
+        agreement.distinct = len({digest([given[visit.observation]]) for visit in self._visited})
         observations = {visit.observation for visit in visits}
         taken = [index for index in observations if (index, False) not in same._failed]
+        if agreement.distinct == 1 < len(observations):
+            agreement.unjudged = f"all {len(observations)} observations are one, as of a robot at rest: give others"
         if 2 * len(taken) < len(observations):
             alone = f"the untouched policy takes {len(taken)} of {len(observations)} observations alone"
             agreement.unjudged = f"{alone}: give observations of its own (--dataset.root or --env.type)"
@@ -382,6 +383,5 @@ class _Calls:
             if self._lacking:
                 agreement.short = True
                 agreement.unjudged = f"{seen}, which are too few to judge by: give more --seconds"
-        if self._variant.changes_execution:
-            add_note(agreement, EXECUTION)
+        agreement.changes_execution = self._variant.changes_execution
         return agreement

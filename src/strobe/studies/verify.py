@@ -100,10 +100,10 @@ def verify_groups(
         same.prepare(visits_of(same, Variant(name, treatments)), progress)
         for moved in yardsticks(same, same.count, reporter, progress=progress):
             result.yardsticks.append(moved)
-        result.notes += same.notes
+        result.caveats += same.notes
         _check_groups(result, same, groups, guards, reporter, passes, progress)
     except NotSeenError as error:
-        result.notes.append(f"not looked at: {error}")
+        result.caveats.append(f"not looked at: {error}")
     except KeyboardInterrupt:
         result.status = "interrupted"
     return result

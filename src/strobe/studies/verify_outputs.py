@@ -68,6 +68,7 @@ def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -
     # Not before: an object that counts its calls would be ahead of the other one.
     if result.status == "complete":
         subject.first_calls(reporter.stage, [first])
+        result.notes, result.caveats = list(subject.notes), list(subject.caveats)
     if alike := _of_equal_shape(check, pairs, first.name):
         check.agreement = agree(*alike)
         check.agreement.of = "outputs"
@@ -140,7 +141,7 @@ def _reordered(subject: CallableSubject, result: VerifyResult) -> list[Yardstick
     try:
         moved = features_reordered(subject, Variant("untouched"), FEWEST)
     except UserError as error:
-        result.notes.append(f"not measured, how far reordered sums move the outputs: {error}")
+        result.caveats.append(f"not measured, how far reordered sums move the outputs: {error}")
         return []
     except LookInterrupted:
         raise KeyboardInterrupt from None

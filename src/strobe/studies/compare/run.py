@@ -28,6 +28,10 @@ from strobe.studies.shared.targets import variants_of
 from strobe.treatments.treatment import Variant
 
 NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
+BESIDE_RTC = (
+    "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
+    "without RTC, or with RTC in the first variant too"
+)
 MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
 
 
@@ -76,7 +80,7 @@ def compare(
     result.measurements = measured.measurements
     result.status = "interrupted" if measured.interrupted or check.interrupted else "complete"
     result.yardsticks = check.yardsticks
-    result.notes += check.notes
+    result.caveats += check.notes
     pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
     level = each_of(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
@@ -142,12 +146,16 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
     first = measured.variants[result.measurements[0].name]
     for comparison in result.comparisons:
         candidate = measured.variants[comparison.candidate]
-        if comparison.baseline != first.name or candidate.guided != first.guided:
-            continue
         added = [treatment for treatment in candidate.treatments if treatment not in first.treatments]
-        comparison.effect = strongest([treatment.effect for treatment in added])
+        others = [treatment for treatment in added if not treatment.guided]
+        if comparison.baseline != first.name or (candidate.guided != first.guided and not others):
+            continue
+        comparison.effect = strongest([treatment.effect for treatment in others])
         guard = guards.of([comparison.effect])
         comparison.guard = str(guard)
+        if candidate.guided != first.guided:
+            comparison.unjudged = BESIDE_RTC
+            continue
         comparison.agreement = check.agreements.get(comparison.candidate, comparison.agreement)
         comparison.broken = check.failed.get(comparison.candidate, "")
         if comparison.agreement is not None and not comparison.broken:

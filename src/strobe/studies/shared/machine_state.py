@@ -10,6 +10,7 @@ import torch
 from strobe.measure import ceiling as ceilings
 from strobe.measure import machine
 from strobe.measure.time_limit import TimeLimit, WorkLimit
+from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.subject import Subject
 from strobe.results.answer import Result
 from strobe.results.subject import Ceiling, Machine
@@ -74,5 +75,6 @@ def begin_result[R: Result](
         subject=subject.info,
         machine=described,
         notes=list(subject.notes),
+        caveats=list(subject.caveats) if isinstance(subject, CallableSubject) else [],
         **fields,
     )

@@ -10,7 +10,6 @@ from strobe.policies.outputs import Numbers, not_compared
 from strobe.results.agreement import Agreement
 from strobe.results.comparison import Comparison
 from strobe.results.measurement import Measurement
-from strobe.sameness.check import EXECUTION
 from strobe.studies.shared.measuring import Measured
 
 SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
@@ -59,7 +58,7 @@ def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured
             agreement = agree_features(*chunks)
         elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
             agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
-            add_note(agreement, EXECUTION)
+            agreement.changes_execution = True
         elif shapes[before] != shapes[after]:
             unlike = f"chunks of {shapes[after]} against {shapes[before]} cannot be compared action by action"
             return Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=unlike, unjudged=unlike)
