@@ -65,7 +65,7 @@ def _read_recording(file: Path) -> Any:
     rollout = recovered(file).result.rollout
     lost = load(file).course.lost
     assert bool(lost) == rollout.sentence.startswith(DAMAGED)
-    return lost or rollout.sentence
+    return DAMAGED if lost else rollout.sentence
 
 
 def _played(file: Path) -> Any:
@@ -195,7 +195,7 @@ def _read_recipe(file: Path) -> Any:
 def _sweep(folder: Path) -> Path:
     file = folder / "sweep.yaml"
     file.write_text(
-        "study: breakdown\nflags: {policy.type: act, seconds: 2}\ngrid: {batch_size: [1, 2], policy.chunk_size: [8, 16]}\n"
+        "study: breakdown\nflags: {policy.type: act, seconds: 2}\ngrid: {batch_size: [1, 2], policy.n: [8]}\n"
         "cells: [{batch_size: 4}]\nsweep: {parallel: 1}\n"
     )
     return file
@@ -284,7 +284,7 @@ KINDS: dict[str, Kind] = {
     "replay": Kind(_recording, _played, whole=True, exact=True),
     "observations": Kind(_observations, _read_observations),
     "result": Kind(_copied("act-variations"), _read_result, whole=True),
-    "result of a rollout": Kind(_copied("rollout-rtc"), _read_result, whole=True),
+    "result of a rollout": Kind(_copied("rehearse-smolvla"), _read_result, whole=True),
     "trace": Kind(_trace, _read_trace, whole=True),
     "export": Kind(_export, _read_export, whole=True),
     "checkpoint": Kind(_checkpoint, _read_checkpoint, whole=True),
