@@ -1,143 +1,299 @@
-"""Mutations of a file: cut, flipped, of odd types, huge, hostile."""
+"""The sound files of `hostile_files.py`, one of each kind that may be a stranger's, and what reads them."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
+import _made_rollout
+import numpy as np
 
-# What a reader that trusts a file would run, follow, or allocate. CANARY is a file that nothing may make.
-CANARY = "canary-of-hostile-files"
-RUNS = [
-    {"class": "subprocess.Popen", "config": {"args": ["touch", CANARY]}},
-    {"registry_name": "os.system", "config": {"command": f"touch {CANARY}"}},
-    {"__reduce__": ["os.system", [f"touch {CANARY}"]]},
-    f"__import__('os').system('touch {CANARY}')",
-    f"$(touch {CANARY})", f"`touch {CANARY}`", f"; touch {CANARY}", f"package.module:os.system('touch {CANARY}')",
-]  # fmt: skip
-ODD = [
-    None, True, -1, 0, 2**63, 10**30, -(10**30), 1e308, float("nan"), float("-inf"), "", "5", [], {}, [[]], [None],
-    {"": 0}, "../../../../etc/passwd", "/dev/zero", "https://example.invalid/evil", "evil/policy",
-    "\x1b[31m\x07<script>alert(1)</script>", "\ud800",
-    "x" * 100_000, [0] * 50_000, [10**9, 10**9], {"shape": [10**9, 10**9]}, *RUNS,
-]  # fmt: skip
-OF_YAML = [
-    f"!!python/object/apply:os.system ['touch {CANARY}']\n",
-    "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
-    "d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n",
-]
-Mutation = Callable[[bytes], bytes]
+from strobe.errors import UserError
+
+DOCS = Path(__file__).parents[1] / "docs" / "examples"
+DAMAGED = "Not judged as a whole"
 
 
-def unpacked(content: bytes) -> bytes:
-    """Return what gzip packed, or the content itself."""
-    return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file.
+
+    Args:
+        write: writes a sound one into a folder and returns its path.
+        read: reads it, and returns what it tells.
+        refuses: errors of one line that a reader may raise.
+        whole: whether a file that was cut must be refused, or told to be damaged.
+        exact: whether any change must be refused or told, or change nothing of what is told.
+    """
+
+    write: Callable[[Path], Path]
+    read: Callable[[Path], Any]
+    refuses: tuple[type[Exception], ...] = (UserError,)
+    whole: bool = False
+    exact: bool = False
 
 
-def like(content: bytes, sound: bytes) -> bytes:
-    """Return ``content`` packed as ``sound`` is."""
-    return gzip.compress(content, 1) if sound[:2] == b"\x1f\x8b" else content
+def _recording(folder: Path) -> Path:
+    """Write a run of four seconds in which each tenth tick has no action to send."""
+    from strobe.loops.event_log import Log
+
+    log, ticks = Log(folder / "run.events"), 0
+    log.start(_made_rollout.header())
+    for event in _made_rollout.events(4.0):
+        ticks += event[0] == "pick"
+        log.append(("pick", event[1], int(bool(ticks % 10))) if event[0] == "pick" else event)
+    log.stop()
+    return log.file
 
 
-@st.composite
-def mutations(draw: st.DrawFn) -> tuple[str, Mutation]:
-    """Draw a mutation, and what it is in words."""
-    where, amount = draw(st.floats(0, 1)), draw(st.integers(1, 64))
-    odd = draw(st.sampled_from(ODD))
-    kind = draw(st.sampled_from(list(KINDS)))
-    return f"{kind} at {where:.3f}, {amount}: {str(odd)[:40]!r}", lambda sound: KINDS[kind](sound, where, amount, odd)
+def _packed_recording(folder: Path) -> Path:
+    file = _recording(folder)
+    packed = folder / "events.jsonl.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    return packed
 
 
-def _cut(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    return sound[: int(where * len(sound))]
+def _read_recording(file: Path) -> Any:
+    from strobe.loops.recorded_run import load
+    from strobe.studies.rollout.run import recovered
+
+    rollout = recovered(file).result.rollout
+    lost = load(file).course.lost
+    assert bool(lost) == rollout.sentence.startswith(DAMAGED)
+    return DAMAGED if lost else rollout.sentence
 
 
-def _cut_inside(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    inside = unpacked(sound)
-    return like(inside[: int(where * len(inside))], sound)
+def _played(file: Path) -> Any:
+    from strobe.studies.replay.run import Options, replay
+    from strobe.studies.replay.settings import Changes
+
+    verdict = replay(file, Changes(), Options(draws=1)).verdict
+    return DAMAGED if verdict.startswith(DAMAGED) else verdict
 
 
-def _flipped(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    changed = bytearray(sound)
-    for step in range(min(amount, 8)):
-        at = int((where + 0.13 * step) % 1 * len(changed))
-        changed[at] ^= 1 << (amount + step) % 8
-    return bytes(changed)
+def _observations(folder: Path) -> Path:
+    from strobe.loops.observations import Keeper
+
+    keeper = Keeper(folder / "observations")
+    keeper.start()
+    for tick in range(4):
+        keeper.append((tick, {"pan.pos": float(tick), "front": np.full((8, 8, 3), 40 * tick, np.uint8)}))
+    keeper.stop()
+    return folder / "observations" / "index.jsonl"
 
 
-def _flipped_inside(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    return like(_flipped(unpacked(sound), where, amount, odd), sound)
+def _read_observations(file: Path) -> Any:
+    from strobe.loops.observations import Observations
+
+    kept = Observations(file.parent)
+    return [kept.at(time) for time in kept.times[:4]] and len(list(kept.coded()))
 
 
-def _doubled(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    inside = unpacked(sound)
-    at = int(where * len(inside))
-    return like(inside[:at] + inside[max(0, at - 50 * amount) :], sound)
+def _copied(example: str, name: str = "result.json") -> Callable[[Path], Path]:
+    def write(folder: Path) -> Path:
+        file = folder / name
+        file.write_bytes((DOCS / example / name).read_bytes())
+        return file
+
+    return write
 
 
-def _lines_lost(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    lines = unpacked(sound).splitlines(keepends=True)
-    at = int(where * len(lines))
-    return like(b"".join(lines[:at] + lines[at + amount :]), sound)
+def _read_result(file: Path) -> Any:
+    from strobe import kinds
+    from strobe.cli.summaries import summary_of_run
+    from strobe.report import html, markdown
+    from strobe.runs import store
+
+    answer = store.load_answer(file)
+    html.render_runs([html.run_line(summary_of_run(file), "run")], "runs")
+    return len(markdown.render(kinds.document(answer)))
 
 
-def _odd_value(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    """One value of a document in JSON, or of one of its lines, is another."""
-    inside = unpacked(sound)
-    try:
-        return like(_changed(inside, where, amount, odd), sound)
-    except ValueError:
-        pass
-    lines = inside.splitlines(keepends=True)
-    at = min(int(where * len(lines)), len(lines) - 1)
-    try:
-        lines[at] = _changed(lines[at], where * 7 % 1, amount, odd) + b"\n"
-    except ValueError:
-        text = str(odd).encode("utf-8", "replace")
-        lines[at] = lines[at][: amount % max(len(lines[at]), 1)] + text + b"\n"
-    return like(b"".join(lines), sound)
+def _trace(folder: Path) -> Path:
+    events: list[dict[str, Any]] = []
+    for number in range(12):
+        at = {"ph": "X", "pid": 1, "tid": 1, "ts": 1e6 + 20 * number, "dur": 8}
+        launch = at | {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "args": {"correlation": number}}
+        kernel = {"correlation": number, "device": 0, "stream": 7}
+        events += [at | {"cat": "cpu_op", "name": "aten::mm"}, launch]
+        events.append(at | {"cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "args": kernel})
+    file = folder / "trace.json"
+    file.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return file
 
 
-def _changed(text: bytes, where: float, amount: int, odd: Any) -> bytes:
-    document = json.loads(text)
-    places = list(_places(document))
-    if not places:
-        raise ValueError
-    holder, key = places[min(int(where * len(places)), len(places) - 1)]
-    if amount % 8 == 0 and isinstance(holder, dict):
-        del holder[key]
-    elif amount % 8 == 1 and isinstance(holder, dict):
-        holder["unknown"] = odd
-    else:
-        holder[key] = odd
-    return json.dumps(document).encode("utf-8", "surrogatepass")
+def _read_trace(file: Path) -> Any:
+    from strobe import kinds
+    from strobe.report import markdown
+    from strobe.studies.trace import trace
+
+    return len(markdown.render(kinds.document(trace([file]))))
 
 
-def _places(value: Any) -> Any:
-    if isinstance(value, dict | list):
-        for key, inside in list(value.items() if isinstance(value, dict) else enumerate(value)):
-            yield value, key
-            yield from _places(inside)
+def _export(folder: Path) -> Path:
+    state = {"name": "observation.state", "offset": [0.0], "divisor": [1.0], "times": 1.0, "plus": 0.0, "bins": 256}
+    prompt = {"text": "{task}", "cleaned": True, "state": state, "tokenizer": "tokenizer.json", "length": 48}
+    about = {
+        "format": "onnx", "model": "policy.onnx", "policy": "act", "precision": "fp32", "effect": "rounding",
+        "inputs": [{"name": "observation.state", "shape": [1, 6], "dtype": "float32"}],
+        "noise": [{"kind": "normal", "shape": [1, 50, 6]}], "prompt": prompt, "chunk": [1, 50, 6], "actions": [],
+    }  # fmt: skip
+    (folder / "export.json").write_text(json.dumps(about, indent=1))
+    return folder / "export.json"
 
 
-def _deep(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    return like(b"[" * 200_000 if amount % 2 else b'{"a":' * 100_000, sound)
+def _read_export(file: Path) -> Any:
+    from strobe.exports.exported import group_of
+
+    return group_of(file.parent)[0]
 
 
-def _yaml(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    text = OF_YAML[amount % len(OF_YAML)].encode()
-    return like(text + unpacked(sound) if amount % 3 else text, sound)
+def _checkpoint(folder: Path) -> Path:
+    from safetensors.numpy import save_file
+
+    state, camera = {"type": "STATE", "shape": [6]}, {"type": "VISUAL", "shape": [3, 96, 96]}
+    features = {"observation.state": state, "observation.images.front": camera}
+    config = {
+        "type": "act", "input_features": features, "output_features": {"action": {"type": "ACTION", "shape": [6]}},
+        "chunk_size": 50, "n_action_steps": 50, "device": "cpu", "n_obs_steps": 1,
+    }  # fmt: skip
+    both = features | config["output_features"]
+    norm = {"features": both, "norm_map": {"STATE": "MEAN_STD", "VISUAL": "MEAN_STD", "ACTION": "MEAN_STD"}}
+    statistics = {f"{name}.{kind}": np.ones(6, np.float32) for name in ("observation.state", "action")
+                  for kind in ("mean", "std")}  # fmt: skip
+    for name, step in (("preprocessor", "normalizer_processor"), ("postprocessor", "unnormalizer_processor")):
+        state_file = f"policy_{name}_step.safetensors"
+        save_file(statistics, folder / state_file)
+        steps = [{"registry_name": step, "config": norm, "state_file": state_file}]
+        (folder / f"policy_{name}.json").write_text(json.dumps({"name": name, "steps": steps}))
+    save_file({"model.head.weight": np.ones((6, 6), np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder / "config.json"
 
 
-def _other(sound: bytes, where: float, amount: int, odd: Any) -> bytes:
-    return like(json.dumps(odd).encode("utf-8", "surrogatepass"), sound)
+def _of_checkpoint(name: str) -> Callable[[Path], Path]:
+    return lambda folder: _checkpoint(folder).with_name(name)
 
 
-KINDS: dict[str, Callable[[bytes, float, int, Any], bytes]] = {
-    "cut": _cut, "cut inside": _cut_inside, "flipped": _flipped, "flipped inside": _flipped_inside, "doubled": _doubled,
-    "lines lost": _lines_lost, "odd value": _odd_value, "odd value ": _odd_value, "odd value  ": _odd_value,
-    "deep": _deep, "yaml": _yaml, "other document": _other,
-}  # fmt: skip
+def _read_checkpoint(file: Path) -> Any:
+    from strobe.wiring.read import read_wiring
+
+    return len(read_wiring(file.parent).wires)
+
+
+def _read_recipe(file: Path) -> Any:
+    from strobe.runs import recipe_file
+
+    return len(recipe_file.load(file).treatments)
+
+
+def _sweep(folder: Path) -> Path:
+    file = folder / "sweep.yaml"
+    file.write_text(
+        "study: breakdown\nflags: {policy.type: act, seconds: 2}\ngrid: {batch_size: [1, 2], policy.n: [8]}\n"
+        "cells: [{batch_size: 4}]\nsweep: {parallel: 1}\n"
+    )
+    return file
+
+
+def _read_sweep(file: Path) -> Any:
+    from strobe.sweeps.grid import read_file
+
+    return len(read_file(file)["grid"])
+
+
+def _trials(folder: Path) -> Path:
+    file = folder / "trials.csv"
+    rows = [
+        f"{1 + trial // 2},{trial + 1},{'AB'[trial % 2]},,{'yes' if trial % 3 else 'no'},12.5," for trial in range(12)
+    ]
+    file.write_text("\n".join(["pair,trial,code,condition,success,seconds,note", *rows, ""]))
+    return file
+
+
+def _read_trials(file: Path) -> Any:
+    from strobe.studies.trials.sheet import Limits, read_sheet
+
+    return len(read_sheet(file, Limits(6, 30.0)))
+
+
+def _episodes(folder: Path) -> Path:
+    from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Request
+
+    asked = Request(
+        policy="act", weights="0", settings={}, environment={"type": "pusht"}, tasks=["push"], variants={"a": ""},
+        margin=0.1, seed=0, episodes=6,
+    )  # fmt: skip
+    log = EpisodeLog.begin(folder, asked)
+    for seed in range(6):
+        log.add(EpisodeLine(
+            variant="a", task="push", seed=seed, start="0", success=bool(seed % 2), reward=1.0, ticks=100,
+            call_ms=[9.0], policy_ms=9.0, step_ms=20.0, render_ms=None, reset_ms=1.0,
+        ))  # fmt: skip
+    log.close()
+    return log.path
+
+
+def _read_episodes(file: Path) -> Any:
+    from strobe.runs.episode_log import read
+
+    return sum(episode.success for episode in read(file)[1].values())
+
+
+def _actions(folder: Path) -> Path:
+    import torch
+    from lerobot.async_inference.helpers import TimedAction
+
+    file = folder / "answer.pickle"
+    file.write_bytes(pickle.dumps([TimedAction(1.0, step, torch.arange(6.0)) for step in range(8)]))
+    return file
+
+
+def _read_actions(file: Path) -> Any:
+    from strobe.policies.servers import lerobot_messages
+
+    lerobot_messages.check(file.read_bytes())
+    return lerobot_messages.actions_of(lerobot_messages.decode(file.read_bytes()))[1]
+
+
+def _message(folder: Path) -> Path:
+    from strobe.policies.servers.groot_messages import encode
+
+    keys = {"modality_keys": ["arm"], "delta_indices": [0]}
+    modality = {"__ModalityConfig_class__": True, "as_json": json.dumps(keys)}
+    file = folder / "message.msgpack"
+    file.write_bytes(encode({"state": modality, "action.arm": np.ones((16, 6), np.float32)}))
+    return file
+
+
+def _read_message(file: Path) -> Any:
+    from strobe.policies.servers import groot_messages, openpi_messages
+
+    openpi_messages.decode(file.read_bytes())
+    return len(groot_messages.decode(file.read_bytes()))
+
+
+KINDS: dict[str, Kind] = {
+    "recording": Kind(_recording, _read_recording, whole=True, exact=True),
+    "packed recording": Kind(_packed_recording, _read_recording, whole=True, exact=True),
+    "replay": Kind(_recording, _played, whole=True, exact=True),
+    "observations": Kind(_observations, _read_observations),
+    "result": Kind(_copied("act-variations"), _read_result, whole=True),
+    "result of a rollout": Kind(_copied("rehearse-smolvla"), _read_result, whole=True),
+    "trace": Kind(_trace, _read_trace, whole=True),
+    "export": Kind(_export, _read_export, whole=True),
+    "checkpoint": Kind(_checkpoint, _read_checkpoint, whole=True),
+    "processors": Kind(_of_checkpoint("policy_preprocessor.json"), _read_checkpoint, whole=True),
+    "statistics": Kind(_of_checkpoint("policy_preprocessor_step.safetensors"), _read_checkpoint, whole=True),
+    "recipe": Kind(_copied("optimize-act", "recipe.yaml"), _read_recipe),
+    "sweep": Kind(_sweep, _read_sweep),
+    "trials": Kind(_trials, _read_trials),
+    "episodes": Kind(_episodes, _read_episodes),
+    "actions of a server": Kind(_actions, _read_actions, (ValueError,), whole=True),
+    "message of a server": Kind(_message, _read_message, (ValueError,), whole=True),
+}

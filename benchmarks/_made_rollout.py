@@ -27,19 +27,23 @@ JOINTS = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_ro
 BATCH = 16  # events in a line
 
 
-def write(file: Path, seconds: float) -> int:
-    """Write the events of a rollout of ``seconds``. Return how many they are."""
+def header() -> Header:
+    """Return the header of the made-up rollout."""
     subject = SubjectInfo(
         name="smolvla", kind="smolvla", source="made up", parameters=450_000_000, weight_bytes=900_000_000, inputs=""
     )
-    header = Header(
+    return Header(
         subject=subject, robot="so101_follower", strategy="base", engine="rtc", fps=FPS, threshold=THRESHOLD,
         horizon=10, guided=True, can_rtc=True, joints=JOINTS, main=MAIN,
     )  # fmt: skip
+
+
+def write(file: Path, seconds: float) -> int:
+    """Write the events of a rollout of ``seconds``. Return how many they are."""
     count, batch = 0, []
     with file.open("w", encoding="utf-8") as out:
-        out.write(f"{json.dumps(header.to_json())}\n")
-        for event in _events(seconds):
+        out.write(f"{json.dumps(header().to_json())}\n")
+        for event in events(seconds):
             batch.append(event)
             if len(batch) == BATCH:
                 out.write(f"{json.dumps(batch)}\n")
@@ -48,7 +52,7 @@ def write(file: Path, seconds: float) -> int:
     return count + len(batch)
 
 
-def _events(seconds: float) -> Iterator[tuple[Any, ...]]:
+def events(seconds: float) -> Iterator[tuple[Any, ...]]:
     random = np.random.default_rng(0)
     period, now, tick = round(1e9 / FPS), 0, 0
     queue, chunk, position = 0, 0, 0  # actions left, number of the chunk, place in it

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from strobe.errors import UserError
+from strobe.policies.servers.groot import GrootWire
 from strobe.policies.servers.groot_messages import ArrayForm, Modality, decode, encode, require_packages
+from strobe.policies.servers.observations import ObservationOptions, Source
 
 NUMBERS = arrays.arrays(
     st.sampled_from(["|u1", "<f4", "<f8", "<i8", "|b1", "<f2"]), arrays.array_shapes(min_dims=0, min_side=0)
@@ -111,3 +113,12 @@ def test_a_missing_package_is_named_with_its_extra(module: str, name: str, monke
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"{name}: pip install '.*\[remote\]'"):
         require_packages()
+
+
+def test_a_server_that_asks_for_too_much_is_refused():
+    wire = object.__new__(GrootWire)
+    modality = Modality(modality_keys=["top"], delta_indices=list(range(1000)))
+    vars(wire).update(_modalities={"video": modality}, _flat=False, _url="tcp://host:5555")
+    source = Source(ObservationOptions())
+    with pytest.raises(UserError, match="asks for 1,000 steps of video: observations of over 128 MiB"):
+        wire.observations(source)

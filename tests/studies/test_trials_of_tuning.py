@@ -1,4 +1,4 @@
-"""The settings of a plan come from a tuning: its default and its winner, with their recipes and the policy's folder."""
+"""A plan's settings are the default and the winner of a tuning, with their recipes; the policy is named by the user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,18 @@ def test_the_default_and_the_winner_are_taken_with_their_flags_and_the_policy() 
     default, winner = settings_of(result)
     assert (default.name, default.flags) == ("default (sync, 8 actions)", ["--policy.n_action_steps=8"])
     assert (winner.name, winner.flags) == ("tuned (rtc)", ["--inference.type=rtc"])
-    assert policy_of(result) == ["--policy.path=checkpoint"]
+    assert policy_of(result) == "checkpoint"
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["--policy.path=evil/p", "--policy.discover_packages_path=evil", "--inference.type=a/b", "--robot.port=x", "-c"],
+)
+def test_a_run_sets_no_flag_that_loads_something(flag: str) -> None:
+    chosen = tuning("100 ms", "rtc")
+    chosen.settings[1].flags.append(flag)
+    with pytest.raises(UserError, match="spell it yourself"):
+        settings_of(tuned(chosen))
 
 
 def test_one_of_several_latencies_is_chosen_by_its_number_or_its_name() -> None:

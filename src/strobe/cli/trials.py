@@ -146,8 +146,8 @@ def write_plan(config: TrialsConfig, shared: list[str]) -> int:
     if config.of is not None:
         result = tuning_of(config.of)
         settings = settings_of(result, config.latency)
-        if not any(argument.startswith("--policy.path=") for argument in shared):
-            shared = [*policy_of(result), *shared]
+        if (policy := policy_of(result)) and not any(each.startswith("--policy.path=") for each in shared):
+            print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
     else:
         settings = spelt_settings(config.setting)
     _check_flags(settings[0].flags, shared)

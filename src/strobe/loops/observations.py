@@ -33,9 +33,11 @@ import numpy as np
 
 from strobe.errors import UserError, in_words
 from strobe.json_text import parsed
+from strobe.runs.contents import contents
 
 INDEX = "index.jsonl"
 QUALITY = 95
+MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame
 MOST_HELD = 16  # observations in memory: 30 MB with two cameras of 640x480
 EVERY_S = 0.01  # between two looks for new ones
 
@@ -159,11 +161,14 @@ class Observations:
         self.folder = folder
         self._lines: list[dict[str, Any]] = []
         try:
-            for text in (folder / INDEX).read_text().splitlines():
-                self._lines.append(parsed(text))
+            for text in contents(folder / INDEX, MOST_INDEX).splitlines():
+                line = parsed(text)
+                if not _is_line(line):
+                    raise UserError(f"{folder / INDEX} is damaged: its line {len(self._lines) + 1} is no observation")
+                self._lines.append(line)
         except OSError as error:
             raise UserError(f"no observations in {folder}: {in_words(error)}") from None
-        except ValueError:
+        except (ValueError, RecursionError):
             pass  # cut off
         if not self._lines:
             raise UserError(f"no observations in {folder}: it contains none")
@@ -221,6 +226,21 @@ class Observations:
             self._pictures = {key: picture for key, picture in self._pictures.items() if key[0] != camera}
             self._pictures[camera, offset] = picture
         return self._pictures[camera, offset]
+
+
+def _is_line(line: Any) -> bool:
+    """Return whether ``line`` has the fields of an observation; a frame has fewer than `MOST_FRAME` bytes."""
+    if (
+        not isinstance(line, dict)
+        or not isinstance(line.get("state"), dict)
+        or not isinstance(line.get("frames"), dict)
+    ):
+        return False
+    places = [[line.get("t"), 0], *line["frames"].values()]
+    if not all(isinstance(place, list) and len(place) == 2 for place in places):
+        return False
+    whole = all(type(number) is int and 0 <= number < 2**63 for place in places for number in place)
+    return whole and all(size < MOST_FRAME for _, size in places)
 
 
 def _value(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 
 from pydantic import Field
 
-from strobe.errors import UserError, nearest
+from strobe.errors import UserError, in_a_line, nearest
 from strobe.results.data import Data
 from strobe.results.tune import SettingRow, TuneResult, Tuning
 from strobe.runs import store
 
 RECIPE = "--recipe"
 PROGRAM = "lerobot-rollout"
+# What a tuning sets. A flag that names a file, a policy or a plug-in is no setting: a run's file may be anybody's.
+_PLAIN = re.compile(
+    r"--(fps|interpolation_multiplier|(inference|policy)\.(?!.*(path|repo_id|type=[^a-z]))[a-z_.]+)=[\w.+-]*"
+)
 
 
 class Setting(Data):
@@ -108,6 +113,10 @@ def _of_row(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
         raise UserError(f"the setting '{row.name}' runs with {row.program}, and trials start {PROGRAM}")
     if row.recipe and row.recipe not in recipes:
         raise UserError(f"the setting {row.name} has the recipe {row.recipe}: spell both with --setting, with its path")
+    if odd := [flag for flag in row.flags if not _PLAIN.fullmatch(flag)]:
+        raise UserError(
+            f"the setting {row.name} has {odd[0]}, which is no setting of a loop or a policy: spell it yourself"
+        )
     return Setting(name=f"{name} ({row.name})", flags=row.flags, recipe=_file(recipes.get(row.recipe, "")))
 
 
@@ -126,8 +135,10 @@ def _file(path: str) -> str:
     return str(Path(path).resolve())
 
 
-def policy_of(result: TuneResult) -> list[str]:
-    """Return the flag of the policy that was tuned; [] where it has no checkpoint."""
+def policy_of(result: TuneResult) -> str:
+    """Return the policy that was tuned, by its answer; '' where it has no checkpoint.
+
+    It is a file's word: the scripts load what the user names.
+    """
     policy: Any = result.config.get("policy")
-    path = policy.get("path") if isinstance(policy, dict) else None
-    return [f"--policy.path={path}"] if path else []
+    return in_a_line(policy["path"], 200) if isinstance(policy, dict) and policy.get("path") else ""
