@@ -29,8 +29,9 @@ from support.checkpoints import tiny_checkpoint
 from support.watched_robot import watched_robot
 
 from strobe.cli.main import main
+from strobe.deploy.trial import not_used
 from strobe.errors import UserError
-from strobe.kinds import advise
+from strobe.kinds import advise, document
 from strobe.lerobot.flags import patched_arguments
 from strobe.loops import bench_calls, rollout
 from strobe.loops.rollout import rollout_config
@@ -100,6 +101,14 @@ def test_the_robot_is_told_the_same_and_every_probe_comes_off(robot, checkpoints
     assert rollout.overhead_ms > 0  # how much is the business of benchmarks/rollout_overhead.py
     timed = importlib.util.find_spec("lerobot.utils.cycle_timer") is not None  # LeRobot's own, after 0.6.1
     assert ("Cadence summary" in rollout.cadence) == timed
+
+
+def test_a_recipe_that_the_robots_process_refuses_stands_beside_the_verdict(robot, checkpoints, tmp_path, monkeypatch):
+    inner = ACTPolicy.reset
+    monkeypatch.setattr(ACTPolicy, "reset", lambda self: (not_used("fast.yaml", "flips 1 > 0"), inner(self))[1])
+    result = watch(arguments(checkpoints / "act", tmp_path / "told.jsonl"), tmp_path / "run.events").result
+    assert result.caveats == ["fast.yaml is not used: flips 1 > 0; the policy ran as it is"]
+    assert "Fast.yaml is not used: flips 1 > 0; the policy ran as it is." in document(result).answers
 
 
 @pytest.mark.slow("a rollout in real time")

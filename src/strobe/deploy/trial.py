@@ -24,6 +24,7 @@ from strobe.devices.accelerators import generator_states, set_generators
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
+from strobe.results.recipe import NOT_USED
 
 logger = logging.getLogger("strobe")
 
@@ -31,9 +32,10 @@ SECONDS = 3.0  # that the check on synthetic observations takes, about: the one 
 
 
 def not_used(name: str, why: object) -> None:
-    """Log the one line about a recipe that is not used."""
-    words = in_a_line(why)
-    logger.warning("strobe: %s is not used: %s; the policy runs as it is", name, words.removeprefix(f"{name}: "))
+    """Log the one line about a recipe that is not used. Whoever watches the run finds it in the record."""
+    words = in_a_line(why).removeprefix(f"{name}: ")
+    line = "strobe: %s is not used: %s; the policy runs as it is"
+    logger.warning(line, name, words, extra={NOT_USED: f"{name} is not used: {words}"})
 
 
 def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: float = 0.0) -> Trial | None:

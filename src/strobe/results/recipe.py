@@ -15,6 +15,7 @@ from strobe.results.agreement import Agreement, Effect
 from strobe.results.data import Data, Finite
 
 VERSION = 1
+NOT_USED = "strobe_recipe_not_used"  # attribute of a log record: why a robot's process did not use a recipe, in words
 
 
 class RecipeRung(Data):

@@ -44,8 +44,9 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
     """Return the guard on the actions that the recipe is loaded under.
 
     That is the recipe's own, where it has limits on the actions. Else the usual one for ``effects``, those of its
-    treatments; it allows twice what the recipe recorded, which was found on other observations, maybe on another
-    machine. A recipe that recorded a cosine alone is held to twice its distance from 1.
+    treatments, as `strobe verify` has it. A recipe that episodes judge, by `success_drop`, may move the actions by
+    more: it is held to twice what it recorded, on other observations, maybe on another machine. One that recorded a
+    cosine alone is held to twice its distance from 1.
     """
     written = Guard.parse(recipe.guard) if recipe.guard else None
     if written is not None and written.on_actions:
@@ -55,7 +56,7 @@ def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard
     if recorded is not None and recorded.rms is None:
         return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
     usual = Guards().of(effects)
-    if recorded is None or usual.exact:
+    if recorded is None or usual.exact or written is None or written.success_drop is None:
         return usual
     return Guard(tuple((name, max(limit, 2 * (getattr(recorded, name) or 0.0))) for name, limit in usual.limits))
 

@@ -138,7 +138,8 @@ def _share() -> float:
 
 
 def _not_used(name: str, why: str) -> None:
-    logger.warning("strobe: %s is not used: %s; the policy runs as it is", name, why)
+    line = "strobe: %s is not used: %s; the policy runs as it is"
+    logger.warning(line, name, why, extra={"strobe_recipe_not_used": f"{name} is not used: {why}"})
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import shutil
 import signal
 import threading
@@ -22,6 +23,7 @@ from strobe.loops.instrument import LoopWatch
 from strobe.loops.observations import Keeper
 from strobe.loops.reader import read_course
 from strobe.loops.registry import ROLLOUT, Loop, loop_of
+from strobe.results.recipe import NOT_USED
 from strobe.results.rollout import RolloutResult
 from strobe.studies.rollout.answer import answer_of
 from strobe.studies.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
@@ -73,7 +75,8 @@ def watch(
     loop = loop_of(command)
     keeper = Keeper(observations) if observations is not None else None
     watching = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
-    error = _run(loop, arguments, command, watching, keeper)
+    with _unused_recipes() as unused:
+        error = _run(loop, arguments, command, watching, keeper)
     header, rows = log.read()
     course = Course() if header is None else read_course(header, rows)
     interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
@@ -98,11 +101,30 @@ def watch(
     if watching.failed and result.rollout.inference is not None:
         result.rollout.inference.errors = watching.failed
     result.notes += watching.notes
+    result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
     if keeper is not None:
         result.notes.append(_note_on_observations(keeper, len(course.loop_turns)))
     if watching.stopped:
         result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
     return watched
+
+
+@contextlib.contextmanager
+def _unused_recipes() -> Iterator[list[str]]:
+    """Collect why recipes are not used, as `strobe.deploy` and its plug-in log it in this process meanwhile."""
+    unused: list[str] = []
+
+    class Unused(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if words := getattr(record, NOT_USED, ""):
+                unused.append(words)
+
+    logger, handler = logging.getLogger("strobe"), Unused()
+    logger.addHandler(handler)
+    try:
+        yield unused
+    finally:
+        logger.removeHandler(handler)
 
 
 def _run(
