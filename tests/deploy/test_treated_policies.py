@@ -291,6 +291,20 @@ def test_treatments_that_do_not_fit_what_the_policy_has_become_stay_off(act: Pol
     act.policy.train()
 
 
+@pytest.mark.parametrize("spec", [{"weights": "packed"}, {"channels_last": True}])
+def test_weights_that_are_changed_in_place_are_refused_rather_than_stale(spec: Spec) -> None:
+    """As the average of a training's weights is put into a policy; what packed them would go on with the old ones."""
+    subject = made("act")
+    applied = put_on(subject, tiny_recipe("act", spec), "fast.yaml", check=False)
+    subject.chunk(0)
+    with torch.no_grad():
+        next(subject.policy.parameters()).copy_(torch.ones(()))
+    with pytest.raises(UserError, match="was given other weights in place: take it off first"):
+        subject.chunk(0)
+    applied.undo()
+    subject.chunk(0)
+
+
 def test_a_second_recipe_on_one_policy_is_refused(act: PolicySubject) -> None:
     found = applied(act, {"channels_last": True})
     with pytest.raises(UserError, match=r"fast\.yaml is on this policy already"):

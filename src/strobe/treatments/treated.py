@@ -23,6 +23,7 @@ from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Undo, Variant
 
 CALLED = "predict_action_chunk"
+CALLS = (CALLED, "sample_actions", "infer", "get_action")  # of a policy, or of a model in an object
 UNTOUCHED = (
     "load_state_dict",
     "state_dict",
@@ -111,6 +112,7 @@ class Treated:
             for module in self.subject.module.modules():
                 self._watch_over(module, patches)
             patches.wrap(self.subject.module, "forward", self._training)
+            self._watch_weights(patches)
         except BaseException:
             stack.close()
             raise
@@ -140,6 +142,29 @@ class Treated:
         patches.put(module, "train", lambda mode=True: self._train(module, mode))
         for name in UNTOUCHED:
             patches.put(module, name, self._as_untouched(module, name))
+
+    def _watch_weights(self, patches: Patches) -> None:
+        """Refuse a call after the weights were changed in place, as by `p.copy_(q)`: treatments hold what they made.
+
+        torch counts the changes of a tensor, but none that goes by its `.data`.
+        """
+        weights = [weight for weight in self.subject.module.parameters() if not weight.is_inference()]
+        counts = [weight._version for weight in weights]
+
+        def checked(inner: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if [weight._version for weight in weights] != counts:
+                    instead = "take it off first, or load them with load_state_dict"
+                    self._refuse("was given other weights in place", instead)
+                return inner(*args, **kwargs)
+
+            return call
+
+        top = self.subject.module
+        for module in (top, *top.children()):
+            for name in CALLS:
+                if callable(getattr(type(module), name, None)):
+                    patches.wrap(module, name, checked)
 
     def _as_untouched(self, module: nn.Module, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
