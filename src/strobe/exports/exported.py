@@ -80,6 +80,8 @@ class ExportedPolicy(InPlaceOfPolicy):
 
     def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
         policy = policy_of(subject)
+        if not in_float32(policy):  # LeRobot computes parts of some policies in bfloat16, and the export does not
+            self.effect = strongest([self.effect, "rounding"])
         program, feed = self._loaded(), self._feed(policy)
 
         def answer(observation: dict[str, Any], seed: int) -> Tensor:
@@ -124,6 +126,11 @@ class ExportedPolicy(InPlaceOfPolicy):
             except Exception as error:
                 raise UserError(f"{file} cannot be run: {in_a_line(error, 200)}") from error
         return self._program
+
+
+def in_float32(policy: PolicySubject) -> bool:
+    """Return whether all weights of ``policy`` are in float32."""
+    return all(weight.dtype == torch.float32 for weight in policy.policy.parameters() if weight.is_floating_point())
 
 
 def _drawn(wanted: dict[str, Any]) -> Tensor:
