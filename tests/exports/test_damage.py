@@ -41,7 +41,7 @@ def program_of(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("carried_by_export", folder / "policy.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.ENGINES = {"onnx": lambda *_: list}
     return module.Policy()

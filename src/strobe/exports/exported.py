@@ -89,13 +89,15 @@ class ExportedPolicy(InPlaceOfPolicy):
 
         return replaced_method(policy, "answer", answer)
 
-    def given(self, policy: PolicySubject, observation: dict[str, Any], seed: int) -> tuple[dict[str, Any], list[Any]]:
+    def inputs_of(
+        self, policy: PolicySubject, observation: dict[str, Any], seed: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
 
         Raises ValueError for an observation that does not fit.
         """
         arrays, task, noise = self._feed(policy)(observation, seed)
-        return self._loaded().given(arrays, task), noise
+        return self._loaded().inputs_of(arrays, task), noise
 
     def _feed(self, policy: PolicySubject) -> Callable[[dict[str, Any], int], tuple[dict[str, Any], str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
