@@ -6,10 +6,12 @@ cache is, or rounding, as another number format is. Bar: the default guard refus
 ``cosine>=0.999`` over all action numbers says of the same calls, which was the default before.
 
 Then faults that a guard could once not see, for want of a figure, of a yardstick, or of the right numbers to look at
-(`_planted_unseen.py`). Bar: each is refused, or called not judged.
+(`_planted_unseen.py`), and exports that act otherwise by less than rounding may (`_planted_exports.py`). Bar: each is
+refused, or called not judged.
 
 Then the other side: on pi0, pi0.5 and SmolVLA the untouched policy against itself, each exact treatment and all of
-them together must pass in every try, with other weights every twenty tries, and other noise in each.
+them together must pass in every try, with other weights every twenty tries, and other noise in each. So must 40 sound
+exports, of policies in float32 and bfloat16, for OpenVINO and ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 import torch
 from _planted import Planted, every, first, inverted, of_output, of_prefix, shifted, with_arguments
+from _planted_exports import of_exports, sound, subject_of, written
 from _planted_unseen import of_backbones, of_policies, of_rulers
 from _shared import finish, need
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
@@ -42,6 +45,7 @@ STEPS = 3  # denoising steps, so that many tries take little time
 GRIPPER = 6
 LOW, HIGH, SHARE = 0.0, 1.0, 0.4  # of the gripper's values, and how often it is the high one
 TRIES, QUICK = 200, 4
+EXPORTS, QUICK_EXPORTS, EXPORTS_S = 40, 2, 120.0  # checks of sound exports, and the time for making them
 EVERY = 20  # tries with the same weights
 COSINE = Guard.parse("cosine>=0.999")
 DEGREES = 3.0
@@ -153,7 +157,8 @@ def planted(console: Console) -> dict[str, Any]:
 def unseen(console: Console) -> dict[str, Any]:
     """Plant what a guard could once not see, and print what the guards say. Returns the figures."""
     table = Table("planted fault", "held against", "judgement")
-    cases = [*of_policies(with_gripper("pi05")), *of_rulers(), *of_backbones()]
+    act = subject_of("act")
+    cases = [*of_policies(with_gripper("pi05")), *of_rulers(), *of_backbones(), *of_exports(act, written(act))]
     for name, guard, judged in cases:
         words = "PASSES" if judged.outcome == "held" else f"{judged.outcome}: {judged.words}"
         table.add_row(name, guard, words)
@@ -212,18 +217,28 @@ def passing(tries: int, console: Console) -> dict[str, Any]:
     return {"tries": tries, "checks": sum(counts.values()), "false_alarms": len(refused), "largest_ratio": largest}
 
 
+def exports(checks: int, seconds: float, console: Console) -> dict[str, Any]:
+    """Hold sound exports ``checks`` times. Returns the figures."""
+    held, refused = sound(checks, seconds)
+    for line in refused:
+        console.print(f"refused though it is sound: {line}")
+    console.print(f"{held} of {checks} checks of sound exports held")
+    return {"exports": checks, "exports_held": held}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} tries instead of {TRIES}: about a minute")
     arguments = parser.parse_args()
-    need("pi")
+    need("pi", "openvino", "onnx")
     torch.set_num_threads(1)
     console = Console(width=170)
     figures = planted(console)
     figures |= unseen(console)
     figures |= passing(QUICK if arguments.quick else TRIES, console)
+    figures |= exports(*((QUICK_EXPORTS, 0.0) if arguments.quick else (EXPORTS, EXPORTS_S)), console)
     seen = figures["refused"] == figures["faults"] and figures["unseen_refused"] == figures["unseen"]
-    finish(figures, holds=seen and not figures["false_alarms"])
+    finish(figures, holds=seen and not figures["false_alarms"] and figures["exports_held"] == figures["exports"])
 
 
 if __name__ == "__main__":

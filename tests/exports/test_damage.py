@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import seal
 
 from strobe.errors import UserError
 from strobe.exports.carried import policy as carried
 from strobe.exports.exported import ExportedPolicy
+from strobe.exports.folder import seal
 
 STATE, IMAGE = "observation.state", "observation.images.front"
 FITTING = {STATE: np.zeros((1, 6), np.float32), IMAGE: np.ones((1, 3, 8, 8), np.float32)}
@@ -41,7 +41,7 @@ def program_of(folder: Path) -> Any:
     spec = importlib.util.spec_from_file_location("carried_by_export", folder / "policy.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module: Any = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.ENGINES = {"onnx": lambda *_: list}
     return module.Policy()

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.exports import TINY, Export, Exports, answer_of, seal
+from support.exports import TINY, Export, Exports, answer_of
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 from strobe.cli.main import main
 from strobe.errors import UserError
+from strobe.exports.folder import seal
 from strobe.exports.whole import exported, record
 from strobe.policies.loading import load_subject
 from strobe.policies.options import PolicyOptions

@@ -11,12 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from support.exports import TINY, Export, answer_of, seal
+from support.exports import TINY, Export, answer_of
 from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
 from strobe.cli.main import main
+from strobe.exports.folder import seal
 from strobe.results.answer import CompareResult, VerifyResult
 from strobe.runs import store
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.exports.carried.policy import MANIFEST, digest_of
 from strobe.results.answer import VerifyResult
 from strobe.runs import store
 
@@ -29,16 +26,6 @@ class Export:
 
 
 Exports = Callable[..., Export]
-
-
-def seal(folder: Path) -> None:
-    """Write the digests of the folder's files anew, as somebody who changed one on purpose would."""
-    about = json.loads((folder / MANIFEST).read_text())
-    digests = {
-        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in about["files"] if name != MANIFEST
-    }
-    about["files"] = {MANIFEST: digest_of(about)} | digests
-    (folder / MANIFEST).write_text(json.dumps(about))
 
 
 def answer_of(runs: Path) -> VerifyResult:

@@ -1,12 +1,12 @@
 """strobe export: a policy as files that run without torch, and proof that they act as the policy does.
 
 Writes the whole policy into a folder, for OpenVINO or ONNX Runtime: its processors, its sampling and its weights in
-one model. A program of 100 lines beside it, policy.py, runs it with that engine and NumPy, without torch and without
+one model. A short program beside it, policy.py, runs it with that engine and NumPy, without torch and without
 LeRobot. A policy that reads a prompt also gets its tokenizer's file (pip install tokenizers).
 
 Then Strobe runs that program and the untouched policy on at least 16 observations with the same noise, and judges the
-actions as `strobe verify` does. The README in the folder holds what the check said. `strobe verify --exported=FOLDER`
-checks it again, on other observations or another machine.
+actions as `strobe verify` does: an export in float32 must agree as well as reordered sums do. The README in the folder
+holds what the check said. `strobe verify --exported=FOLDER` checks it again, on other observations or another machine.
 
 What a policy draws at random is an input of the model. So the check gives torch and the export the same noise, and
 policy.py draws its own.

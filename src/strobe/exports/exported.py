@@ -84,6 +84,8 @@ class ExportedPolicy(InPlaceOfPolicy):
 
     def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
         policy = policy_of(subject)
+        if not in_float32(policy):  # LeRobot computes parts of some policies in bfloat16, and the export does not
+            self.effect = strongest([self.effect, "rounding"])
         program, feed = self._loaded(), self._feed(policy)
 
         def answer(observation: dict[str, Any], seed: int) -> Tensor:
@@ -91,13 +93,15 @@ class ExportedPolicy(InPlaceOfPolicy):
 
         return replaced_method(policy, "answer", answer)
 
-    def given(self, policy: PolicySubject, observation: dict[str, Any], seed: int) -> tuple[dict[str, Any], list[Any]]:
+    def inputs_of(
+        self, policy: PolicySubject, observation: dict[str, Any], seed: int
+    ) -> tuple[dict[str, Any], list[Any]]:
         """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
 
         Raises ValueError for an observation that does not fit.
         """
         arrays, task, noise = self._feed(policy)(observation, seed)
-        return self._loaded().given(arrays, task), noise
+        return self._loaded().inputs_of(arrays, task), noise
 
     def _feed(self, policy: PolicySubject) -> Callable[[dict[str, Any], int], tuple[dict[str, Any], str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
@@ -128,6 +132,11 @@ class ExportedPolicy(InPlaceOfPolicy):
             except Exception as error:
                 raise UserError(f"{file} cannot be run: {in_a_line(error, 200)}") from error
         return self._program
+
+
+def in_float32(policy: PolicySubject) -> bool:
+    """Return whether all weights of ``policy`` are in float32."""
+    return all(weight.dtype == torch.float32 for weight in policy.policy.parameters() if weight.is_floating_point())
 
 
 def _drawn(wanted: dict[str, Any]) -> Tensor:

@@ -57,11 +57,8 @@ def write(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: Ca
         made = _saved(subject, folder, wanted, stage)
         prompt = _prompt(subject, made, folder)
         shutil.copy(CARRIED / PROGRAM, folder / PROGRAM)
-        about = _manifest(subject, made, wanted, prompt)
-        about["files"] = {MANIFEST: digest_of(about)} | {
-            file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(folder.iterdir())
-        }
-        (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
+        (folder / MANIFEST).write_text(json.dumps(_manifest(subject, made, wanted, prompt)))
+        seal(folder)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: {error.strerror}") from error
     finally:
@@ -90,6 +87,17 @@ def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: C
             raise
         raise UserError(f"{into.title} cannot take {subject.info.name}: {_reason(error)}") from error
     return made
+
+
+def seal(folder: Path) -> None:
+    """Write the digests of the folder's files into its manifest."""
+    about = json.loads((folder / MANIFEST).read_text())
+    about["files"] = {MANIFEST: digest_of(about)} | {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(folder.iterdir())
+        if file.is_file() and file.name not in (MANIFEST, README)
+    }
+    (folder / MANIFEST).write_text(json.dumps(about, indent=1) + "\n")
 
 
 def write_readme(folder: Path, outcome: str) -> None:

@@ -71,6 +71,9 @@ NO_SPREAD = "no spread (σ) of these outputs is known: guard them by cosine, lar
 MARGIN = 10.0
 # σ that no sum of float32 can tell from 0: rounding of the result itself, whose mean may be many times its spread.
 LEAST = 1e-5
+# The same for an export in float32. Engines differ by more than the order of sums: sound exports move the actions by
+# up to 2e-5 σ, and faults that must be found by 1e-3 (`benchmarks/sameness.py`).
+LEAST_OF_ENGINES = 2e-4
 
 
 @dataclass(frozen=True)
@@ -107,10 +110,12 @@ class Guard:
             channel of features; `flips` is a share of decisions, 0 to 1; `largest_error` and `mean_error` are in the
             action's own units; `success_drop` is of the success rate, 0 to 1.
         exact: whether the actions must agree as well as reordered sums do.
+        least: σ that an exact treatment may always differ by.
     """
 
     limits: tuple[tuple[str, float], ...]
     exact: bool = False
+    least: float = LEAST
 
     @classmethod
     def parse(cls, text: str) -> Guard:
@@ -153,7 +158,7 @@ class Guard:
             return Judgement("broken", f"{agreement.not_finite:,} numbers are infinite or not a number")
         if agreement.short and self.on_actions:  # figures of so few calls may be far from those of all
             return Judgement("not judged", agreement.unjudged)
-        verdicts = [_exactness(agreement, reordered)] if self.exact else []
+        verdicts = [_exactness(agreement, reordered, self.least)] if self.exact else []
         verdicts += [_limited(name, limit, agreement, reordered) for name, limit in self.limits]
         if self.limits and not self.exact and all(_decides_nothing(name, agreement) for name, _ in self.limits):
             verdicts.append(Judgement("not judged", NOTHING_DECIDES))
@@ -217,10 +222,12 @@ class Guards:
     Args:
         requested: the user's own limits; None for those that are usual.
         kind: of what the subject returns: actions of a policy, features of a backbone, outputs of an object in Python.
+        least: σ that an exact treatment may always differ by.
     """
 
     requested: Guard | None = None
     kind: Of = "actions"
+    least: float = LEAST
 
     @classmethod
     def parse(cls, text: str) -> Guards:
@@ -232,7 +239,7 @@ class Guards:
         exact = strongest(effects) == "exact"
         general = self.requested if self.requested is not None and self.requested.limits else None
         if exact:
-            return Guard(general.limits if general else (), exact=True)
+            return Guard(general.limits if general else (), exact=True, least=self.least)
         if self.requested is not None and (self.requested.on_actions or self.requested.success_drop is not None):
             return self.requested
         return Guard.parse(_USUAL[self.kind])
@@ -257,15 +264,15 @@ def strongest(effects: Sequence[Effect]) -> Effect:
     return "lossy" if "lossy" in effects else "rounding" if "rounding" in effects else "exact"
 
 
-def allowed(reordered: Yardstick, of: Of = "actions") -> tuple[float, float]:
+def allowed(reordered: Yardstick, of: Of = "actions", least: float = LEAST) -> tuple[float, float]:
     """Return the RMS and the largest error, σ, that an exact treatment may show beside this yardstick.
 
     That is `MARGIN` times what reordered sums do, and never more than rounding may do.
     """
     rms, worst = _rounding(of)
     return (
-        min(max(MARGIN * reordered.rms, LEAST), max(rms, reordered.rms)),
-        min(max(MARGIN * reordered.worst, LEAST), max(worst, reordered.worst)),
+        min(max(MARGIN * reordered.rms, least), max(rms, reordered.rms)),
+        min(max(MARGIN * reordered.worst, least), max(worst, reordered.worst)),
     )
 
 
@@ -284,7 +291,7 @@ def _rounding(of: Of) -> tuple[float, float]:
     return limits["rms"], limits.get("worst", math.inf)
 
 
-def _exactness(agreement: Agreement, reordered: Yardstick | None) -> Judgement:
+def _exactness(agreement: Agreement, reordered: Yardstick | None, least: float) -> Judgement:
     if not agreement.largest_error and not agreement.unjudged:  # the same to the bit, which needs no yardstick
         return HELD
     if agreement.rms is None or agreement.worst is None:
@@ -300,7 +307,9 @@ def _exactness(agreement: Agreement, reordered: Yardstick | None) -> Judgement:
             "which is more than rounding may do: they cannot show whether a treatment is exact. Compare the policy's "
             "tokens, or play paired episodes (strobe evaluate)",
         )
-    figures = zip(("rms", "worst"), (agreement.rms, agreement.worst), allowed(reordered, agreement.of), strict=True)
+    figures = zip(
+        ("rms", "worst"), (agreement.rms, agreement.worst), allowed(reordered, agreement.of, least), strict=True
+    )
     for name, value, most in figures:
         if value > most:
             own = getattr(reordered, name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from strobe.exports.exported import ExportedPolicy, group_of
-from strobe.measure.guard import Guards, strongest
+from strobe.exports.exported import ExportedPolicy, group_of, in_float32
+from strobe.measure.guard import LEAST_OF_ENGINES, Guards, strongest
 from strobe.measure.sampling import SamplingBudget
 from strobe.measure.time_limit import LookInterrupted, TimeLimit
 from strobe.policies.check_inputs import COUNT
@@ -25,8 +25,9 @@ from strobe.studies.shared.export_stages import first_difference
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Silent
+from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.recipe import RecipeTreatment, groups_of, treatments_of
-from strobe.treatments.treatment import Variant
+from strobe.treatments.treatment import Treatment, Variant
 
 YARDSTICKS_SHARE = 0.5  # of the time, for the untouched policy's own chunks and the yardsticks
 PASSES = 2  # over the observations, each in another order
@@ -136,17 +137,20 @@ def verify_export(
 ) -> VerifyResult:
     """Hold ``export`` against the untouched policy; `verify` says what the arguments are.
 
-    With settings in it, it is first held against the policy with these settings: what they do to the actions must not
-    hide what the export does.
+    With settings in it, or of a policy that is not in float32, it is first held against the policy with these settings
+    in float32: what they do to the actions must not hide what the export does.
 
     Raises:
         UserError: the folder is no export or is damaged, or a setting does not apply.
     """
-    held_to: list[tuple[str, Effect, tuple[RecipeTreatment, ...]]] = [
-        ("", strongest([each.effect for each in export.settings]), ())
-    ]
-    if export.settings:
-        held_to.insert(0, (" against the policy with the recipe's settings", "exact", export.settings))
+    guards = replace(guards, least=LEAST_OF_ENGINES)
+    own: tuple[Treatment, ...] = export.settings
+    words, effect = " with the recipe's settings" if own else "", strongest([each.effect for each in own])
+    if not in_float32(subject):
+        own, words, effect = (*own, Precision("fp32")), f"{words} in float32", strongest([effect, "rounding"])
+    held_to: list[tuple[str, Effect, tuple[Treatment, ...]]] = [("", effect, ())]
+    if own:
+        held_to.insert(0, (f" against the policy{words}", "exact", own))
     checks: list[Check] = []
     result: VerifyResult | None = None
     for words, effect, settings in held_to:

@@ -43,9 +43,9 @@ class Policy:
         Raises ValueError for an array that is missing, has another shape or kind of numbers, or is not finite.
         """
         drawn = [self._drawn(wanted) for wanted in self.about["noise"]] if noise is None else list(noise)
-        return self._run([*self.given(observation, task).values(), *drawn])
+        return self._run([*self.inputs_of(observation, task).values(), *drawn])
 
-    def given(self, observation: dict[str, Any], task: str = "") -> dict[str, Any]:
+    def inputs_of(self, observation: dict[str, Any], task: str = "") -> dict[str, Any]:
         """Return the arrays that the model is given, by name. Raises ValueError as `act` does."""
         found = dict(observation)
         if self.about["prompt"] and TOKENS not in found:

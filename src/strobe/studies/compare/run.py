@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from strobe.errors import UserError
 from strobe.measure.agreement import add_note
-from strobe.measure.guard import Guard, Guards, strongest
+from strobe.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
 from strobe.measure.sampling import SETTLE_S, Collected, SamplingBudget
 from strobe.measure.success_rates import each_of
 from strobe.measure.verdicts import LEVEL, too_short
@@ -151,7 +152,8 @@ def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards:
         if comparison.baseline != first.name or (candidate.guided != first.guided and not others):
             continue
         comparison.effect = strongest([treatment.effect for treatment in others])
-        guard = guards.of([comparison.effect])
+        of_engine = any(treatment.key == "exported" for treatment in others)
+        guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).of([comparison.effect])
         comparison.guard = str(guard)
         if candidate.guided != first.guided:
             comparison.unjudged = BESIDE_RTC

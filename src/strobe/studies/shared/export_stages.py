@@ -56,7 +56,7 @@ def _own_inputs(subject: PolicySubject, observation: dict[str, Any], index: int)
 
 
 def _inputs(export: ExportedPolicy, subject: PolicySubject, observation: dict[str, Any], seed: int) -> list[Entry]:
-    given, noise = export.given(subject, observation, seed)
+    given, noise = export.inputs_of(subject, observation, seed)
     arrays = [_entry(name, torch.from_numpy(np.asarray(value))) for name, value in given.items()]
     return _in_order([*arrays, *(_noise(number, torch.from_numpy(drawn)) for number, drawn in enumerate(noise, 1))])
 
