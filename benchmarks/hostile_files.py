@@ -157,7 +157,7 @@ def of_kind(name: str, examples: int) -> dict[str, Any]:
         @seed(57)
         @settings(
             max_examples=examples, database=None, deadline=None, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
         )  # fmt: skip
         @given(st.data())
         def change(data: Any) -> None:

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lerobot.async_inference.helpers import TimedAction
+from torch._utils import _rebuild_tensor_v2
 
 from strobe.policies.servers.lerobot_messages import actions_of, check, decode
 
@@ -33,6 +34,7 @@ def test_a_chunk_comes_back_as_it_went(dtype: torch.dtype) -> None:
     rows = [TimedAction(1.0, step, action.to(dtype)) for step, action in enumerate(CHUNK.T)]
     actions, why = _read(pickle.dumps(rows))
     assert why == ""
+    assert actions is not None
     assert np.array_equal(actions, CHUNK.T)
 
 
@@ -94,12 +96,14 @@ def test_an_answer_takes_no_more_memory_than_it_weighs(data: bytes) -> None:
 
 @pytest.mark.parametrize("data", [_changed_class(), _changed_function()], ids=["class", "function"])
 def test_an_answer_changes_nothing_in_this_process(data: bytes) -> None:
-    before = TimedAction.get_action, torch._utils._rebuild_tensor_v2.__defaults__
+    before = TimedAction.get_action, _rebuild_tensor_v2.__defaults__
     pickletools.dis(data, out=io.StringIO())  # it is whole
     check(data)
     decode(data)
-    assert before == (TimedAction.get_action, torch._utils._rebuild_tensor_v2.__defaults__)
-    assert np.array_equal(_read(ANSWER)[0], CHUNK)
+    assert before == (TimedAction.get_action, _rebuild_tensor_v2.__defaults__)
+    actions, _ = _read(ANSWER)
+    assert actions is not None
+    assert np.array_equal(actions, CHUNK)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from strobe.report import frame, sweep_plots
@@ -100,7 +101,7 @@ def _per(fit: Scaling) -> int:
 
 
 def _amount(fit: Scaling, value: float | None) -> str | None:
-    if value is None:
+    if value is None or not math.isfinite(value):
         return None
     if fit.figure != "time":
         return units.size(round(value))

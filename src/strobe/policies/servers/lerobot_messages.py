@@ -193,7 +193,7 @@ def check(data: bytes) -> None:
 def _bounded(file: io.BytesIO, size: int) -> None:
     """Raise for one pickle in ``file`` whose instructions need more than ``size`` allows, or that is cut off."""
     for operation, argument, _ in pickletools.genops(file):
-        if "PUT" in operation.name and int(argument) > size:
+        if "PUT" in operation.name and argument is not None and int(argument) > size:
             raise ValueError("it numbers more things than it holds")
         if isinstance(argument, bytes | bytearray) and argument[:1] == _BEGIN:
             inner = io.BytesIO(argument)
