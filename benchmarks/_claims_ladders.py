@@ -35,6 +35,9 @@ GLANCED: dict[str, TryOutcome] = {
     "no gain": "no difference shown",
     "a clear loss": "too noisy",
 }
+BURSTS = (20, 60)  # late chunks in a row, on average
+WITH_BURSTS = {300: (0.06, 0.1, 0.15), 1500: (0.06, 0.1)}  # chunks of a run, and shares of all that are late
+RARELY_LATE, POWER = 0.01, 0.85  # chunks that are late now and then, each by itself, and how often that is seen
 SPREADS = {"3 %": 0.03, "10 %": 0.10}  # of times: a quiet machine, and a busy one
 
 Drawn = Callable[[np.random.Generator, int], Series]
@@ -51,7 +54,33 @@ def simulate(quick: bool) -> list[Claim]:
             of = f"{name}, {spread}"
             found += _left_out(of, partial(times, noise, spread=SPREADS[spread]), random, tries)
             found += _ends(of, partial(times, noise, spread=SPREADS[spread]), random, tries // 2)
-    return found
+    return [*found, *_in_bursts(np.random.default_rng(SEED), tries)]
+
+
+def _in_bursts(random: np.random.Generator, tries: int) -> Iterator[Claim]:
+    """Late chunks in a row: a rate is called reached, of bursts as long as these, that is missed."""
+    for burst in BURSTS:
+        for chunks, shares in WITH_BURSTS.items():
+            for share in shares:
+                runs = [in_time(_states(random, chunks, share, burst), 50) for _ in range(tries)]
+                wrong = sum(run.outcome == "reached" and (run.burst or 0) >= burst for run in runs)
+                given = f"{share:.0%} late, {burst} in a row, {chunks:,} chunks"
+                yield Claim("a rate is reached that is missed", given, 0.05, "at most", wrong, tries)
+    for late in (1, 2):
+        runs = [in_time(np.where(random.random(CHUNKS * late) < late * RARELY_LATE, 60, 40), 50) for _ in range(tries)]
+        seen = sum(run.outcome == "reached" for run in runs)
+        given = f"{late * RARELY_LATE:.0%} late, each by itself, {CHUNKS * late} chunks"
+        yield Claim("a rate that is reached is shown", given, POWER, "at least", seen, tries)
+
+
+def _states(random: np.random.Generator, chunks: int, late: float, burst: float) -> Series:
+    """Times of two states that take turns: 60 ms in the one that ``late`` of all chunks are in, 40 ms in the other."""
+    times, at, slow = np.empty(chunks), 0, bool(random.random() < late)
+    while at < chunks:
+        count = int(random.geometric(1 / (burst if slow else burst * (1 - late) / late)))
+        times[at : at + count] = 60 if slow else 40
+        at, slow = at + count, not slow
+    return times
 
 
 def _looked(looks: Looking, drawn: Mapping[str, Series]) -> Mapping[str, Series]:

@@ -17,7 +17,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-ROOMS = ("speed", "stopping", "episodes", "history", "ladders", "sweeps", "sameness")
+ROOMS = ("speed", "stopping", "episodes", "history", "ladders", "sweeps", "sameness", "robots")
 
 
 def main() -> None:

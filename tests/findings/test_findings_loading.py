@@ -7,7 +7,9 @@ from typing import Any
 from support.example_loader import rate, starved
 from support.findings_results import approve_findings
 
+from strobe.kinds import advise, document
 from strobe.results.dataloader import Dataloader, Encoding, StartUp, StepNeed
+from strobe.results.finding import Finding
 
 
 def healthy(own: Any = None, now: float = 8000 / 120, **more: Any) -> Dataloader:
@@ -49,6 +51,34 @@ def encoded(spread: float) -> Dataloader:
         Encoding(name="as it is", status="done", rate=rate(100, 0.02), bytes_per_hour=1e9),
         Encoding(name="h264, key frame every 2", status="done", rate=rate(180, spread), bytes_per_hour=2e9, psnr_db=40),
     ])  # fmt: skip
+
+
+def growing(needed: float = 300, last: float = 150) -> Dataloader:
+    """The rate grows up to the most workers that were tried, which do not feed the step."""
+    answer = healthy(needs=[StepNeed(batch_size=8, samples_per_s=needed, source="given")])
+    for row in answer.rows:
+        row.rate = rate(min(last, 40.0 * max(0.5, row.settings.num_workers)), 0.02)
+        row.chosen = (row.settings.num_workers, row.settings.prefetch_factor) == (4, 4)
+    return answer
+
+
+def test_the_edge_of_a_search_is_not_taken_for_the_best_there_is() -> None:
+    def said(answer: Dataloader) -> Finding:
+        return next(each for each in advise(answer) if each.rule == "no-loader-feeds-step")
+
+    assert "--workers=4,8,16" in said(growing()).do
+    assert "that was tried" in said(growing()).title
+    assert "More cores" in said(growing(last=80)).do, "four workers are no faster than two"
+
+
+def test_a_rate_that_is_enough_without_workers_is_not_called_too_little() -> None:
+    answer = growing(needed=5)
+    answer.recommendations[0] = answer.recommendations[0].model_copy(
+        update={"fed": False, "flags": ["--num_workers=0"], "chosen": rate(252, 0.1)}
+    )
+    shown = " ".join(document(answer).answers)
+    assert "without workers the step waits while a batch is loaded" in shown
+    assert "not shown to keep up" not in shown
 
 
 def test_what_is_found() -> None:

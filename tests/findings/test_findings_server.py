@@ -75,6 +75,8 @@ def test_what_is_found() -> None:
         "server-network|server-inference|server-encoding": {
             "mostly inference": ("server-inference", answered(Trip(encode=1, away=60, decode=1, server=58))),
             "much encoding": ("server-encoding", answered(Trip(encode=30, away=60, decode=1, server=40))),
+            "0.9 ms of network, on one machine": ("", mostly(0.1, 0.9, 0.1)),
+            "2 ms of encoding": ("", mostly(2, 0.5, 0.1)),
             "90 ms of network": (network, mostly(1, 90, 5)),
             "90 ms of server": ("server-inference", mostly(1, 5, 90)),
             "90 ms of encoding": ("server-encoding", mostly(90, 5, 1)),

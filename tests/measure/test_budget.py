@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +54,31 @@ def test_a_chunk_lasts_until_the_next_is_there(total, hz):
 def test_the_most_steps_that_meet_a_target(target, most):
     line = budget.line("total", [(1, 83.33), (2, 93.09), (10, 171.2)])
     assert budget.most_steps(line, [], target) == most
+
+
+@pytest.mark.parametrize(
+    ("points", "most"),
+    [
+        ([(1, 30.0), (2, 30.0), (3, 30.0)], 3),  # flat: rounding alone rises
+        ([(1, 30.0), (2, 30.05), (3, 30.04)], 3),  # a slope of 0.02 [−0.28, 0.33]
+        ([(1, 30.0), (2, 30.0001)], 2),  # two points: nobody knows how well
+        ([(1, 30.0), (2, 30.001), (3, 30.002)], 30),  # known, and no line reaches to 20,000 steps
+        ([(1, 20.0), (2, 25.0), (3, 30.0)], 7),
+    ],
+)
+def test_a_slope_that_is_not_known_gives_no_count(points, most):
+    line = budget.line("total", points)
+    latencies = [Latency(steps=steps, total_ms=ms, parts={}) for steps, ms in points]
+    assert budget.most_steps(line, latencies, 50.0) == most
+    assert bool(line.unknown_beyond) == (most == points[-1][0])
+
+
+def test_steps_beyond_those_measured_take_what_a_step_may_cost_at_most():
+    random = np.random.default_rng(0)
+    late = 0
+    for _ in range(200):
+        points = [(steps, 20 + 0.5 * steps + random.normal(0, 0.3)) for steps in (1, 2, 3, 5)]
+        latencies = [Latency(steps=steps, total_ms=ms, parts={}) for steps, ms in points]
+        most = budget.most_steps(budget.line("total", points), latencies, 40.0)
+        late += 20 + 0.5 * most > 40.0
+    assert late <= 0.05 * 200

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.measure.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
+from strobe.report.pace import describe_share
 
 
 def test_the_median_does_not_decide():
@@ -36,6 +37,23 @@ def test_late_chunks_that_come_together_count_for_fewer():
     assert in_time(apart, 50.0).outcome == "reached"
     assert in_time(together, 50.0).low < in_time(apart, 50.0).low
     assert in_time(together, 50.0).outcome == "not judged"
+
+
+def test_a_run_says_how_long_a_burst_of_late_chunks_it_can_show():
+    few, many = in_time([40.0] * 118, 50.0), in_time([40.0] * 2000, 50.0)
+    assert (few.outcome, few.burst) == ("reached", 2)
+    assert many.burst == 34
+    assert "if no more than 2 in a row are late" in describe_share(few)
+    assert in_time([40.0] * 20, 50.0).burst is None
+
+
+def test_bursts_that_were_seen_count_for_what_they_are():
+    times = np.full(1500, 40.0)
+    times[700:730] = 60.0  # 2 % late, in one burst: the next run may have three of them
+    assert in_time(times, 50.0).outcome == "not judged"
+    apart = np.full(1500, 40.0)
+    apart[25::50] = 60.0
+    assert in_time(apart, 50.0).outcome == "reached"
 
 
 @given(st.lists(st.floats(1, 100), min_size=1, max_size=80), st.floats(1, 100), st.floats(0.05, 0.99))

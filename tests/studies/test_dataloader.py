@@ -15,13 +15,14 @@ import pytest
 import torch
 from lerobot.configs.train import TrainPipelineConfig
 from support.broken_datasets import copied, late
+from support.example_loader import rate, starved
 
 from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
 from strobe.errors import UserError
 from strobe.loops.training import train_config
 from strobe.measure import memory
 from strobe.measure.sampling import SamplingBudget
-from strobe.results.dataloader import LoaderSettings, StepNeed
+from strobe.results.dataloader import LoaderSettings, Rate, StepNeed
 from strobe.results.subject import Machine
 from strobe.studies.dataloader import encodings, preparation, process
 from strobe.studies.dataloader import run as search
@@ -216,6 +217,29 @@ def test_candidates_hold_the_user_s_own_first_and_no_prefetch_without_workers(ow
     serial = [one for one in made if one.num_workers == 0]
     assert len(serial) == 2, "one per video backend"
     assert {one.prefetch_factor for one in made if one.num_workers} == {2, 4, 8}
+
+
+class Waiting(Bench):
+    """Loaders whose samples wait, and take no core: each worker has its rate, up to sixteen of them."""
+
+    def sample(self, candidate: LoaderSettings, seconds: float) -> Rate:
+        self.rows[candidate].status = "done"
+        seen = self.rows[candidate].rate = rate(10.0 * min(candidate.num_workers, 16), 0.02)
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("needed", "most", "tried"),
+    [(1000.0, 64, [8, 16, 32]), (math.inf, 64, [8, 16, 32]), (70.0, 64, [8]), (1000.0, 8, [8]), (1000.0, 4, [])],
+)
+def test_workers_are_doubled_while_that_is_faster_and_the_step_is_not_fed(
+    own: LoaderSettings, needed: float, most: int, tried: list[int]
+) -> None:
+    four = own.model_copy(update={"num_workers": 4})
+    with Waiting(None, starved().dataset, [four], own, needed) as bench:  # type: ignore[arg-type]
+        bench.sample(four, 1.0)
+        grown = [(row.settings.num_workers, faster) for row, faster in bench.grow(four, most, 1.0)]
+    assert grown == [(count, count <= 16) for count in tried]
 
 
 def test_loading_without_workers_takes_turns_with_the_step(own: LoaderSettings) -> None:

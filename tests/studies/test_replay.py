@@ -167,9 +167,24 @@ def test_the_smallest_threshold_is_the_value_to_set(monkeypatch):
     assert math.ceil(0.5 * 30) <= result.least_threshold <= math.ceil(0.5 * 30) + 2
     (finding,) = (one for one in result.findings if one.rule == "replay-threshold")
     assert f"--inference.queue_threshold={result.least_threshold}" in finding.do
+    assert result.starves_chance is None, "so few calls say nothing of the longest"
+    assert "too few" in finding.title
     mended = replay_of(found, lerobot={"inference__queue_threshold": result.least_threshold})
     assert value(mended, "as asked", "starved") == 0
     assert "replay-mends" in {one.rule for one in mended.findings}
+
+
+def test_the_longest_of_the_recorded_calls_is_not_the_longest_there_is():
+    random = np.random.default_rng(0)
+    calls = [round(ms * MS) for ms in 330 * np.exp(0.1 * random.standard_normal(40))]
+    longest = math.ceil(max(calls) / MS * 30 / 1e3)
+    threshold, chance = study.threshold_for(Setting("rtc", 30.0), calls, 60.0, 0)
+    assert threshold > longest + 1
+    assert chance <= 0.05
+    hopeless, chance = study.threshold_for(Setting("rtc", 30.0), [5 * each for each in calls], 60.0, 0)
+    assert hopeless == 49, "the largest there is"
+    assert chance > 0.05
+    assert study.threshold_for(Setting("rtc", 30.0), calls[:20], 60.0, 7) == (7, None)
 
 
 def test_a_replay_that_is_not_the_run_says_so():

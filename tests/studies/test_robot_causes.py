@@ -10,7 +10,7 @@ import pytest
 from support.findings_results import approve_findings
 from support.made_up_rollout import MS, header, rtc
 
-from strobe.kinds import document
+from strobe.kinds import advise, document
 from strobe.loops import device_probes
 from strobe.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
 from strobe.loops.reader import read_course
@@ -119,6 +119,15 @@ def test_what_is_found() -> None:
         },
         "slow-loop": {"late ticks": ("slow-loop", late_ticks(bus=False))},
     })  # fmt: skip
+
+
+def test_no_policy_is_blamed_where_none_runs() -> None:
+    slow = [read(tick, 12.0, cpu=0.2, waited=0.7) for tick in TICKS]
+    result = on_bus(*slow, turns=((0, 0, 0), (2 * SECOND, 16 * SECOND, 18 * SECOND)))
+    for engine in ("none", "remote", "server"):
+        result.rollout.engine = engine
+        (finding,) = [each for each in advise(result) if each.rule == "busy-process"]
+        assert finding.title == "Other threads of this process take the CPU from the control loop"
 
 
 def test_the_age_of_frames_is_told_beside_that_of_observations() -> None:

@@ -46,7 +46,7 @@ class DataloaderConfig(OutputFlags):
     # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
     needed: str | None = None
     # Numbers of workers to try besides the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
-    # cores).
+    # cores, then more as long as they are faster).
     workers: str | None = None
     # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
     prefetch: str | None = None

@@ -92,16 +92,39 @@ def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
         return
     share = 1 - recommended.chosen.samples_per_s / need.samples_per_s
     tried = "what --encodings shows" if not answer.encodings else "the encodings in the table"
+    do = f"More cores for the workers, smaller or fewer images, or another encoding: {tried}."
+    still = _grows_at_the_edge(answer)
+    if still is not None:
+        do = (
+            f"More workers than the {still} that were tried at most: with so many the rate still grew. "
+            f"--workers={still},{2 * still},{4 * still} tries more."
+        )
     yield Finding(
         rule="no-loader-feeds-step",
         level="warning",
-        title=f"No loader here feeds the step: the best delivers {recommended.chosen.samples_per_s:,.1f} samples/s of "
-        f"{need.samples_per_s:,.1f}",
+        title=f"No loader {'that was tried' if still is not None else 'here'} feeds the step: the best delivers "
+        f"{recommended.chosen.samples_per_s:,.1f} samples/s of {need.samples_per_s:,.1f}",
         seen=f"{_span(recommended.chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
         why=f"The device waits for {100 * share:.0f} % of the time, with the best of the settings too.",
-        do=f"More cores for the workers, smaller or fewer images, or another encoding: {tried}.",
+        do=do,
         evidence={"chosen": recommended.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
     )
+
+
+def _grows_at_the_edge(answer: Dataloader) -> int | None:
+    """Return the most workers that were tried, where they are the best and shown to beat fewer; else None."""
+    measured = [(row, row.rate.interval) for row in answer.rows if row.rate and row.rate.interval]
+    most = max((row.settings.num_workers for row, _ in measured), default=0)
+    best = next(((row.settings, ends) for row, ends in measured if row.chosen), None)
+    if best is None or best[0].num_workers < most:
+        return None
+    settings, ends = best
+    fewer = [
+        (row.settings.num_workers, below)
+        for row, below in measured
+        if row.settings.num_workers < most and row.settings.model_copy(update={"num_workers": most}) == settings
+    ]
+    return most if fewer and max(fewer, key=lambda each: each[0])[1].high < ends.low else None
 
 
 def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:

@@ -150,19 +150,30 @@ OF_EVALUATIONS = (no_variant_succeeds, undecided, faster_and_not_sooner)
 
 
 def hopeless(result: TuneResult, _: Thresholds) -> Iterator[Finding]:
-    """A policy that never does the task: no setting can be better than another."""
+    """No setting ever does the task, so that none can be better than another: for the policy, or for the latency."""
     for tuning in result.tunings:
-        if tuning.hopeless:
-            yield Finding(
-                rule="tune-no-success",
-                level="warning",
-                title=f"No setting ever succeeds in {result.environment}",
-                seen=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
-                why="Settings change how a policy's actions are executed. They do not teach it the task.",
-                do="`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its "
-                "data. Play a checkpoint that was trained for this simulator, and map its names with --rename_map.",
-                evidence={"episodes": float(tuning.played)},
-            )
+        if not tuning.hopeless:
+            continue
+        why = "Settings change how a policy's actions are executed. They do not teach it the task."
+        do = (
+            "`strobe preflight --policy.path=… --dataset.root=…` says whether the checkpoint is wired to its data. "
+            "Play a checkpoint that was trained for this simulator, and map its names with --rename_map."
+        )
+        if succeeds := [other.latency for other in result.tunings if other.winner]:
+            why = f"The policy succeeds at {' and at '.join(succeeds)}: what fails here is a call that takes so long."
+            do = "Find a faster policy: `strobe optimize --policy.path=…`. Or give a shorter --latency."
+        elif all(other.ticks for other in result.tunings if other.hopeless):
+            why = "The latency alone may be too long. Whether the policy does the task without it was not judged."
+            do = f"Play it without: --latency=0. If it succeeds there, it is too slow. If not: {do}"
+        yield Finding(
+            rule="tune-no-success",
+            level="warning",
+            title=f"No setting ever succeeds in {result.environment} at {tuning.latency}",
+            seen=f"0 of {tuning.played} episodes of {len(tuning.settings)} settings succeed, at {tuning.latency}.",
+            why=why,
+            do=do,
+            evidence={"episodes": float(tuning.played)},
+        )
 
 
 def not_shown(result: TuneResult, _: Thresholds) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from strobe.findings.server import SMALL_MS
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
 from strobe.results.remote import Failure, Remote
@@ -21,6 +22,8 @@ def serialisation(result: RolloutResult, _: Thresholds) -> Iterator[Finding]:
     remote = result.rollout.remote
     share = None if remote is None else remote.serialisation
     if remote is None or remote.trip is None or share is None or share < MAX_SERIALISATION:
+        return
+    if share * remote.trip.median < SMALL_MS:
         return
     sizes, other = remote.observation_bytes, remote.encoding
     size = "" if sizes is None else f", for {sizes.median / 1e6:.2f} MB an observation"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from strobe.findings.rollout import MAX_DELAY_EXCESS, damaged
 from strobe.findings.thresholds import Thresholds
 from strobe.results.finding import Finding
-from strobe.results.replay import Replayed, ReplayResult, called
+from strobe.results.replay import Replayed, ReplayResult, called, promised
 
 
 def differs(result: ReplayResult, _: Thresholds) -> Iterator[Finding]:
@@ -55,12 +55,16 @@ def threshold(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]
         yield Finding(
             rule="replay-threshold",
             level="warning",
-            title=f"With --inference.queue_threshold={result.least_threshold} the robot would not starve",
+            title=f"With --inference.queue_threshold={result.least_threshold} {promised(result.starves_chance)}",
             seen=seen,
-            why="A call begins when the queue has that many actions. They must last for the longest call.",
-            do=f"--inference.queue_threshold={result.least_threshold} is the smallest value with which no replay "
-            "starves.",
-            evidence={"queue_threshold": float(result.least_threshold), "was": float(now)},
+            why="A call begins when the queue has that many actions. They must last for the longest call. "
+            "Calls that are rarer than one in those recorded are not reckoned with.",
+            do=f"Give --inference.queue_threshold={result.least_threshold}.",
+            evidence={
+                "queue_threshold": float(result.least_threshold),
+                "was": float(now),
+                "starves_chance": result.starves_chance,
+            },
         )
 
 
@@ -77,7 +81,9 @@ def changes(result: ReplayResult, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="replay-mends" if mends else "replay-breaks",
         level="good" if mends else "warning",
-        title="The settings asked for end the starvation" if mends else "The settings asked for starve the robot",
+        title="The settings asked for end the starvation, with calls as long as those recorded"
+        if mends
+        else "The settings asked for starve the robot",
         seen=seen,
         why="The same latencies and the same ticks, in virtual time.",
         do="Use these settings." if mends else "",

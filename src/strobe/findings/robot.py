@@ -12,6 +12,7 @@ from strobe.results.rollout import Bus, Camera, Pace, Rollout, RolloutResult, Tu
 
 MAX_STALE_READS = 3  # reads that found answers to an earlier question: one or two do not last
 LOST_MS = 50.0  # LeRobot's drivers wait so long for an answer (Feetech; 34 ms with Dynamixel)
+ELSEWHERE = ("none", "remote", "server")  # engines whose policy, if any, runs in another process
 
 
 _BUS_WORDS = ("status packet", "sync read", "sync write", "SerialException", "device reports readiness", "termios")
@@ -154,13 +155,20 @@ def turns(result: RolloutResult, thresholds: Thresholds) -> Iterator[Finding]:
             evidence={"blocked": bus.blocked, "read_ms": bus.ms.median},
         )
     elif rollout.turns is not None and waits_for_cpu(rollout, thresholds):
-        yield _no_cpu(rollout.turns)
+        yield _no_cpu(rollout.turns, policy=rollout.inference is not None and rollout.engine not in ELSEWHERE)
 
 
-def _no_cpu(turns: Turns) -> Finding:
+def _no_cpu(turns: Turns, *, policy: bool) -> Finding:
     others = turns.other_cpus >= turns.own_cpus
+    who = "Other processes take" if others else "The policy takes" if policy else "Other threads of this process take"
     if others:
         do = "End other programs, or give this run a higher priority: `nice -n -5` (as root)."
+    elif not policy:
+        do = (
+            "No policy runs in this process. The trace shows which thread runs at that time: an encoder, a camera or a "
+            "viewer. "
+            "Give --dataset.rgb_encoder.vcodec=h264 or a hardware encoder, or --display_data=false."
+        )
     else:
         do = (
             "Set OMP_NUM_THREADS to 1, or to half the cores. Then the policy's threads do not take every core, and "
@@ -169,7 +177,7 @@ def _no_cpu(turns: Turns) -> Finding:
     return Finding(
         rule="busy-machine" if others else "busy-process",
         level="warning",
-        title=f"{'Other processes take' if others else 'The policy takes'} the CPU from the control loop",
+        title=f"{who} the CPU from the control loop",
         seen=f"The control thread was ready and had no CPU for {turns.waited_share:.0%} of the run. This process kept "
         f"{turns.own_cpus:.1f} CPUs busy, others {turns.other_cpus:.1f}.",
         why="Ticks, reads of the motors and calls of the policy take longer, and the driver can miss answers.",

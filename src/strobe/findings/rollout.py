@@ -228,7 +228,8 @@ def starvation(result: RolloutResult, thresholds: Thresholds) -> Iterator[Findin
     needed = math.ceil(_call_ms(inference) * rollout.fps / 1e3) + 1
     enough = inference.chunk is None or inference.chunk > 2 * needed
     if enough and queue.threshold is not None and queue.threshold < needed:
-        do = f"--inference.queue_threshold={needed}: the longest call in actions, and one more."
+        do = f"--inference.queue_threshold={needed}, for the longest call recorded. A run as long may have a longer "
+        do += "one: `strobe replay RUN` finds a threshold with which at most one run of 20 starves."
     elif enough:
         do = "Look at the longest calls in the course of the run. Something holds the inference thread up."
     else:

@@ -14,6 +14,7 @@ from strobe.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 BIG_NETWORK = 0.4  # share of a round trip
 BIG_SERVER = 0.7
 BIG_CLIENT = 0.2  # share that goes to encoding and decoding
+SMALL_MS = 5.0  # of a round trip: a part that costs less is no matter, whatever its share
 MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which the bytes are not what costs
 SMALLER = 0.7  # of the payload: a form that sends less than that is named
 SLOW_FIRST = 3.0  # times a later call
@@ -129,6 +130,8 @@ def network(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         return
     assert answer.trip is not None
     took, empty = part.summary.median, None if answer.ping is None else answer.ping.summary.median
+    if took < SMALL_MS:
+        return
     ways = PROTOCOLS[answer.protocol].ways
     latency = empty is not None and ways * empty >= MOSTLY_EMPTY * took
     without = "" if empty is None else f" A ping without data takes {_ms(empty)}."
@@ -202,7 +205,7 @@ def client_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
     """Round trips that go to encoding and decoding on the client."""
     ours = [part for part in answer.parts if part.side == "client"]
     share, took = sum(part.share for part in ours), sum(part.summary.median for part in ours)
-    if share < BIG_CLIENT or not _enough_calls(answer):
+    if share < BIG_CLIENT or took < SMALL_MS or not _enough_calls(answer):
         return
     assert answer.trip is not None
     named = " and ".join(f"{part.name} {_ms(part.summary.median)}" for part in ours)

@@ -16,6 +16,7 @@ from strobe.results.ladder import InTime, Need, Try
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 WHOLES = ("policy",)  # parts that are replaced by the parts inside them
 DENOISE = ("denoise step", "denoise", "denoising")
+MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further
 
 
 def denoise_of(latency: Latency) -> str | None:
@@ -65,15 +66,21 @@ def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
 def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: float) -> int | None:
     """Return the most steps with which a chunk takes at most ``target_ms``; None where even the fewest take longer.
 
-    What was measured counts; the line says what is between, and beyond. Where it does not rise, nothing is beyond.
+    What was measured counts, and between two numbers of steps the line. Beyond them a step is taken to cost the most
+    that the line's interval allows; nothing is beyond where `Line.unknown_beyond` has a reason.
     """
-    met = [latency.steps for latency in latencies if latency.total_ms <= target_ms]
-    missed = [latency.steps for latency in latencies if latency.total_ms > target_ms]
-    fewest_missed = min(missed, default=math.inf)
-    measured = max((steps for steps in met if steps < fewest_missed), default=0)
+    met = [latency for latency in latencies if latency.total_ms <= target_ms]
+    fewest_missed = min((latency.steps for latency in latencies if latency.total_ms > target_ms), default=math.inf)
+    last = max((each for each in met if each.steps < fewest_missed), key=lambda each: each.steps, default=None)
+    measured = 0 if last is None else last.steps
     most: float = measured
-    if total is not None and total.per_step_ms > 0:
+    if total is None or total.per_step_ms <= 0:
+        pass
+    elif last is None or math.isfinite(fewest_missed):
         most = math.floor((target_ms - total.fixed_ms) / total.per_step_ms + 1e-9)
+    elif total.per_step_interval is not None and not total.unknown_beyond:
+        most = measured + math.floor((target_ms - last.total_ms) / total.per_step_interval.high + 1e-9)
+        most = min(most, MOST_BEYOND * measured)
     most = max(measured, min(most, fewest_missed - 1))
     return int(most) if most >= 1 else None
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strobe.measure.statistics import Array, checked, inflation
 from strobe.measure.verdicts import paired_verdict
@@ -46,15 +47,34 @@ def in_time(
     chunks, hits = len(array), int(on_time.sum())
     # Of the slowest too: where none is late, lateness itself cannot show that late chunks would come together.
     slowest = array > np.quantile(array, required)
-    each = max(inflation(slowest.astype(float)), inflation(on_time.astype(float)))
+    each = max(inflation(slowest.astype(float)), inflation(on_time.astype(float)), _bursts(on_time))
     low = _low(hits / each, chunks / each, level)
     high = 1 - _low((chunks - hits) / each, chunks / each, level)
     outcome = "reached" if low >= required else "missed" if high < required else "not judged"
     needed = _needed(hits / chunks, required, level, each) if outcome == "not judged" else None
+    burst = _longest_burst(hits, chunks, required, level) if outcome == "reached" else None
     return InTime(
         within_ms=within_ms, asked=required, chunks=chunks, on_time=hits, low=low, high=high, level=level,
-        outcome=outcome, needed=needed,
+        outcome=outcome, needed=needed, burst=burst,
     )  # fmt: skip
+
+
+def _bursts(on_time: NDArray[np.bool_]) -> float:
+    """Return for how many chunks each counts by the mean length of a burst of late ones: two states that take turns."""
+    late = ~on_time
+    begun = int(late[0]) + int((late[1:] & on_time[:-1]).sum())
+    return 2 * int(late.sum()) / begun - 1 if begun else 1.0
+
+
+def _longest_burst(hits: int, chunks: int, required: float, level: float) -> int:
+    """Return the longest bursts (chunks, their mean) that the chunks would show, were too few of all in time.
+
+    Late chunks that come so many at a time are as good as so many fewer chunks; a run may fall between rarer bursts.
+    """
+    most = 1
+    while _low(hits / (most + 1), chunks / (most + 1), level) >= required:
+        most += 1
+    return most
 
 
 def fewest_chunks(required: float = REQUIRED, level: float = LEVEL) -> int:

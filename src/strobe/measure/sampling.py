@@ -266,7 +266,7 @@ def _collected(rounds: list[Round], ends: list[float], reason: str) -> Collected
     measured = len(rounds) - warmup
     longest_state = None
     if len(ends) == len(rounds):  # Ctrl-C may come between a round and the reading of the clock
-        longest_state = ends[len(rounds) - measured // 6 - 1] - (ends[warmup - 1] if warmup else 0.0)
+        longest_state = ends[len(rounds) - measured // 4 - 1] - (ends[warmup - 1] if warmup else 0.0)
     few = []
     if measured < FEWEST_PAIRS:
         few.append(f"only {measured} sample{'s' * (measured != 1)} after warm-up ({reason}): too few for an interval")

@@ -81,9 +81,13 @@ def _by_medians(budget: Budget, target: str) -> str:
     if most is None:
         return f"{target} is not reached with {_steps(judged.steps)}.{_median(judged, 1e3 / budget.target_hz)}"
     measured = max(latency.steps for latency in budget.latencies)
-    if budget.total is not None and budget.total.per_step_ms <= 0 and most == measured:
-        return f"{target}: the median is in time with every number of steps that was measured; {unknown}."
-    return f"{target}: the median is in time with up to {_steps(most)}; {unknown}."
+    if most < measured or len(budget.latencies) == 1:
+        return f"{target}: the median is in time with up to {_steps(most)}; {unknown}."
+    if most > measured:
+        return f"{target}: the median is in time with up to {_steps(most)}, by the line beyond {measured}; {unknown}."
+    why = budget.total.unknown_beyond if budget.total is not None else ""
+    more = f", up to {measured}; with more it is not known: {why}" if why else ""
+    return f"{target}: the median is in time with every number of steps that was measured{more}; {unknown}."
 
 
 def _median(judged: Latency, target_ms: float) -> str:

@@ -63,7 +63,13 @@ def _describe_need(answer: Dataloader, best: Recommendation) -> str:
     if need is None:
         return "The fastest was requested."
     source = "measured" if need.source == "measured" else "as given"
-    judged = "and the loader keeps up" if best.fed else "and this loader was not shown to keep up"
+    judged = "and this loader was not shown to keep up"
+    if best.fed:
+        judged = "and the loader keeps up"
+    elif "--num_workers=0" in best.flags:
+        judged = "and without workers the step waits while a batch is loaded"
+    elif best.chosen.interval is not None and best.chosen.interval.high < need.samples_per_s:
+        judged = "and this loader is slower"
     return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
 
 

@@ -123,7 +123,7 @@ def _notes(result: Result, of_study: Sequence[str]) -> list[str]:
         if (seen := m.samples.longest_state_s) is not None:  # of all variants, which run in the same rounds
             notes.append(
                 f"{m.phase}: a state of the machine that lasts longer than {units.rate(seen)} s "
-                f"({units.count(count - count // 6, 'call')}) is not seen"
+                f"({units.count(count - count // 4, 'call')}) may not be seen"
             )
         notes += [f"{m.name}: {text}" for text in [*m.samples.notes, *m.notes]]
         notes += [f"{m.name}: not seen: {name} ({why})" for name, why in m.unseen.items()]

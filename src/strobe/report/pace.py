@@ -80,7 +80,8 @@ def describe_share(judged: InTime) -> str:
         if missed
         else f"at least {_bound_in_words(judged.low, judged)}"
     )
-    return f"{_percent(judged.share)} of {units.count(judged.chunks, 'chunk')} are in time ({bound}, {_level(judged)})"
+    text = f"{_percent(judged.share)} of {units.count(judged.chunks, 'chunk')} are in time ({bound}, {_level(judged)}"
+    return f"{text}, if no more than {judged.burst} in a row are late)" if judged.burst is not None else f"{text})"
 
 
 def describe_lack(judged: InTime) -> str:

@@ -9,7 +9,7 @@ from strobe.report.charts import OTHER, Plot, Trace
 from strobe.report.document import Column, Document, Row, Section, Table
 from strobe.report.frame import Plots
 from strobe.results import units
-from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called
+from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called, promised
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
 COLOURS = {
@@ -162,11 +162,7 @@ def _thresholds(result: ReplayResult) -> Table:
 def _least(result: ReplayResult) -> str:
     if result.least_threshold is None:
         return "No threshold is large enough: calls take too long for these chunks at this rate."
-    least = next(threshold for threshold in result.tried if threshold.threshold == result.least_threshold)
-    return (
-        f"{least.threshold} is the smallest threshold that is enough: {least.starved} of {least.draws} draws "
-        "starved with it."
-    )
+    return f"With {result.least_threshold} {promised(result.starves_chance)}."
 
 
 def plots(result: ReplayResult, _depth: int | None = None) -> Plots:

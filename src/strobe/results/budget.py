@@ -10,6 +10,8 @@ from strobe.results.answer import Answer
 from strobe.results.data import Data, Finite, Interval
 from strobe.results.ladder import InTime, Need
 
+ROUNDING = 1e-9  # of a time
+
 
 class Latency(Data):
     """Milliseconds of one action chunk with a number of denoising steps."""
@@ -33,6 +35,17 @@ class Line(Data):
     per_step_interval: Interval | None = None
     one_step_ms: Finite = Field(description="measured with the fewest steps, over them: what 'n × one step' rests on")
     predicted: dict[int, Finite] = Field(description="steps → what the line says")
+
+    @property
+    def unknown_beyond(self) -> str:
+        """What is not known of more steps than were measured, in words; '' where the line says what they cost."""
+        ends = self.per_step_interval
+        if ends is None:
+            return "two numbers of steps do not say how well the cost of a step is known"
+        # A line through equal times rises by what rounding leaves.
+        if ends.low * max(self.predicted) <= ROUNDING * max(self.predicted.values()):
+            return f"one more costs {ends.low:.2f} to {ends.high:.2f} ms (95 %), which may be nothing"
+        return ""
 
 
 class Asynchrony(Data):

@@ -51,8 +51,8 @@ class Samples(Data):
     summary: Summary
     longest_state_s: Finite | None = Field(
         default=None,
-        description="seconds from the first value to the middle of the last third: a state of the machine, such as "
-        "that of its first calls, is not seen in them where it lasts longer",
+        description="seconds in which the first three quarters of the values were taken: a state of the machine, such "
+        "as that of its first calls, may not be seen in them where it lasts longer",
     )
     notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
 

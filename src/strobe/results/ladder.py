@@ -27,6 +27,11 @@ class InTime(Data):
     needed: int | None = Field(
         default=None, description="chunks that would show it if as many are in time; None where as many would not do"
     )
+    burst: int | None = Field(
+        default=None,
+        description="where reached: late chunks in a row, their mean, that this run is long enough to show; it may "
+        "fall between longer bursts, which are rarer",
+    )
 
     @property
     def share(self) -> float:

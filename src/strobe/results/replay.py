@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from pydantic import Field
@@ -120,7 +121,12 @@ class ReplayResult(Answer):
     seconds: Finite = Field(description="of the run")
     lost: str = Field(default="", description="what is missing or damaged of the recording; '' for nothing known")
     tried: list[Tried] = Field(default_factory=list, description="thresholds, where one was looked for")
-    least_threshold: int | None = Field(default=None, description="smallest one of those that hardly starves")
+    least_threshold: int | None = Field(
+        default=None, description="smallest one with which hardly any fresh run starves, or the largest"
+    )
+    starves_chance: Finite | None = Field(
+        default=None, description="that a fresh run starves with it; None where too few calls were recorded to say"
+    )
     delay: int | None = Field(default=None, description="actions that 95 % of the calls after the first fit into")
     policy: PolicyCalls | None = Field(default=None, description="None where no policy was asked")
 
@@ -136,3 +142,12 @@ class ReplayResult(Answer):
     def column(self, name: str) -> Replayed | None:
         """Return the column called ``name``; None if it does not exist."""
         return next((column for column in self.columns if column.name == name), None)
+
+
+def promised(chance: float | None) -> str:
+    """Return how many fresh runs starve with a threshold, in words."""
+    if chance is None:
+        return "the recorded calls would not starve the robot; they are too few to say how long others take"
+    if chance <= 1 / 20:
+        return "at most one run of 20 like this one would starve"
+    return f"up to {math.ceil(20 * chance)} of 20 runs like this one would still starve"

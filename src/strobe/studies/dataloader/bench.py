@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,17 +57,9 @@ class Bench:
     alive: dict[LoaderSettings, LoaderProcess] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        free = memory.shared_free()
+        self._free = memory.shared_free()
         for candidate in self.candidates:
-            most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
-            refused = _too_little_shared(most, free)
-            self.rows[candidate] = LoaderRow(
-                settings=candidate,
-                status="refused" if refused else "not run",
-                reason=refused,
-                shared_most_bytes=most,
-                own=candidate == self.own,
-            )
+            self.add(candidate)
         self._memory = available_bytes() * KEPT_SHARE
         self._held_bytes: dict[LoaderSettings, int] = {}
 
@@ -76,6 +69,49 @@ class Bench:
     def __exit__(self, *_: object) -> None:
         for candidate in list(self.alive):
             self.close(candidate)
+
+    def add(self, candidate: LoaderSettings) -> LoaderRow:
+        """Add a candidate; return its row, which says why where this machine cannot run it."""
+        most = candidate.num_workers * candidate.prefetch_factor * candidate.batch_size * self.facts.sample_bytes
+        refused = _too_little_shared(most, self._free)
+        self.rows[candidate] = LoaderRow(
+            settings=candidate,
+            status="refused" if refused else "not run",
+            reason=refused,
+            shared_most_bytes=most,
+            own=candidate == self.own,
+        )
+        return self.rows[candidate]
+
+    def grow(self, chosen: LoaderSettings, most: int, seconds: float) -> Iterator[tuple[LoaderRow, bool]]:
+        """Double the workers of ``chosen`` as long as that is shown to be faster, and the step is not fed.
+
+        Workers that wait, for a disk or a network, use no core: the cores do not say how many of them help.
+
+        Args:
+            most: workers.
+            seconds: for which each number and the one before it are measured, in alternation.
+
+        Yields:
+            The row of each number that was tried, and whether it was faster than the one before.
+        """
+        while chosen.num_workers and throughput.low(self.rate(chosen)) < self.needed:
+            more = chosen.model_copy(update={"num_workers": 2 * chosen.num_workers})
+            if more.num_workers > most or more in self.rows:
+                return
+            row, before, faster = self.add(more), chosen, False
+            if row.status != "refused":
+                try:
+                    slow, fast = self.alternate(before, more, seconds)
+                    faster = fast.samples_per_s > (1 + TIE) * slow.samples_per_s
+                    faster = faster and throughput.low(fast) > throughput.high(slow)
+                except LoaderError as error:
+                    row.status, row.reason = "failed", str(error)
+            yield row, faster
+            self.close(before if faster else more)
+            if not faster:
+                return
+            chosen = more
 
     def search(self, first_s: float, last_s: float) -> Halved[LoaderSettings]:
         """Search by successive halving among the candidates that are not refused, the cheapest first."""

@@ -35,7 +35,14 @@ from strobe.studies.dataloader import process
 from strobe.studies.dataloader.bench import Bench, Stages
 from strobe.studies.dataloader.preparation import facts_of, faults_of, fill_page_cache, why_not_read
 from strobe.studies.dataloader.process import LoaderError, LoaderProcess
-from strobe.studies.dataloader.settings import SearchOptions, candidates, cores_here, flags_of, started_by_fork
+from strobe.studies.dataloader.settings import (
+    MOST_WAITING,
+    SearchOptions,
+    candidates,
+    cores_here,
+    flags_of,
+    started_by_fork,
+)
 from strobe.version import __version__
 
 
@@ -139,10 +146,18 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
     """Search the bench's candidates and add the recommendation. Returns its settings; None where all failed."""
     began = time.perf_counter()
     halved = bench.search(options.first_s, options.last_s)
-    searched_s = time.perf_counter() - began
-    chosen = bench.cheapest(halved)
+    chosen, reason = bench.cheapest(halved), halved.reason
     if chosen is None:
         return None
+    edge = max(row.settings.num_workers for row in bench.rows.values() if row.rate is not None)
+    if options.workers is None and not halved.good_enough and chosen.num_workers == edge:
+        live.stage("more workers, as long as they are faster")
+        for row, faster in bench.grow(chosen, MOST_WAITING * cores_here(), options.last_s):
+            answer.rows.append(row)
+            reason = "more workers were not shown to be faster"
+            if faster:
+                chosen, reason = row.settings, f"{MOST_WAITING} workers for each core are the most that are tried"
+    searched_s = time.perf_counter() - began
     if bench.own == chosen:
         bench.measure(chosen, options.last_s)
     own_rate, chosen_rate = bench.rows[bench.own].rate, bench.rate(chosen)
@@ -159,7 +174,7 @@ def _recommend(answer: Dataloader, bench: Bench, options: SearchOptions, live: S
         own=own_rate,
         chosen=chosen_rate,
         fed=fed,
-        reason="the step is fed no slower than it eats" if halved.good_enough else halved.reason,
+        reason="the step is fed no slower than it eats" if halved.good_enough or fed else reason,
         step_ms_now=now,
         step_ms_then=step_ms(chosen_rate.samples_per_s, bench.needed, chosen),
         steps=bench.config.steps,

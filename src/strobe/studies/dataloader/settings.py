@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from strobe.results.dataloader import LoaderSettings
 
 PREFETCH = (2, 4, 8)
-MOST_PER_CORE = 2  # workers; beyond, they only wait for one another's core
+MOST_PER_CORE = 2  # workers; beyond, those that compute only wait for one another's core
+MOST_WAITING = 16  # workers for each core, where more are faster: those wait for something else
 
 
 @dataclass(frozen=True)

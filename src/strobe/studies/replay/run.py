@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from strobe.errors import UserError, legible
 from strobe.loops.observations import Observations
 from strobe.loops.recorded_run import RecordedRun, load
 from strobe.loops.virtual_rollout import Setting
+from strobe.measure.longest import FEWEST, chance_of_longer
 from strobe.measure.rollout import ticks_of
 from strobe.results.replay import PolicyCalls, Replayed, ReplayResult, Tried
 from strobe.results.rollout import SEAM_JUMP
@@ -40,7 +42,7 @@ from strobe.studies.replay.virtual_setting import changes_beside_setting, reques
 from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
-MOST_STARVED = 0.05  # of them may starve
+MOST_STARVED = 0.05  # of them may starve, and of fresh runs
 
 
 @dataclasses.dataclass
@@ -124,7 +126,10 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         searched = setting if changes.any else run.setting
         if searched.engine == "rtc" and not run.course.lost:
             options.stage("looking for the smallest queue threshold")
-            result.least_threshold, result.tried = least_threshold(run, searched, latencies, options)
+            least, result.tried = least_threshold(run, searched, latencies, options)
+            if least is not None:
+                least, result.starves_chance = threshold_for(searched, latencies, seconds, least)
+            result.least_threshold = least
     except KeyboardInterrupt:
         if len(result.columns) < 2:
             raise
@@ -185,6 +190,29 @@ def least_threshold(
         else:
             low = middle + 1
     return high, [tried[threshold] for threshold in sorted(tried)]
+
+
+def threshold_for(setting: Setting, latencies: Sequence[int], seconds: float, least: int) -> tuple[int, float | None]:
+    """Return the smallest threshold, from ``least`` on, with which `MOST_STARVED` of fresh runs starve, and the chance.
+
+    A run starves where one of its calls takes longer than the actions of the threshold last, less one. Where no
+    threshold is enough it is the largest; of too few calls it is ``least``, and no chance is known.
+
+    Args:
+        latencies: nanoseconds of each call.
+        seconds: that a run takes.
+    """
+    later = np.array(latencies[max(1, setting.warmups) :], float) / 1e6
+    chance: float | None = None
+    if len(later) < FEWEST:
+        return least, None
+    for threshold in range(least, setting.chunk):
+        # A call begins once the last one has ended and its chunk is down to the threshold.
+        between = max(float(np.median(later)) / 1e3, (setting.chunk - threshold) / setting.fps)
+        chance = chance_of_longer(later, (threshold - 1) * 1e3 / setting.fps, math.ceil(seconds / between))
+        if chance is None or chance <= MOST_STARVED:
+            return threshold, chance
+    return max(least, setting.chunk - 1), chance
 
 
 def load_policies(run: RecordedRun, changes: Changes, options: Options) -> Policies:
