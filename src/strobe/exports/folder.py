@@ -20,6 +20,7 @@ from strobe.exports.carried.policy import MANIFEST, digest_of
 from strobe.exports.exported import PROGRAM, manifest
 from strobe.exports.formats import FORMATS, require
 from strobe.exports.whole import Recording, exported, record, split
+from strobe.json_text import parsed
 from strobe.policies.policy_subject import PolicySubject
 from strobe.treatments.numbers.precision import Precision
 
@@ -91,7 +92,7 @@ def _saved(subject: PolicySubject, folder: Path, wanted: ExportOptions, stage: C
 
 def seal(folder: Path) -> None:
     """Write the digests of the folder's files into its manifest."""
-    about = json.loads((folder / MANIFEST).read_text())
+    about = parsed((folder / MANIFEST).read_text())
     about["files"] = {MANIFEST: digest_of(about)} | {
         file.name: hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(folder.iterdir())
