@@ -14,7 +14,7 @@ def unnamed(ms: float) -> Any:
     }))  # fmt: skip
 
 
-def judged(kind: str, low: float = 1.1, cause: str = "noise") -> Any:
+def judged(kind: str, low: float = 1.1, cause: Any = "noise") -> Any:
     """A comparison whose interval excludes 1, unless ``low`` does not."""
     one = compared(kind)
     one.verdict.interval.low, one.verdict.cause = low, cause

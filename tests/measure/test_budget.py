@@ -80,5 +80,6 @@ def test_steps_beyond_those_measured_take_what_a_step_may_cost_at_most():
         points = [(steps, 20 + 0.5 * steps + random.normal(0, 0.3)) for steps in (1, 2, 3, 5)]
         latencies = [Latency(steps=steps, total_ms=ms, parts={}) for steps, ms in points]
         most = budget.most_steps(budget.line("total", points), latencies, 40.0)
+        assert most is not None
         late += 20 + 0.5 * most > 40.0
     assert late <= 0.05 * 200

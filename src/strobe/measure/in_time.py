@@ -60,10 +60,17 @@ def in_time(
 
 
 def _bursts(on_time: NDArray[np.bool_]) -> float:
-    """Return for how many chunks each counts by the mean length of a burst of late ones: two states that take turns."""
+    """Return by how much the variance of a share grows where late chunks come in bursts: two states that take turns.
+
+    The states are a Markov chain, whose autocorrelation fades by the same share from chunk to chunk: one less the
+    chances of leaving either state. Chunks that are late independently leave it at 0.
+    """
     late = ~on_time
     begun = int(late[0]) + int((late[1:] & on_time[:-1]).sum())
-    return 2 * int(late.sum()) / begun - 1 if begun else 1.0
+    if not begun or not on_time.any():
+        return 1.0
+    fading = 1 - begun / int(late.sum()) - begun / int(on_time.sum())
+    return max(1.0, (1 + fading) / (1 - fading))
 
 
 def _longest_burst(hits: int, chunks: int, required: float, level: float) -> int:

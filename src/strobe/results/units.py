@@ -67,7 +67,7 @@ def change_ends(interval: Interval) -> str:
 
 def _change(ratio: float, unit: str = "") -> str:
     if ratio < 100:
-        return f"{signed(100 * (ratio - 1), 1)}{unit}"
+        return f"{signed(100 * (max(ratio, 0.0) - 1), 1)}{unit}"
     return f"{ratio:,.0f} ×" if ratio < 1e6 else "over 1,000,000 ×"
 
 

@@ -24,6 +24,7 @@ from strobe.treatments.treatment import Undo, Variant
 
 CALLED = "predict_action_chunk"
 CALLS = (CALLED, "sample_actions", "infer", "get_action")  # of a policy, or of a model in an object
+FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build anew
 UNTOUCHED = (
     "load_state_dict",
     "state_dict",
@@ -112,7 +113,8 @@ class Treated:
             for module in self.subject.module.modules():
                 self._watch_over(module, patches)
             patches.wrap(self.subject.module, "forward", self._training)
-            self._watch_weights(patches)
+            if any(treatment.key != FOLLOWS for treatment in self.variant.treatments):
+                self._watch_weights(patches)
         except BaseException:
             stack.close()
             raise
