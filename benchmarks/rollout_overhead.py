@@ -56,9 +56,18 @@ def tick(context: Any, strategy: Any) -> None:
     strategy._log_telemetry(processed, action, context.runtime)
 
 
+def _least(took: dict[bool, list[float]]) -> float:
+    """Return the least that a tick costs, as far as few blocks show: two standard errors below their mean."""
+    medians = {on: np.median(np.reshape(ticks, (-1, BLOCK)), axis=1) for on, ticks in took.items()}
+    costs = medians[True] - medians[False]
+    return float(costs.mean() - 2 * costs.std(ddof=1) / len(costs) ** 0.5)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer ticks: a minute")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer ticks, a minute: fails where they contradict the bar"
+    )
     arguments = parser.parse_args()
     blocks = 14 if arguments.quick else 80
     logging.disable(logging.WARNING)
@@ -101,7 +110,7 @@ def main() -> None:
         table.add_row(name, *(f"{figures[f'{name}_{part}_ms']:.4f}" for part in cost))
     table.add_row("probes cost", *(f"{value:.4f}" for value in cost.values()))
     Console().print(table)
-    good = cost["median"] <= MEDIAN_MS and cost["p99"] <= P99_MS
+    good = (_least(took) if arguments.quick else cost["median"]) <= MEDIAN_MS and cost["p99"] <= P99_MS
     found = {**figures, "cost_median_ms": cost["median"], "cost_p99_ms": cost["p99"], "ticks": len(took[True])}
     finish({"quick": arguments.quick, **found}, good)
 

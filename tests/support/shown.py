@@ -16,7 +16,7 @@ PAYLOAD = (
     '"\'><img src=x onerror="document.documentElement.dataset.pwned=1"><b>bold</b>{{7*7}}%{x}&lt;i&gt;<br>'
 )
 MANY, FEW = 9, 3  # values of a trace from which only the first are shown
-FIXED = {"phase", "clock", "level", "size", "study", "status", "started", "of", "judged_by"}
+FIXED = {"phase", "clock", "cause", "level", "size", "study", "status", "started", "of", "judged_by"}
 KINDS = {"faster", "slower", "no difference shown", "too noisy"}
 
 
