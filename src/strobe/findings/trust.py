@@ -78,7 +78,9 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
             continue
         why = "The interval is wide enough to hide a difference that matters."
         do = "Close other programs, plug in the power, and measure longer: --seconds=120."
+        head = "Too noisy to judge"
         if verdict.cause == "a queue":
+            head = "Typical calls do not judge"
             why = "The typical call only takes an action: what making a chunk costs is in the few others."
             do = "Compare the method that makes a chunk, such as infer or predict_action_chunk of the policy inside."
         elif verdict.cause == "too short" or not verdict.interval.low <= 1 <= verdict.interval.high:
@@ -87,7 +89,7 @@ def too_noisy(result: Result, _: Thresholds) -> Iterator[Finding]:
         yield Finding(
             rule="too-noisy",
             level="warning",
-            title=f"Too noisy to judge '{comparison.candidate}' against '{comparison.baseline}'",
+            title=f"{head} '{comparison.candidate}' against '{comparison.baseline}'",
             seen=verdict.sentence,
             why=why,
             do=do,
