@@ -88,7 +88,7 @@ def other_numbers(folder: Path) -> None:
 
 
 def other_inputs(folder: Path) -> None:
-    """What goes into the model is 0.1 % off."""
+    """The model's inputs are 0.1 % off."""
     cast = "array = np.ascontiguousarray(found, dtype)"
     edited(folder / "policy.py", cast, f"{cast} * np.float32(1.001)")
 

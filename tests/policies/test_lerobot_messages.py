@@ -1,4 +1,4 @@
-"""What LeRobot's policy server answers: chunks come back as they went, and no pickle costs more than it weighs."""
+"""Answers of LeRobot's policy server: chunks come back as they went, and no pickle costs more than it weighs."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class Course:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the figures must know of the recording."""
+        """Notes on the recording, which a reader of the figures must know."""
         return [] if self.ends or self.lost else [OLDER]
 
     def sections(self, most: int) -> list[Section]:

@@ -39,7 +39,7 @@ MOST_HELD = 200_000  # tuples in memory where the file cannot be written: the la
 
 
 class _End:
-    """What the lines of a log add up to: how many they are, and their checksum."""
+    """The number of lines in a log, and their checksum."""
 
     def __init__(self) -> None:
         self.lines = self.checksum = 0

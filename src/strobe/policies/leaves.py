@@ -1,4 +1,4 @@
-"""What a value holds: its arrays, numbers, texts and objects, each with its path, in an order of their own."""
+"""The arrays, numbers, texts and objects in a value, each with its path, in an order of their own."""
 
 from __future__ import annotations
 

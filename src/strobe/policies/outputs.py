@@ -26,7 +26,7 @@ _TIMES = re.compile(r"(^|\.)((policy|server)_timing|timings?|timestamp)(\.|$)|_(
 
 @dataclass(frozen=True)
 class Numbers:
-    """What of one output, or of one input, can be compared.
+    """The parts of one output, or of one input, that can be compared.
 
     Args:
         values: a float tensor on the CPU that shares memory with nothing: of one array in its own shape, of several

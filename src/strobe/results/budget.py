@@ -38,7 +38,7 @@ class Line(Data):
 
     @property
     def unknown_beyond(self) -> str:
-        """What is not known of more steps than were measured, in words; '' where the line says what they cost."""
+        """Why the cost of more steps than were measured is not known, in words; '' where the line says it."""
         ends = self.per_step_interval
         if ends is None:
             return "two numbers of steps do not say how well the cost of a step is known"
