@@ -168,7 +168,7 @@ class Observations:
                 self._lines.append(line)
         except OSError as error:
             raise UserError(f"no observations in {folder}: {in_words(error)}") from None
-        except (ValueError, RecursionError):
+        except ValueError:
             pass  # cut off
         if not self._lines:
             raise UserError(f"no observations in {folder}: it contains none")
