@@ -18,8 +18,8 @@ from lerobot.utils.constants import ACTION
 from numpy.typing import NDArray
 from torch import Tensor
 
+from strobe.evaluate.results.episodes import Episode
 from strobe.lerobot import versions
-from strobe.results.episodes import Episode
 from strobe.simulators import environments
 from strobe.simulators.held_action import Hold
 from strobe.simulators.simulator import Played, digest

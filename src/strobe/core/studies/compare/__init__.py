@@ -1,0 +1,1 @@
+"""Variants of one subject, in alternation, judged."""
