@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.core.measure.statistics import summarise
+from strobe.core.measure.statistics import level_of, summarise
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.data import Samples
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.subject import Machine, SubjectInfo
-from strobe.history.comparable_runs import WIDEST
+from strobe.core.runs.comparable_runs import WIDEST
 from strobe.history.diff import FALSE_CLAIMS, diff
-from strobe.history.trend import FALSE_CHANGES, RUNS, Judged, Level, judge, level_of
+from strobe.history.trend import FALSE_CHANGES, RUNS, Judged, Level, judge
 
 SUBJECT = SubjectInfo(name="", kind="", source="", parameters=0, weight_bytes=0, inputs="")
 MACHINE = Machine(system="", cpu="", cores=1, threads=1, memory_bytes=0, device="cpu", device_name="")

@@ -13,7 +13,7 @@ from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue

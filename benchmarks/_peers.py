@@ -24,7 +24,7 @@ from strobe.core.errors import UserError, in_a_line
 from strobe.core.measure.guard import Guards
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.recipe import rungs_of

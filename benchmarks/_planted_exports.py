@@ -16,9 +16,9 @@ from _planted_unseen import Case
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import Guards, Judgement
 from strobe.core.studies.shared.progress import Silent
-from strobe.core.studies.verify import Export, verify_export
 from strobe.export import folder
 from strobe.export.carried.policy import MANIFEST
+from strobe.export.verify import Export, verify_export
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
 

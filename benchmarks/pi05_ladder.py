@@ -20,7 +20,7 @@ from rich.table import Table
 from strobe.core.cli.live import Live
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Measurement
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Spec, Treatment, Variant

@@ -27,7 +27,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.core.cli.main import COMMANDS
+from strobe.core.slices import commands
 
 TORCH, EVAL = "python -c 'import torch'", "lerobot-eval --help"
 FIRST_LINE, FIRST_ITERATION = "breakdown: first line", "breakdown: first iteration"
@@ -91,7 +91,7 @@ def one_round(folder: Path) -> dict[str, float]:
             [lerobot, "--help"] if lerobot else [sys.executable, "-m", "lerobot.scripts.lerobot_eval", "--help"]
         ),
     }
-    for argv in (["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), *WRONG):
+    for argv in (["--help"], ["--version"], *([name, "--help"] for name in commands()), *WRONG):
         took[f"strobe {' '.join(argv)}"] = seconds([sys.executable, "-m", "strobe", *argv])
     return took | breakdown(folder)
 

@@ -30,6 +30,7 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.shrink import shrink
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance
 
@@ -85,7 +86,7 @@ class Treated:
         @functools.wraps(plain)
         def init(policy: Any, config: Any, *args: Any, **options: Any) -> None:
             config.device = "cpu"
-            registry.shrink(config)
+            shrink(config)
             with registry.building(config, tiny=True):
                 plain(policy, config, *args, **options)
             if not self.plain and config.image_features:  # without features it is never run

@@ -10,14 +10,17 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-import importlib
 import inspect
 import json
 import re
 import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Annotated, Any, Union
+
+from pydantic import Field, TypeAdapter
+
+from strobe.core import slices
 
 WHERE = "reference"
 
@@ -51,12 +54,12 @@ def navigation() -> list[Any]:
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
     from strobe.core.cli import display
-    from strobe.core.cli.main import GROUPS
+    from strobe.core.cli.groups import grouped
 
     lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
-    for group, commands in GROUPS.items():
+    for group, commands in grouped().items():
         lines += [f"## {group}", "", "| command | answers |", "|---|---|"]
-        lines += [f"| [`strobe {name}`](commands/{name}.md) | {escaped(about)} |" for name, about in commands.items()]
+        lines += [f"| [`strobe {each.name}`](commands/{each.name}.md) | {escaped(each.answers)} |" for each in commands]
         lines.append("")
     lines += _flags(display.HELP)
     return "\n".join(lines).rstrip() + "\n"
@@ -84,13 +87,11 @@ def command_page(name: str) -> str:
 @functools.cache
 def help_of(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
-    return importlib.import_module(f"strobe.core.cli.{command}").run.help()
+    return slices.load(slices.commands()[command].module).run.help()
 
 
 def _commands() -> dict[str, str]:
-    from strobe.core.cli.main import COMMANDS
-
-    return COMMANDS
+    return {name: command.answers for name, command in slices.commands().items()}
 
 
 def _prose(text: str) -> Iterator[str]:
@@ -132,12 +133,12 @@ def _flags(text: str) -> Iterator[str]:
 
 def findings_page() -> str:
     """Return what each rule looks for, the findings that it may make, where it runs, and its limits."""
-    from strobe.core.kinds import KINDS
+    from strobe.core.kinds import rules_on
 
     studies: dict[Callable[..., Any], list[str]] = {}
-    for answer, kind in KINDS.items():
-        for rule in kind.rules:
-            studies.setdefault(rule, []).append(_study(answer))
+    for study in slices.kinds():
+        for rule in rules_on(study):
+            studies.setdefault(rule, []).append(study)
     modules: dict[ModuleType, list[Callable[..., Any]]] = {}
     for rule in studies:
         modules.setdefault(inspect.getmodule(rule), []).append(rule)  # type: ignore[arg-type]
@@ -374,14 +375,8 @@ def _type(item: dict[str, Any]) -> str:
 
 @functools.cache
 def _schema() -> dict[str, Any]:
-    from strobe.core.results.any_answer import any_answer
-
-    return any_answer.json_schema()
-
-
-def _study(answer: type) -> str:
-    """The command that gives answers of a class."""
-    return str(answer.model_fields["study"].default)  # type: ignore[attr-defined]
+    classes = tuple(slices.load(kind.answer) for kind in slices.kinds().values())
+    return TypeAdapter(Annotated[Union[classes], Field(discriminator="study")]).json_schema()  # noqa: UP007
 
 
 def _first_line(text: str | None) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from strobe import moved
 from strobe.version import __version__
 
 __all__ = [
@@ -30,9 +31,13 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from strobe.core.python import breakdown, compare, optimize, verify
+    from strobe.core.python import breakdown, compare, verify
     from strobe.core.timeline import Probe, Timeline, attach, section, timed
     from strobe.deploy import load_policy, put_on, take_off
+    from strobe.ladder.verb import optimize
+
+
+moved.install()
 
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
@@ -41,7 +46,11 @@ def __getattr__(name: str) -> Any:
         import strobe.deploy
 
         return getattr(strobe.deploy, name)
-    if name in ("breakdown", "compare", "optimize", "verify"):
+    if name == "optimize":
+        from strobe.ladder.verb import optimize
+
+        return optimize
+    if name in ("breakdown", "compare", "verify"):
         import strobe.core.python
 
         return getattr(strobe.core.python, name)

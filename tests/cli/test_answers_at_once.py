@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from strobe.core.cli.main import COMMANDS, main
+from strobe.core.cli.main import main
 from strobe.core.errors import UserError
+from strobe.core.slices import commands
 
 HEAVY = ("torch", "lerobot", "transformers", "diffusers", "datasets", "scipy", "pandas", "plotly", "gymnasium")
 ACT = ["breakdown", "--policy.type=act"]
@@ -107,7 +108,7 @@ WRONG: list[tuple[list[str], str]] = [
 
 def answers() -> None:
     """Print for each help and each wrong flag: code, output, and what heavy modules it imported."""
-    asked = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS), *(argv for argv, _ in WRONG)]
+    asked = [["--help"], ["--version"], *([command, "--help"] for command in commands()), *(argv for argv, _ in WRONG)]
     for argv in asked:
         before = set(sys.modules)
         said = io.StringIO()

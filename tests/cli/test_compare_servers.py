@@ -81,10 +81,10 @@ def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     from support.lerobot_server import serving as lerobot_serving
 
     from strobe.core.measure.sampling import SamplingBudget
-    from strobe.core.studies.compare.run import compare_servers
     from strobe.core.studies.shared.progress import Silent
     from strobe.lerobot.policies.loading import load_subject
     from strobe.lerobot.policies.options import PolicyOptions
+    from strobe.servers.compare import compare_servers
     from strobe.servers.protocols.connect import connect
     from strobe.servers.protocols.lerobot_messages import ServedPolicy
     from strobe.servers.protocols.observations import ObservationOptions, Source

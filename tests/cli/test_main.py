@@ -13,9 +13,10 @@ from support.matrix import matrix
 from support.refused import assert_refused
 from support.stored import stored
 
-from strobe.core.cli.main import COMMANDS, main
+from strobe.core.cli.main import main
 from strobe.core.results.answer import CompareResult
 from strobe.core.runs import store
+from strobe.core.slices import commands
 from strobe.treatments.graphs import graph
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
@@ -201,7 +202,7 @@ def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tm
     assert "observation." in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", commands())
 def test_help_teaches(command, capsys):
     assert run(command, "--help") == 0
     text = capsys.readouterr().out

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from strobe.core.cli.main import COMMANDS
-from strobe.core.cli.runner import EXIT_CODES
 from strobe.core.results.any_answer import any_answer
+
+from strobe.core.cli.runner import EXIT_CODES
+from strobe.core.slices import commands
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
@@ -85,16 +85,16 @@ def rows() -> dict[str, tuple[str, set[int]]]:
 
 
 def test_every_command_stands_on_the_page_with_the_exit_codes_of_the_code():
-    assert {command: row[1] for command, row in rows().items()} == {name: set(codes_of(name)) for name in COMMANDS}
+    assert {command: row[1] for command, row in rows().items()} == {name: set(codes_of(name)) for name in commands()}
 
 
 def test_every_command_stands_in_the_list_with_the_exit_codes_of_the_code():
     found = re.findall(r"^- `strobe (\w+)`: [^.]+\. Exit codes: ([\d, ]+)$", LIST.read_text(), re.MULTILINE)
-    assert {name: codes(numbers) for name, numbers in found} == {name: set(codes_of(name)) for name in COMMANDS}
+    assert {name: codes(numbers) for name, numbers in found} == {name: set(codes_of(name)) for name in commands()}
 
 
 def test_the_exit_codes_of_the_code_are_those_that_help_states():
-    for name in COMMANDS:
+    for name in commands():
         doc = importlib.import_module(f"strobe.core.cli.{name}").__doc__ or ""
         _, told, text = doc.partition("Exit code: ")
         if told:

@@ -19,12 +19,13 @@ import pytest
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
 from strobe.core.cli import display
-from strobe.core.cli.main import COMMANDS
 from strobe.core.cli.parse import check_names, pairs
+from strobe.core.cli.placeholders import groups, option_names
 from strobe.core.errors import UserError
+from strobe.core.slices import commands
 from strobe.environments import compare_command as compare_environments
 from strobe.environments import verify_command as verify_environment
-from strobe.lerobot.flags.lazy_flags import groups, option_names, options
+from strobe.lerobot.flags.lazy_flags import options
 from strobe.lerobot.policies.lerobot_policies import known_types
 from strobe.lerobot.schema.registries import POLICY
 from strobe.servers import command as server
@@ -126,7 +127,7 @@ def strobe(words: list[str]) -> None:
     name, *rest = words or [""]
     if PLACEHOLDER.match(name) or name in ("--help", "--version"):
         return
-    assert name in COMMANDS, f"no command '{name}'"
+    assert name in commands(), f"no command '{name}'"
     ours = rest[: rest.index("--")] if "--" in rest else rest
     theirs = rest[len(ours) + 1 :]
     if theirs:

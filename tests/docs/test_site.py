@@ -19,8 +19,8 @@ from support.browser import Browser
 from support.scripts import load_script
 from support.site_search import pages, search
 
-from strobe.core.cli.main import COMMANDS
-from strobe.core.kinds import KINDS
+from strobe.core.kinds import rules_on
+from strobe.core.slices import commands, kinds
 from strobe.core.treatments.catalogue import ENTRIES
 
 pytestmark = pytest.mark.slow("the site is built, and read in a browser")
@@ -70,7 +70,7 @@ def test_every_example_has_a_page_with_plots_and_a_link_to_it(site: Path):
 
 
 def test_every_command_has_a_page_with_its_flags(site: Path):
-    for name in COMMANDS:
+    for name in commands():
         text = (site / "reference" / "commands" / name / "index.html").read_text()
         for flag in re.findall(r"^  (--[a-z_.]+)", reference.help_of(name), re.MULTILINE):
             assert flag in text, f"{name} {flag}"
@@ -79,8 +79,8 @@ def test_every_command_has_a_page_with_its_flags(site: Path):
 def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_default():
     from strobe.core.findings.thresholds import Thresholds
 
-    for kind in KINDS.values():
-        for rule in kind.rules:
+    for study in kinds():
+        for rule in rules_on(study):
             names, limits = reference.made_by(rule)
             assert names, f"{rule.__module__}.{rule.__name__}"
             assert "…" not in names, f"{rule.__module__}.{rule.__name__}"
@@ -90,7 +90,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
 def test_every_limit_that_is_a_flag_is_read_by_a_rule():
     from strobe.core.findings.thresholds import Thresholds
 
-    read = {limit for kind in KINDS.values() for rule in kind.rules for limit in reference.made_by(rule)[1]}
+    read = {limit for study in kinds() for rule in rules_on(study) for limit in reference.made_by(rule)[1]}
     assert read == set(Thresholds.__dataclass_fields__)
 
 
@@ -105,7 +105,7 @@ def test_the_page_on_treatments_tells_of_each_with_its_effect():
 
 def test_the_schema_knows_every_study(site: Path):
     schema = json.loads((site / "reference" / "result.schema.json").read_text())
-    assert set(schema["discriminator"]["mapping"]) == {kind.model_fields["study"].default for kind in KINDS}
+    assert set(schema["discriminator"]["mapping"]) == set(kinds())
 
 
 def test_the_readme_is_short_and_says_how_to_test():

@@ -14,7 +14,7 @@ import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
 
-from strobe.lerobot.flags.lazy_flags import option_names
+from strobe.core.cli.placeholders import option_names
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.schema import registries, shapes, source
 from strobe.lerobot.schema.source import UnreadableSourceError

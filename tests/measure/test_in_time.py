@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strobe.ladder.in_words import describe_share
 
 from strobe.ladder.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
+from strobe.ladder.in_words import describe_share
 
 
 def test_the_median_does_not_decide():

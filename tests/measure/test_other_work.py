@@ -18,7 +18,7 @@ from strobe.core.cli.live import importing
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.measure import machine, other_work
 from strobe.core.measure.other_work import OtherWork
-from strobe.history import comparable_runs
+from strobe.core.runs import comparable_runs
 
 LOOK = other_work.look  # as it is: tests of commands get one that sees nothing
 

@@ -12,17 +12,17 @@ from support.tiny_policies import KINDS
 from torch import nn
 
 from strobe.core.errors import UserError
-from strobe.core.families import registry
 from strobe.core.families.registry import building
 from strobe.lerobot.policies import build, inputs, lerobot_policies, standins
 from strobe.lerobot.policies.build import FastBuildError, build_fast
+from strobe.lerobot.policies.shrink import shrink
 
 
 def both(kind: str, above: int, *overrides: str):
     config: Any = lerobot_policies.config_from_type(kind, ["--device=cpu", *overrides])
     if hasattr(config, "pretrained_backbone_weights"):
         config.pretrained_backbone_weights = None
-    registry.shrink(config)
+    shrink(config)
     lerobot_policies._fit_features(config, inputs.synthetic(config, tiny=True), {}, [])
     choice = get_policy_class(kind)
     with standins.stand_ins(kind, random_weights=True, tiny=True), building(config, True):

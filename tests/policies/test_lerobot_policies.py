@@ -16,6 +16,7 @@ from support.tiny_policies import KINDS, build
 from strobe.core.errors import UserError
 from strobe.core.families import registry
 from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.shrink import shrink
 
 
 def chunk(loaded, observation):
@@ -113,7 +114,7 @@ def test_a_mistake_is_one_clear_line(call, message: str) -> None:
 
 
 def test_a_type_without_a_tiny_size_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(registry._registry, "vqbet")  # as a type that has no record
+    monkeypatch.delitem(registry._registry(), "vqbet")  # as a type that has no record
     with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'vqbet', only for act, "):
         build("vqbet")
 
@@ -256,12 +257,12 @@ def test_a_type_that_nobody_knows_is_shrunk_as_the_one_whose_config_it_extends(m
             return "extended"
 
     config = Extended(device="cpu")
-    registry.shrink(config)
+    shrink(config)
     assert config.dim_model == 64
 
     strange: Any = SimpleNamespace(type="strange")
     with pytest.raises(UserError, match=r"policy\.size=tiny is not available for 'strange'"):
-        registry.shrink(strange)
+        shrink(strange)
 
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])

@@ -14,7 +14,6 @@ from support.shown import printed
 
 from strobe.core import kinds
 from strobe.core.report import markdown
-from strobe.core.results.any_answer import any_answer
 from strobe.core.runs import store
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
@@ -40,7 +39,7 @@ def test_any_answer_can_be_shown_judged_and_kept(
         kinds.figures(answer)
     if kind != "results":  # whose names may be empty, as no field of a config is
         assert not [finding for finding in kinds.advise(answer) if finding.rule == "rule-failed"]
-    assert any_answer.validate_json(answer.model_dump_json()) == answer
+    assert type(answer).model_validate_json(answer.model_dump_json()) == answer
     if kind == "loaders":
         folder = tmp_path_factory.mktemp("run")
         store.save(answer, folder)

@@ -14,9 +14,10 @@ import pytest
 from support.approved import APPROVED, APPROVING, approve
 from support.golden import ALL, EXAMPLES, name_of
 
-from strobe.core.cli.main import COMMANDS, main
+from strobe.core.cli.main import main
 from strobe.core.kinds import advise
 from strobe.core.runs import store
+from strobe.core.slices import commands
 from strobe.core.treatments import known
 
 HELP = APPROVED / "help"
@@ -139,7 +140,7 @@ def test_the_rules_find_what_was_approved(file: Path):
     approve("\n\n".join(found) or "nothing", approved(file, "findings.txt"))
 
 
-@pytest.mark.parametrize("command", ["strobe", *COMMANDS])
+@pytest.mark.parametrize("command", ["strobe", *commands()])
 def test_help_is_what_was_approved(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "110")
     argv = ["--help"] if command == "strobe" else [command, "--help"]
@@ -149,7 +150,7 @@ def test_help_is_what_was_approved(command: str, capsys: pytest.CaptureFixture[s
 def test_no_approved_file_is_left_without_its_text():
     reports = {approved(file, ending) for file in ALL for ending in ("txt", "page.txt", "findings.txt")}
     reports |= {approved(file, "md") for file in ALL if file not in EXAMPLES}
-    wanted = reports | {HELP / f"{command}.txt" for command in ("strobe", *COMMANDS)}
+    wanted = reports | {HELP / f"{command}.txt" for command in ("strobe", *commands())}
     spare = {file for folder in (APPROVED, HELP) for file in folder.iterdir() if file.is_file()} - wanted
     if APPROVING:
         for file in spare:

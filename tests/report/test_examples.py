@@ -9,14 +9,14 @@ import pytest
 
 from strobe.core import kinds
 from strobe.core.cli.keep import as_text
-from strobe.core.results.any_answer import AnyAnswer
+from strobe.core.results.answer import Answer
 from strobe.core.runs import store
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*/result.json"))
 
 
 @cache
-def loaded(path: Path) -> AnyAnswer:
+def loaded(path: Path) -> Answer:
     return store.load_answer(path)
 
 

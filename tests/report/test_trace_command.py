@@ -12,7 +12,6 @@ import pytest
 from support.made_trace import annotation, document, operator, training, work, write
 
 from strobe.core.cli.main import main
-from strobe.core.results.any_answer import any_answer
 from strobe.traces.results.trace import TraceAnswer
 
 
@@ -27,7 +26,7 @@ def ranks(tmp_path: Path) -> Path:
 
 def answer(capsys: pytest.CaptureFixture[str], *argv: object) -> TraceAnswer:
     assert main(["report", *map(str, argv), "--json"]) == 0
-    read = any_answer.validate_json(capsys.readouterr().out)
+    read = TraceAnswer.model_validate_json(capsys.readouterr().out)
     assert isinstance(read, TraceAnswer)
     return read
 

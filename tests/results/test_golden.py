@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.golden import ALL, name_of
 
-from strobe.core.kinds import KINDS
 from strobe.core.runs import store
+from strobe.core.slices import kinds
 
 # Fields that loading converts into others, by their names. Whoever adds one tests its conversion by itself.
 CONVERTED = frozenset({"facts", "schema_version"})  # `tests.results.test_traits` holds the first
@@ -35,7 +35,7 @@ def lost(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 def test_every_kind_of_answer_has_a_result_on_disk():
     studies = {json.loads(file.read_bytes())["study"] for file in ALL}
-    assert {kind.model_fields["study"].default for kind in KINDS} == studies
+    assert set(kinds()) == studies
 
 
 @pytest.mark.parametrize("file", ALL, ids=name_of)

@@ -22,12 +22,12 @@ from strobe.core.sameness.check import NotSeenError, Sameness
 from strobe.core.sameness.reordered import reordered
 from strobe.core.sameness.visits import FEWEST, needed, plan
 from strobe.core.studies.shared.action_check import check_actions, limit_of
-from strobe.core.studies.verify import verify
 from strobe.core.treatments.recipe import guards_of
 from strobe.core.treatments.treatment import Variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.verify import verify
 
 CHUNK_S = 1.0
 ROUNDING = Guards().of(["rounding"])

@@ -15,7 +15,7 @@ from strobe.core.cli import live
 from strobe.core.measure import ceiling
 from strobe.core.measure.sampling import Progress, SamplingBudget
 from strobe.core.sameness.reordered import features_reordered
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared import measuring
 from strobe.core.studies.shared.machine_state import measure_machine
 from strobe.core.studies.shared.measuring import LATE, Options, Session

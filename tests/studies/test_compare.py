@@ -11,7 +11,7 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from strobe.core.errors import UserError
 from strobe.core.kinds import document
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.config_fields import Settings

@@ -18,7 +18,7 @@ from strobe.core.kinds import advise, document, page
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.runs import store
 from strobe.core.studies.breakdown import PACED, breakdown
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.cadence import ticks_between_calls
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.subjects.subject import Phase

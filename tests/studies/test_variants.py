@@ -14,13 +14,13 @@ from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.recipe import Recipe
 from strobe.core.runs.recipe_file import dump
-from strobe.core.studies.compare.run import compare
-from strobe.core.studies.compare.settings import RequestedVariants, check, compose, parse_variant
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.subject import Phase
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.lerobot.commands import compare as command
+from strobe.lerobot.commands.variants import RequestedVariants, check, compose, parse_variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject

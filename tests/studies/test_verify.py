@@ -19,13 +19,12 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.core.sameness.check import YARDSTICKS
-from strobe.core.studies.verify import verify
-from strobe.core.treatments import catalogue, known
+from strobe.core.treatments import catalogue, known, spec
 from strobe.core.treatments.recipe import ALL, EXACT_ALONE, guards_of
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
-from strobe.treatments import table
+from strobe.lerobot.verify import verify
 
 MIXED: list[dict[str, Any]] = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]
 BOUND = ["--policy.type=pi05", "--policy.size=tiny", "--policy.num_inference_steps=2", "--policy.device=cpu"]
@@ -56,8 +55,8 @@ class Reused(Treatment):
 def reused(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
     monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
-    words = table.Words("reused", "", "exact", STRUCTURE, "a planted fault")
-    monkeypatch.setattr(known, "TABLE", (*known.TABLE, words))
+    words = spec.Words("reused", "", "exact", STRUCTURE, "a planted fault")
+    monkeypatch.setattr(known, "table", lambda: {**spec.table(), "reused": words})
 
 
 @pytest.fixture(scope="module")

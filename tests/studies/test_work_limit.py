@@ -21,7 +21,7 @@ from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.measure.time_limit import OTHER_S, TimeLimit, WorkLimit
 from strobe.core.results.subject import Ceiling
 from strobe.core.studies.breakdown import breakdown
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared import measuring
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.machine_state import measure_machine

@@ -25,7 +25,7 @@ from strobe.core.measure.agreement import agree
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.sameness.check import Sameness, guidance_of
 from strobe.core.sameness.visits import plan
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.timeline.probe import Hook
 from strobe.core.treatments import catalogue

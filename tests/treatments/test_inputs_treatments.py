@@ -11,7 +11,7 @@ import torch
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.gradients import gradients
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.treatments.levers import LEVERS, lever, parse, worth_trying

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.budget.results import Asynchrony, Budget, Latency, Line
-from strobe.core.report import charts, frame, pace
+from strobe.core.report import charts, frame
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import Column, Document, Row, Section, Table
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
+from strobe.ladder import in_words
 from strobe.ladder.results import Need
 
 REST = "in no part"
@@ -66,12 +67,12 @@ def _target(budget: Budget) -> str:
         fastest = max(reached, key=lambda latency: latency.steps)
         more = budget.most_steps is not None and budget.most_steps > fastest.steps
         median = f" The median is in time with up to {_steps(budget.most_steps or 0)}." if more else ""
-        share = pace.describe_share(fastest.in_time) if fastest.in_time is not None else ""
+        share = in_words.describe_share(fastest.in_time) if fastest.in_time is not None else ""
         return f"{target} is reached with {_steps(fastest.steps)}: {share}.{median}"
     if judged.in_time.outcome == "not judged":
-        lacking = pace.describe_lack(judged.in_time)
+        lacking = in_words.describe_lack(judged.in_time)
         return f"Too few chunks to say whether {target} is reached with {_steps(judged.steps)}: {lacking}."
-    text = f"{target} is not reached with {_steps(judged.steps)}: {pace.describe_share(judged.in_time)}"
+    text = f"{target} is not reached with {_steps(judged.steps)}: {in_words.describe_share(judged.in_time)}"
     return f"{text}, where {100 * budget.asked:.3g} % must be.{_median(judged, 1e3 / budget.target_hz)}"
 
 
@@ -102,9 +103,9 @@ def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
     if first.in_time is None:
         late = f"the median chunk comes within {delay}, and half of the chunks may come later"
     elif first.in_time.outcome == "reached":
-        late = f"{pace.describe_share(first.in_time)} with a delay of {delay}"
+        late = f"{in_words.describe_share(first.in_time)} with a delay of {delay}"
     else:
-        late = f"too few chunks to show a delay of {delay}: {pace.describe_lack(first.in_time)}"
+        late = f"too few chunks to show a delay of {delay}: {in_words.describe_lack(first.in_time)}"
     return (
         f"Asynchronously (RTC) at {control_hz:g} Hz, with {_steps(first.steps)}: {late}. So the least execution "
         f"horizon is {first.horizon}, and actions rest on observations {first.youngest_ms:.0f} to "

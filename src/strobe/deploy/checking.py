@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from strobe.core.errors import UserError
-from strobe.core.families.registry import predict
 from strobe.core.measure.agreement import agree, in_common, in_words
 from strobe.core.measure.guard import Guard, Judgement
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick
@@ -25,6 +24,7 @@ from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Variant
 from strobe.deploy.twin import Call, Twin, unchanged
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.prediction import predict
 
 SECONDS = 10.0  # that a check at loading takes, about, where a chunk is short
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls

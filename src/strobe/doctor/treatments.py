@@ -185,7 +185,8 @@ def tried(attempt: Attempt, device: str) -> Tried:
 
 def _acted(subject: PolicySubject, attempt: Attempt) -> Tried:
     captures: list[Replayed] = []
-    base = (guidance_of(subject),) if attempt.rtc else ()
+    guidance = guidance_of(subject) if attempt.rtc else None
+    base = (guidance,) if guidance is not None else ()
     treatments = [_made(spec, attempt.played, captures) for spec in catalogue.ordered(attempt.specs)]
     variant = Variant(attempt.name, (*base, *treatments))
     effect = strongest([treatment.effect for treatment in treatments])

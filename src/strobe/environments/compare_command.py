@@ -123,10 +123,9 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
     with importing(announced=True):
         from strobe.core.measure.sampling import SamplingBudget
         from strobe.core.studies.shared.measuring import Options
-        from strobe.core.treatments.treatment import policy_of
         from strobe.environments.compare import compare_environments
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_subject import PolicySubject
+        from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
 
     def load() -> PolicySubject:
         return policy_of(load_subject(flags, config, live))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from strobe.core.report.document import Column, Row, Section, Table
 from strobe.core.results import units
+from strobe.core.results.answer import CompareResult, VerifyResult
 from strobe.environments.results import Environment, PassDifference, StageDifference
 
 # Packages whose versions change what a policy computes or how fast, in this order.
@@ -17,9 +18,19 @@ FIRST = (
 _SHOWN = 30  # other packages
 
 
-def answers(passes: Sequence[PassDifference]) -> list[str]:
+def answers(result: CompareResult | VerifyResult) -> list[str]:
     """Return a sentence for each side: the first stage that differs from the first side's."""
-    return [sentence(one) for one in passes]
+    return [sentence(one) for one in passes_of(result)]
+
+
+def passes_of(result: CompareResult | VerifyResult) -> list[PassDifference]:
+    """Return where the pass of each side first differs."""
+    return [one for one in result.passes if isinstance(one, PassDifference)]
+
+
+def environments_of(result: CompareResult | VerifyResult) -> list[Environment]:
+    """Return the environments of an answer; [] where there is one alone."""
+    return [one for one in result.environments if isinstance(one, Environment)]
 
 
 def sentence(one: PassDifference) -> str:
@@ -38,8 +49,9 @@ def sentence(one: PassDifference) -> str:
     return f"{one.candidate}: no stage differs beyond rounding ({compared} of one pass compared).{settings}"
 
 
-def sections(environments: Sequence[Environment], passes: Sequence[PassDifference]) -> list[Section]:
+def sections(result: CompareResult | VerifyResult) -> list[Section]:
     """Return the stages that differ, and the packages of environments; [] where no passes were compared."""
+    environments, passes = environments_of(result), passes_of(result)
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [

@@ -90,10 +90,9 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
     """Load the policy in both environments and compare its actions. Raises UserError."""
     with importing(announced=True):
         from strobe.core.measure.guard import Guards
-        from strobe.core.treatments.treatment import policy_of
         from strobe.environments.sides import SidesOptions
         from strobe.environments.verify import verify_environment
-        from strobe.lerobot.policies.policy_subject import PolicySubject
+        from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
 
     def load() -> PolicySubject:
         return policy_of(load_subject(flags, config, live))

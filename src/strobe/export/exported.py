@@ -20,13 +20,13 @@ from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import replaced_method
 from strobe.core.treatments.recipe import RecipeTreatment
-from strobe.core.treatments.treatment import PROCESS, Undo, policy_of
+from strobe.core.treatments.treatment import PROCESS, Undo
 from strobe.export.carried.policy import MANIFEST, damage_of
 from strobe.export.formats import FORMATS
 from strobe.export.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.export.prompt import is_form
 from strobe.export.whole import numbers_of, split
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
 from strobe.treatments.engines.backends import without_telemetry
 
 PROGRAM = "policy.py"  # in an export's folder, beside its manifest

@@ -20,10 +20,11 @@ from strobe.core.json_text import parsed
 from strobe.core.runs.contents import contents
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import replaced_method
-from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
+from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo
 from strobe.environments.options import SideOptions
 from strobe.environments.side import Side, SideFailedError
 from strobe.export.whole import draws
+from strobe.lerobot.policies.policy_subject import policy_of
 
 MANIFEST = "manifest.json"
 STATE, IMAGES = "observation.state", "observation.images."

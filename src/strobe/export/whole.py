@@ -22,10 +22,10 @@ from torch.export import ExportedProgram
 from torch.overrides import TorchFunctionMode
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.families.registry import predict
 from strobe.core.timeline.sections import recording
 from strobe.export.prompt import Prompt, prompt_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.prediction import predict
 from strobe.treatments.engines.recorded import DynamicLayer, first_keys_as_they_are
 
 NoiseKind = Literal["normal", "uniform"]

@@ -10,7 +10,7 @@ from strobe.core.cli.bounds import bare, checked
 from strobe.core.cli.runner import EXIT_CODES, Studied
 from strobe.core.results import units
 from strobe.core.results.agreement import Outcome
-from strobe.history.comparable_runs import Gated
+from strobe.core.runs.comparable_runs import Gated
 
 WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
 

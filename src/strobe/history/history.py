@@ -18,9 +18,9 @@ from strobe.core.results.comparison import Verdict
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import fixed
 from strobe.core.results.run_summary import MeasurementSummary
+from strobe.core.runs import comparable_runs
+from strobe.core.runs.comparable_runs import Gated, excluded
 from strobe.core.runs.saved_runs import Run, Unread
-from strobe.history import comparable_runs
-from strobe.history.comparable_runs import Gated, excluded
 from strobe.history.results.history import History, Point, Trend
 from strobe.version import __version__
 
@@ -76,7 +76,8 @@ def gate(answer: History, allowed: float = 0.0) -> list[Gated]:
 
 
 def _gated(trend: Trend, allowed: float) -> Gated:
-    from strobe.history.trend import FEWEST, runs_needed
+    from strobe.core.measure.statistics import FEWEST_OF_RUN
+    from strobe.history.trend import runs_needed
 
     last, widest = trend.points[-1], excluded(allowed)
     what = f"{trend.subject}, {trend.measured}, in {last.run}"
@@ -87,7 +88,7 @@ def _gated(trend: Trend, allowed: float) -> Gated:
     if last.change == "accepted":
         return Gated("held", what, "its times are the reference")
     if last.alone is None:
-        return Gated("not judged", what, _unjudged(last, FEWEST))
+        return Gated("not judged", what, _unjudged(last, FEWEST_OF_RUN))
     high = last.alone.high - 1
     if high <= widest:
         return Gated(

@@ -23,12 +23,9 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Literal
 
-import numpy as np
-
-from strobe.core.measure.statistics import Array, median_interval, median_variance
+from strobe.core.measure.statistics import median_variance
 from strobe.core.results.run_summary import Level
 
-FEWEST = 6  # samples of a run that is judged
 REFERENCE = 5  # runs: the first since the reference moved
 TOGETHER = (1, 4)  # latest runs that are judged at once
 RUNS = 40
@@ -74,17 +71,6 @@ class Judged:
     change: Change | None = None
     standing: float | None = None
     shown: int | None = None
-
-
-def level_of(times: Array | Sequence[float]) -> Level | None:
-    """Return the level of a run's times (ms); None with fewer than `FEWEST`, or where one is zero."""
-    values = np.asarray(times, float)
-    if len(values) < FEWEST or values.min() <= 0:
-        return None
-    logs = np.log(values)
-    ends = median_interval(logs, 0.95)
-    assert ends is not None  # six are enough for 95 %
-    return Level(log_ms=float(np.median(logs)), error=(ends[1] - ends[0]) / (2 * 1.96))
 
 
 def judge(levels: Sequence[Level], accepted: int | None = None) -> list[Judged | None]:

@@ -24,18 +24,19 @@ from strobe.core.studies.shared.action_check import (
 )
 from strobe.core.studies.shared.measuring import Measured
 from strobe.core.subjects.subject import Subject
-from strobe.core.treatments.treatment import Treatment, Variant, policy_of
+from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.evaluate.measure.episodes import MARGIN
 from strobe.evaluate.results.episodes import PairedEpisodes
 from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, with_as_it_is
 from strobe.ladder.climb import AS_IT_IS, Climb
-from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.ladder.episodes import CandidateError, Episodes, lost
 from strobe.ladder.in_time import best_rung
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import verdict_of
 from strobe.ladder.settings import Climbing
 from strobe.ladder.trial import moved, outcome_of, run_rungs
+from strobe.lerobot.policies.policy_subject import policy_of
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 NO_EPISODES = "no episodes show what it loses"
@@ -177,7 +178,7 @@ def prove(
         except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
             result.notes.append(f"no paired episodes: {error}")
         if judged is not None:
-            judged.broken = guards.lost(judged)
+            judged.broken = lost(guards, judged)
             result.episodes.append(judged)
             refused |= {name: judged.broken} if judged.broken else {}
             watching.say(judged.sentence)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.guard import Guards, distinguished
+from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import each_of
 from strobe.core.results.numerals import significant
@@ -164,3 +166,19 @@ def _in_words(pair: EpisodePair) -> str:
     ]
     same = "every action the same" if pair.same else f"actions up to {significant(pair.largest_error)} apart"
     return f"{pair.task}, seed {pair.seed}: {sides[0]} → {sides[1]}; {same}"
+
+
+def lost(guards: Guards, episodes: PairedEpisodes) -> str:
+    """Return why paired episodes refuse the candidate, in words; '' where they do not.
+
+    They do where they show that it does worse; and with a limit on ``success_drop``, where they do not exclude a
+    larger loss, that is where the far end of the interval is beyond the limit.
+    """
+    if episodes.kind == "worse":
+        return f"it does worse in {episodes.environment}"
+    limit, drop = guards.success_drop, episodes.possible_drop
+    if limit is None or drop <= limit:
+        return ""
+    shown = f"success drop {distinguished(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
+    enough = fewest_pairs(limit, episodes.success_interval.level)
+    return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"

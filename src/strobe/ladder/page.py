@@ -16,6 +16,7 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pages import episodes
+from strobe.ladder import in_words
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung
 
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
@@ -89,7 +90,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         climbed, moved = f"It takes {reached} as it is", ""
     nothing = "" if len(accepted) > 1 or ladder.met else ", and no treatment that was tried made it faster"
-    sentences = [f"{pace.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
+    sentences = [f"{in_words.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     sentences += [moved] if moved else []
     if len(accepted) > 1:
         bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from strobe.core.results.agreement import Agreement, Effect
-from strobe.core.results.comparison import Verdict
+from strobe.core.results.answer import Guarded, Held, as_held
+from strobe.core.results.comparison import Comparison, Verdict
 from strobe.core.results.data import Data, Finite, Samples
+from strobe.core.results.measurement import Measurement
+from strobe.evaluate.results.episodes import PairedEpisodes
 
 
 class InTime(Data):
@@ -118,3 +122,45 @@ class Ladder(Data):
     rungs: list[Rung] = Field(description="the policy as it is first")
     tries: list[Try] = Field(default_factory=list, description="in the order in which they were made")
     needs: list[Need] = Field(default_factory=list, description="what is missing to the target")
+
+
+class OptimizeResult(Guarded):
+    """A ladder of treatments to a target rate; its measurements are the rungs."""
+
+    stacked: ClassVar[bool] = True
+
+    study: Literal["optimize"] = "optimize"
+    comparisons: list[Comparison] = Field(default_factory=list)
+    episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
+    ladder: Ladder | None = Field(default=None, description="None only while the study runs")
+
+    def advised(self) -> Sequence[Measurement]:
+        return [m for m in self.measurements if self.ladder is None or m.name == self.ladder.chosen]
+
+    def judged(self) -> Sequence[Comparison]:
+        return self.comparisons
+
+    @property
+    def chosen(self) -> str | None:
+        return self.ladder.chosen if self.ladder is not None else None
+
+    def held(self) -> list[Held]:
+        rungs = self.ladder.rungs if self.ladder is not None else []
+        treatments = {rung.name: rung.treatment for rung in rungs}
+        first = rungs[0].name if rungs else None
+        return [
+            as_held(each, each.candidate, treatments.get(each.candidate, ""))
+            for each in self.comparisons
+            if first is None or each.baseline == first
+        ]
+
+    def refused(self) -> list[Held]:
+        last = {attempt.treatment: attempt for attempt in (self.ladder.tries if self.ladder is not None else [])}
+        return [
+            Held(each.treatment, each.treatment, each.agreement, "exact", "exact", each.reason)
+            for each in last.values()
+            if each.outcome == "guard" and each.effect == "exact"
+        ]
+
+    def guards(self) -> list[str]:
+        return [self.ladder.guard] if self.ladder is not None else []

@@ -83,17 +83,6 @@ def quiet() -> Iterator[list[str]]:
 
 
 @contextlib.contextmanager
-def errors_alone() -> Iterator[None]:
-    """Log nothing below the level of errors while open."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-@contextlib.contextmanager
 def muted_stderr() -> Iterator[None]:
     """Drop writes to standard error while open: video encoders and compilers know no logger."""
     stderr, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

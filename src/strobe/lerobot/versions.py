@@ -11,10 +11,13 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from strobe.lerobot.quiet import shorten_warnings
 
 TRIED = ("0.6.1", "0.6.2")  # the test suite runs on the first in full, `make test-next` on the other
 QUERY = "pump_query"  # method of a rollout engine that answers questions, after 0.6.1
@@ -93,3 +96,13 @@ def actions_left(policy: Any) -> int:
     if queue is None:
         queue = (getattr(policy, "_queues", None) or {}).get("action")
     return -1 if queue is None else len(queue)
+
+
+def prepare_imports() -> str:
+    """Make ready for the import of LeRobot. Return its name for a message; '' where it is not installed."""
+    if find_spec("lerobot") is None:
+        return ""
+    shorten_warnings()
+    if "lerobot.policies" not in sys.modules:
+        suit_transformers()
+    return " and LeRobot"

@@ -79,7 +79,7 @@ def study(config: CompareServersConfig, live: Live) -> Studied:
     """Call both sides. Raises UserError; KeyboardInterrupt before the first round."""
     with importing(announced=True):
         from strobe.core.measure.sampling import SamplingBudget
-        from strobe.core.studies.compare.run import compare_servers
+        from strobe.servers.compare import compare_servers
         from strobe.servers.protocols.connect import connect
         from strobe.servers.protocols.observations import read as read_observations
         from strobe.servers.protocols.side import LocalSide, ServerSide, same_frames

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from strobe.core import slices
 from strobe.core.cli.metadata import quicken
 from strobe.core.errors import NotKeptError, UserError, in_a_line, in_words
 from strobe.core.processes.command import PARENT
@@ -68,8 +69,9 @@ def main() -> int:
 def prepare(study: str, argv: Sequence[str]) -> None:
     """Import what the cell will need, for a server to fork cells from. Run no operator and start no device."""
     quicken()
-    command = importlib.import_module(f"strobe.core.cli.{study}")
-    for name in (*NEEDED, f"strobe.core.studies.{study}", f"strobe.core.studies.{study}.run"):
+    module = slices.commands()[study].module
+    command = slices.load(module)
+    for name in (*NEEDED, f"strobe.core.studies.{study}", f"{module.rpartition('.')[0]}.run"):
         with contextlib.suppress(ImportError):  # the cell will say so
             importlib.import_module(name)
     from strobe.lerobot.policies.lerobot_policies import known_types
@@ -104,7 +106,7 @@ def keep(folder: Path, study: str, argv: list[str]) -> None:
     from strobe.core.cli.live import Live
     from strobe.core.cli.runner import finish
 
-    command = importlib.import_module(f"strobe.core.cli.{study}")
+    command = slices.load(slices.commands()[study].module)
     given, note = on_the_one_device(argv) if ONE_DEVICE in os.environ else (argv, None)
     flags, config = command.read(given)
     started = time.monotonic()

@@ -29,7 +29,6 @@ of each cell does not show what runs differ by.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,6 +41,7 @@ from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.table import Table
 
+from strobe.core import slices
 from strobe.core.cli.bounds import above, at_least, one_of
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, spelt
@@ -193,7 +193,7 @@ def checked(
     from strobe.lerobot.flags.lazy_flags import realise, requests
     from strobe.lerobot.flags.subject_flags import check_values
 
-    command = importlib.import_module(f"strobe.core.cli.{study}")
+    command = slices.load(slices.commands()[study].module)
     reasons: dict[str, str] = {}
     subjects, configs = {}, {}
     for cell in cells:

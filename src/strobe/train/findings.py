@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import fmean, median
 
+from strobe.core.findings.machine import IN_ENVIRONMENT, churn_finding
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.trust import MAX_OTHER_SHARE
 from strobe.core.findings.view import ms, percent
@@ -357,4 +358,32 @@ def _step(result: TrainResult) -> Measurement | None:
     return next((m for m in result.measurements if m.phase == "training step"), None)
 
 
-RULES = (losses, data, epochs, forward, optimizer, interruptions, host, ranks, unexplained, few_steps)
+def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
+    """A training that spends its time in the kernel, fetching memory."""
+    share = result.training.kernel_share
+    if result.training.bound != "memory" or share is None:
+        return
+    yield churn_finding(
+        "training",
+        share,
+        seen=f"{percent(share)} of the steps, averaged over {result.machine.threads} threads.",
+        do=f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training "
+        "step' --variant 'kept: memory=kept'` judges it first.",
+        gain=f"about {percent(share)} of the step",
+        evidence={"gain_share": share},
+    )
+
+
+RULES = (
+    losses,
+    data,
+    epochs,
+    forward,
+    optimizer,
+    interruptions,
+    host,
+    ranks,
+    unexplained,
+    few_steps,
+    training_memory_churn,
+)

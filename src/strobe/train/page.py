@@ -16,7 +16,7 @@ def outline(result: TrainResult, depth: int | None = None) -> Document:
     """Return the document of a training; ``depth`` limits the levels of its trees."""
     training = result.training
     shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
-    shown += profiles.sections(None, result.python)
+    shown += profiles.python_sections(result.python)
     return measured.document(result, answers(training), shown, notes=notes(training), failure=training.error)
 
 

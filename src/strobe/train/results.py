@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
+from strobe.core.results.answer import Result
 from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.measurement import Measurement
+from strobe.traces.results.profiles import PythonProfile
 
 Bound = Literal["data", "compute", "host", "memory", "interruptions"]
 
@@ -91,3 +95,14 @@ class Training(Data):
     overhead: Finite = Field(description="share of the steps that recording took, computed from its price here")
     loader_overhead: Finite | None = Field(default=None, description="the same of the workers' loading")
     error: str = Field(default="", description="what ended the run early, in a line")
+
+
+class TrainResult(Result):
+    """A run of lerobot-train: the time of its steps, and what they waited for."""
+
+    study: Literal["train"] = "train"
+    training: Training
+    python: PythonProfile | None = None
+
+    def advised(self) -> Sequence[Measurement]:
+        return self.measurements

@@ -181,13 +181,6 @@ class TensorFloat32(Switch, key="tf32"):
         return set_tensor_float("high", True)
 
 
-def convolutions_in_tf32(device: torch.device) -> bool:
-    """Return whether convolutions of float32 are computed in TF32 on ``device`` now. cuDNN does, by torch's default."""
-    if device.type != "cuda" or torch.version.hip or not torch.backends.cudnn.allow_tf32:
-        return False
-    return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later
-
-
 def set_tensor_float(products: str, convolutions: bool) -> Undo:
     """Float32's ``products`` ('high' is TF32, 'highest' is not), and whether convolutions use TF32."""
     return _TENSOR_FLOAT.hold((products, convolutions))

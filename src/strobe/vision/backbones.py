@@ -17,9 +17,9 @@ from strobe.core.errors import UserError, nearest
 from strobe.core.families.family import Backbone
 from strobe.core.families.registry import registered
 from strobe.core.results.subject import SubjectInfo
+from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast
-from strobe.lerobot.policies.lerobot_policies import count
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.schema.registries import check_backbone_fields
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from strobe.core.cli.bounds import bound_of, positional_of
 from strobe.core.devices.untried import KEY, untried
-from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
 
@@ -18,36 +17,9 @@ LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose 
 def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
     """Return a command's docstring, then its arguments and flags with their defaults, bounds and comments."""
     arguments, flags = [], []
-    for item in _fields(config_class, skip):
-        (arguments if positional_of(item) else flags).extend(_about(config_class, item))
+    for item in fields_of(config_class, skip):
+        (arguments if positional_of(item) else flags).extend(about(config_class, item))
     return "\n".join([doc.strip(), "", *(["Arguments:", *arguments, ""] if arguments else []), "Flags:", *flags])
-
-
-def policy_help() -> str:
-    """Return the help on ``--policy.*``, which many commands take."""
-    flags = [
-        line for item in _fields(PolicyOptions, ["overrides"]) for line in _about(PolicyOptions, item, "--policy.")
-    ]
-    more = ["  --policy.FIELD", "      Any field of its config, as LeRobot spells it."]
-    return "\n".join(["Flags of the policy:", *flags, *more])
-
-
-def factory_help() -> str:
-    """Return the help on ``--policy.factory``."""
-    flags = _fields(FactoryOptions, ["path", "type"])
-    lines = [line for item in flags for line in _about(FactoryOptions, item, "--policy.")]
-    return "\n".join(["A policy of another project, in its place:", *lines])
-
-
-def model_help() -> str:
-    """Return the help on ``--model.*``."""
-    from strobe.lerobot.flags.subject_flags import (
-        ModelFlags,  # reads LeRobot's source, which most commands' help need not
-    )
-
-    flags = [line for item in _fields(ModelFlags, ["overrides"]) for line in _about(ModelFlags, item, "--model.")]
-    more = ["  --model.FIELD", "      Any field of its config."]
-    return "\n".join(["Flags of a vision or video backbone, in a policy's place:", *flags, *more])
 
 
 def with_treatments(doc: str | None) -> str:
@@ -63,12 +35,13 @@ def with_treatments(doc: str | None) -> str:
     return "\n".join(lines)
 
 
-def _fields(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
+def fields_of(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
+    """Return the fields of a class of flags, those that many commands share last."""
     items = [item for item in dataclasses.fields(config_class) if item.name not in skip]
     return sorted(items, key=lambda item: item.name in LAST)
 
 
-def _about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -> list[str]:
+def about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -> list[str]:
     """Return the lines on one field: its flag with default and bound, then its comment."""
     from draccus.wrappers.docstring import get_attribute_docstring
 

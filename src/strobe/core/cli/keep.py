@@ -25,7 +25,6 @@ from strobe.core.kinds import advise, document, page
 from strobe.core.report import console, markdown
 from strobe.core.results.answer import Answer, Result
 from strobe.core.runs import store
-from strobe.sweep.results import Sweep
 
 if TYPE_CHECKING:
     from strobe.core.timeline.timeline import Section
@@ -154,7 +153,7 @@ def keep_in(answer: Answer, folder: Path) -> None:
     Raises:
         NotKeptError: the answer, or its page, could not be written. What was there before stays.
     """
-    is_sweep = isinstance(answer, Sweep)
+    is_sweep = answer.study == "sweep"
     try:
         show(answer)
     finally:

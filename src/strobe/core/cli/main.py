@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
+from strobe.core import slices
 from strobe.core.cli import display
 from strobe.core.errors import UserError, in_words, nearest
 
@@ -30,7 +30,7 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "5")
 os.environ.setdefault("DIFFUSERS_VERBOSITY", "error")
 warnings.filterwarnings("ignore", "invalid escape sequence", SyntaxWarning)  # and torchao's own source, once
 
-_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep  # Strobe's own sources
+_OWN = str(slices.FOLDER) + os.sep  # Strobe's own sources
 _with_place = warnings.formatwarning
 
 
@@ -40,49 +40,6 @@ def _formatted(message: Warning | str, category: type[Warning], file: str, line:
 
 
 warnings.formatwarning = _formatted
-
-# group → command → what it answers; each command lives in the module of its name
-GROUPS = {
-    "Start: can this machine be trusted?": {
-        "doctor": "checks clocks, noise, every treatment, loaders and tools; says what to install",
-        "tour": "everything once, with no data of yours: record, break down, compare, train, rehearse, evaluate",
-    },
-    "Understand: where does the time go?": {
-        "breakdown": "parts of inference, of a training forward pass, of a training step, in milliseconds",
-        "compare": "variants of one policy, alternating: RTC on/off, compiled, other precision, other settings",
-        "train": "what a training waits for: lerobot-train as it is, with the parts of its steps and of its loader's "
-        "workers",
-    },
-    "Speed up: what makes it fast enough?": {
-        "optimize": "a ladder of treatments to a target rate, each shown to be faster and guarded",
-        "budget": "what is missing to reach a target rate: latency over denoising steps, by part, and with RTC",
-        "batch": "the largest training batch that fits, and the size from which a larger one is no faster",
-        "export": "the whole policy as files that run without torch, in OpenVINO, checked against the policy",
-    },
-    "Prove: does it act the same?": {
-        "verify": "a policy with and without a recipe: the whole check without timing; a CI gate",
-        "evaluate": "success against latency in a simulator, over denoising steps and recipes, in paired episodes",
-        "tune": "the settings that make the task succeed, and soonest: inference type, executed actions, horizons",
-        "trials": "two settings on the robot, in blinded pairs of trials: the plan, and the judgement of its table",
-        "diff": "what changed between two runs; with --fail-on-regression a CI gate",
-        "history": "trends over runs or commits, with change points; a CI gate",
-    },
-    "Robot: does it get its actions in time?": {
-        "preflight": "does a checkpoint fit its data and its robot? answered before anything moves",
-        "rollout": "lerobot-rollout as it is; also lerobot-record, lerobot-teleoperate and remote inference",
-        "rehearse": "lerobot-rollout on an emulated arm, with faults on demand: what would happen on the robot?",
-        "replay": "what would other settings have done? replays a recorded rollout in simulated time",
-    },
-    "Data: does it come fast enough?": {
-        "dataloader": "the loader settings that keep up with the training step, in lerobot-train's spelling",
-        "record": "records episodes of a simulator into a LeRobotDataset with video",
-    },
-    "Share: over settings, machines and people": {
-        "report": "shows a run again: console, Markdown, HTML, a model card, a picture",
-        "sweep": "runs a study over a grid of settings; one table, resumable, optionally on Ray",
-    },
-}
-COMMANDS = {name: answer for commands in GROUPS.values() for name, answer in commands.items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -137,9 +94,8 @@ def _in_a_line(error: Exception) -> str:
     """Return a full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
-    from strobe.lerobot.refusals import of_others
-
-    return of_others(error)
+    in_a_line = slices.offer("others' refusals")
+    return in_a_line(error) if in_a_line is not None else ""
 
 
 def _run(arguments: list[str]) -> int:
@@ -152,8 +108,9 @@ def _run(arguments: list[str]) -> int:
         print(f"strobe {__version__}")
         return 0
     command, rest = arguments[0], arguments[1:]
-    if command not in COMMANDS:
-        raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
+    known = slices.command(command)
+    if known is None:
+        raise UserError(f"unknown command '{command}': {nearest(command, slices.commands())}")
     from strobe.core.cli.metadata import quicken
 
     quicken()
@@ -161,7 +118,7 @@ def _run(arguments: list[str]) -> int:
     style, log, own = display.take_flags(rest[:at])
     argv = [*own, *rest[at:]]
     with display.applied(style, log):
-        run = importlib.import_module(f"strobe.core.cli.{command}").run
+        run = slices.load(known.module).run
         try:
             return run(argv)
         finally:
@@ -171,9 +128,11 @@ def _run(arguments: list[str]) -> int:
 
 def listed_commands() -> str:
     """Return the commands by groups, each with what it answers, for a terminal."""
+    from strobe.core.cli.groups import grouped
+
     lines = []
-    for group, commands in GROUPS.items():
-        lines += [group, *(f"  {name:<10} {answer}" for name, answer in commands.items()), ""]
+    for group, commands in grouped().items():
+        lines += [group, *(f"  {command.name:<10} {command.answers}" for command in commands), ""] if commands else []
     return "\n".join(lines[:-1])
 
 

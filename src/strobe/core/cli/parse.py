@@ -1,8 +1,8 @@
 """From an argument list to a command's config, in LeRobot's spelling.
 
 draccus makes the config. Before it, each flag is checked against the known ones, so that a misspelt one is answered
-with the nearest; arguments without a flag are taken out; values of LeRobot's own configs are checked by its source
-(`lazy_flags`). After it, values are held to their bounds (`bounds`). Whatever goes wrong is one line.
+with the nearest; arguments without a flag are taken out; values of a library's own configs are checked by its
+placeholders (`placeholders`). After it, values are held to their bounds (`bounds`). Whatever goes wrong is one line.
 
 It is the one parser. Rejected: argparse beside it, whose errors and help read otherwise; a cache of LeRobot's flags in
 place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
@@ -21,10 +21,9 @@ import draccus
 from draccus.wrappers import docstring
 
 from strobe.core.cli.bounds import bare_of, check_bounds, positional_of
+from strobe.core.cli.placeholders import groups, option_names, refusals
 from strobe.core.errors import UserError
 from strobe.core.findings.thresholds import refusal_of_former
-from strobe.lerobot.flags.lazy_flags import groups, lazy_config, option_names, options, refusals
-from strobe.lerobot.schema.shapes import nested
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
 docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
@@ -132,13 +131,13 @@ def parse[C](
             default = bare_of(items[name]) if name in items else None
             arguments.append(f"{name}={value if value is not None else default or ''}")
     known = {*option_names(config_class)} - {f"--{item.name}" for item in positional}
-    for prefix, where in lazy.items():
+    for prefix, placeholder in lazy.items():
         if fields[prefix]:
-            known |= {f"--{prefix}.{name}" for name in options(where, fields[prefix].get("type"))}
+            known |= {f"--{prefix}.{name}" for name in placeholder.options(fields[prefix].get("type"))}
 
     def others() -> Iterable[str]:
         unused = [prefix for prefix in lazy if not fields[prefix]]
-        return [*extra, *(f"--{prefix}.{name}" for prefix in unused for name in options(lazy[prefix]))]
+        return [*extra, *(f"--{prefix}.{name}" for prefix in unused for name in lazy[prefix].options())]
 
     names = [name for name, _ in given]
     if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
@@ -146,11 +145,12 @@ def parse[C](
     check_names(known, names, others=others)
     with refusals():
         config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
-        for prefix, where in lazy.items():
+        for prefix, placeholder in lazy.items():
             if fields[prefix]:
                 *path, name = prefix.split(".")
                 owner = functools.reduce(getattr, path, config)
-                setattr(owner, name, lazy_config(where, nested(fields[prefix]), [*path, name], getattr(owner, name)))
+                values = placeholder.values(fields[prefix])
+                setattr(owner, name, placeholder.config(values, [*path, name], getattr(owner, name)))
     _set_positional(config, positional, words)
     check_bounds(config)
     return config

@@ -26,14 +26,13 @@ already, its text and all its other results stay.
 
 from __future__ import annotations
 
-import itertools
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from strobe.core import slices
 from strobe.core.cli.bounds import at_least, one_of, positional
 from strobe.core.cli.display import log, refuse_log, show
 from strobe.core.cli.live import Live
@@ -42,16 +41,15 @@ from strobe.core.cli.runner import Command
 from strobe.core.cli.summaries import summary_of_run
 from strobe.core.errors import UserError, in_words, legible
 from strobe.core.runs import store
-from strobe.rollout.recordings import WRITERS
-from strobe.traces.trace_file import ENDINGS, is_trace, traces_in
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Answer
-    from strobe.traces.results.trace import TraceAnswer
+
+RECORDINGS = ("rrd", "mcap")  # formats for viewers of recordings
 
 # Ending of --output → the format that it means.
 ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console", ".png": "png"}
-ENDS |= {f".{name}": name for name in WRITERS}
+ENDS |= {f".{name}": name for name in RECORDINGS}
 
 
 @dataclass
@@ -62,7 +60,7 @@ class ReportConfig:
     runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
     # Print or write only this. A rollout can also be a recording (rrd, mcap).
     format: str | None = field(
-        default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *WRITERS)
+        default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *RECORDINGS)
     )
     # Show this many levels of parts (default: all).
     depth: int | None = field(default=None, metadata=at_least(1))
@@ -77,7 +75,7 @@ def read(argv: Sequence[str]) -> tuple[ReportConfig]:
         config.format = ENDS.get(config.output.suffix.lower())
         if config.format is None:
             raise UserError(f"--output={config.output}: name a file that ends in {', '.join(ENDS)}, or give --format")
-    if config.format in (*WRITERS, "model-card", "png"):
+    if config.format in (*RECORDINGS, "model-card", "png"):
         refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
     return (config,)
 
@@ -91,7 +89,7 @@ def report(config: ReportConfig, live: Live) -> int:
     if len(config.runs) > 1:
         raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
     (run,) = config.runs
-    if shape in WRITERS:
+    if shape in RECORDINGS:
         return _recording(run, shape, output)
     if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
         return _index(run, shape, output, live)
@@ -136,10 +134,13 @@ def _traces_of(paths: Sequence[Path]) -> list[Path]:
     Raises:
         UserError: several arguments, not all of them traces.
     """
+    files = slices.offer("trace files")
+    if files is None:
+        return []
     if len(paths) == 1 and paths[0].is_dir():
         holds_results = (paths[0] / store.RESULT).is_file() or any(paths[0].glob(f"*/{store.RESULT}"))
-        return [] if holds_results else traces_in(paths[0])
-    traces = [path for path in paths if is_trace(path)]
+        return [] if holds_results else files.traces_in(paths[0])
+    traces = [path for path in paths if files.is_trace(path)]
     if len(paths) > 1 and len(traces) < len(paths):
         other = next(path for path in paths if path not in traces)
         raise UserError(
@@ -150,7 +151,7 @@ def _traces_of(paths: Sequence[Path]) -> list[Path]:
     return traces
 
 
-def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> TraceAnswer:
+def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> Answer:
     """Return what the traces show, with findings.
 
     Args:
@@ -163,13 +164,12 @@ def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None
     """
     from strobe.core.cli.keep import complete
     from strobe.core.findings.thresholds import DEFAULTS
-    from strobe.traces.run import trace
 
-    if shape in (*WRITERS, "model-card"):
+    if shape in (*RECORDINGS, "model-card"):
         raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
     started = time.monotonic()
     with live:
-        answer = trace(files, lambda path: live.doing(f"reading {path.name}"))
+        answer = _offered("trace")(files, lambda path: live.doing(f"reading {path.name}"))
     complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
     return answer
 
@@ -181,7 +181,10 @@ def _page_of(paths: Sequence[Path]) -> Path:
         return first / store.REPORT
     if len(paths) > 1:
         return first.parent / store.REPORT
-    stem = next((first.name.removesuffix(end) for end in reversed(ENDINGS) if first.name.endswith(end)), first.name)
+    stem = next(
+        (first.name.removesuffix(end) for end in reversed(_offered("trace files").ENDINGS) if first.name.endswith(end)),
+        first.name,
+    )
     return first.parent / f"{stem}.{store.REPORT}"
 
 
@@ -217,16 +220,15 @@ def _write_page(file: Path) -> None:
 
 def _card(answer: Answer, output: Path | None) -> int:
     """Print a model card, or write it; an existing card gets a new part. Raises UserError."""
-    from strobe.ladder import model_card
-
+    render = _offered("model card")
     if output is None:
-        print(model_card.render(answer), end="")
+        print(render(answer), end="")
         return 0
     try:
         earlier = output.read_text(encoding="utf-8") if output.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
-    store.write_text(output, model_card.render(answer, earlier))
+    store.write_text(output, render(answer, earlier))
     print(f"card: {output}{' (its other text stays)' if earlier else ''}")
     return 0
 
@@ -244,18 +246,17 @@ def _picture(answer: Answer, output: Path | None) -> int:
 
 def _recording(run: Path, shape: str, output: Path | None) -> int:
     """Write a rollout as a recording for a viewer. Raises UserError without events, or if it cannot be written."""
-    from strobe.rollout.streams import streams
-
-    folder = run if run.is_dir() else run.parent
-    file = output or folder / f"rollout.{shape}"
-    samples = iter(streams(run, lambda text: print(f"strobe: {text}", file=sys.stderr)))
-    first = list(itertools.islice(samples, 1))  # a run without events leaves no file
-    try:
-        count = WRITERS[shape](file, folder.resolve().name, itertools.chain(first, samples))
-    except OSError as error:
-        raise UserError(f"cannot write {file}: {in_words(error)}") from None
+    file, count = _offered("recordings")(run, shape, output)
     print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
     return 0
+
+
+def _offered(what: str) -> Any:
+    """Return what a slice does for this command. Raises UserError where that slice is not there."""
+    offered = slices.offer(what)
+    if offered is None:
+        raise UserError(f"this installation of Strobe has no {what}")
+    return offered
 
 
 run = Command("report", __doc__, ReportConfig, read, report, bar=False)

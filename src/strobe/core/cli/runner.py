@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from strobe.core import slices
 from strobe.core.cli.display import asks_for_help
-from strobe.core.cli.help import factory_help, help_text, model_help, policy_help
+from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, before_imports, shown_if_slow
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError, not_kept
@@ -173,9 +174,8 @@ class Command:
         if self.more_help is not None:
             parts.append(self.more_help())
         if self.subject:
-            parts.append(policy_help())
-        if self.subject == "policy or model":
-            parts += [factory_help(), model_help()]
+            subject_help = slices.offer("help on subjects")
+            parts += subject_help(model=self.subject == "policy or model") if subject_help is not None else []
         return "\n\n".join(parts)
 
 

@@ -67,7 +67,7 @@ def summarise(answer: Answer, digest: str = "", written: Sequence[int] = ()) -> 
 
 
 def _subject(result: Result) -> SubjectSummary:
-    from strobe.history import comparable_runs
+    from strobe.core.runs import comparable_runs
 
     subject, machine = result.subject, result.machine
     return SubjectSummary(
@@ -80,8 +80,8 @@ def _subject(result: Result) -> SubjectSummary:
 
 
 def _measurements(result: Result) -> list[MeasurementSummary]:
-    from strobe.history import comparable_runs
-    from strobe.history.trend import level_of
+    from strobe.core.measure.statistics import level_of
+    from strobe.core.runs import comparable_runs
 
     advised = {measurement.name for measurement in result.advised()}
     return [

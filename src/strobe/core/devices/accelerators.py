@@ -170,3 +170,10 @@ def generators_restored(device: torch.device) -> Iterator[None]:
         yield
     finally:
         set_generators(saved)
+
+
+def convolutions_in_tf32(device: torch.device) -> bool:
+    """Return whether convolutions of float32 are computed in TF32 on ``device`` now. cuDNN does, by torch's default."""
+    if device.type != "cuda" or torch.version.hip or not torch.backends.cudnn.allow_tf32:
+        return False
+    return torch.cuda.get_device_capability(device) >= (8, 0)  # Ampere and later

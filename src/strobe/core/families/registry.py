@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
-from types import MappingProxyType
 from typing import Any
 
-from lerobot.configs import PreTrainedConfig
-
-from strobe.core import families
-from strobe.core.errors import UserError
+from strobe.core import slices
 from strobe.core.families.family import Family, HubNeed
 from strobe.core.families.modules import along_modules
-from strobe.lerobot.families import answers
 
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
 
 
 def _own_families() -> Iterator[Family]:
-    """Yield the records of this folder: ``FAMILY`` of each file."""
-    for entry in iter_modules(families.__path__):
-        if entry.name != "registry":
-            family = getattr(import_module(f"{families.__name__}.{entry.name}"), "FAMILY", ())
+    """Yield the records that slices bring: ``FAMILY`` of each file of their packages of families.
+
+    A file that imports a library which is not installed is left out, with the policies that need it.
+    """
+    for package in [slices.load(name) for each in slices.slices().values() for name in each.families]:
+        for entry in iter_modules(package.__path__):
+            try:
+                family = getattr(import_module(f"{package.__name__}.{entry.name}"), "FAMILY", ())
+            except ModuleNotFoundError as error:
+                if (error.name or "").partition(".")[0] == "strobe":
+                    raise
+                continue
             yield from family if isinstance(family, tuple) else (family,)
 
 
-_registry: dict[str, Family] = {kind: family for family in _own_families() for kind in family.types}
+@cache
+def _registry() -> dict[str, Family]:
+    """Return type → record: those of slices, then what is registered. Made on first use: a record imports torch."""
+    return {kind: family for family in _own_families() for kind in family.types}
 
 
 def register(family: Family) -> Family:
     """Make ``family`` the one for its types; the last one registered for a type wins."""
     for kind in family.types:
-        _registry[kind] = family
+        _registry()[kind] = family
     return family
 
 
@@ -47,13 +53,13 @@ def registered(kind: str) -> Family | None:
 
     A package whose record cannot be loaded causes a warning and does not stop the run.
     """
-    if kind not in _registry and (entry := _offered().pop(kind, None)) is not None:
+    if kind not in _registry() and (entry := _offered().pop(kind, None)) is not None:
         try:
             register(entry.load())
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
-    return _registry.get(kind)
+    return _registry().get(kind)
 
 
 def family_of(policy: Any, kind: str | None = None) -> Family:
@@ -77,14 +83,14 @@ def unregistered_modules(policy: Any) -> Sequence[Any]:
 def types_with(has: Callable[[Family], Any]) -> list[str]:
     """Return the types whose record ``has`` something, sorted, for messages."""
     known_families()
-    return sorted(kind for kind, family in _registry.items() if has(family))
+    return sorted(kind for kind, family in _registry().items() if has(family))
 
 
 def known_families() -> list[Family]:
     """Return all records: Strobe's own, and those of installed packages."""
     for kind in list(_offered()):
         registered(kind)
-    return list(dict.fromkeys(_registry.values()))
+    return list(dict.fromkeys(_registry().values()))
 
 
 def hub_needs() -> list[HubNeed]:
@@ -98,18 +104,6 @@ def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | 
     if family is None or family.building is None:
         return nullcontext()
     return family.building(config, tiny)
-
-
-def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = MappingProxyType({})) -> Any:
-    """Return one chunk, (B, chunk, action dim), of a preprocessed ``batch``, in the way of the policy's family.
-
-    Args:
-        options: of ``predict_action_chunk``.
-    """
-    family = registered(getattr(policy.config, "type", ""))
-    if family is not None and family.chunk is not None:
-        return family.chunk(policy, batch, options)
-    return answers.chunk(policy, batch, options)
 
 
 def steps_field(config: Any) -> str:
@@ -132,7 +126,7 @@ def _named(config: Any, field: Callable[[Family], str]) -> str:
     family = registered(getattr(config, "type", ""))
     if family is not None:
         return field(family)
-    names = dict.fromkeys(field(known) for known in _registry.values())
+    names = dict.fromkeys(field(known) for known in _registry().values())
     return next((name for name in names if name and hasattr(config, name)), "")
 
 
@@ -140,38 +134,3 @@ def _named(config: Any, field: Callable[[Family], str]) -> str:
 def _offered() -> dict[str, EntryPoint]:
     """Return type → the entry point that brings its record, of all installed packages."""
     return {entry.name: entry for group in reversed(GROUPS) for entry in entry_points(group=group)}
-
-
-def shrink(config: PreTrainedConfig) -> None:
-    """Change ``config`` in place to its tiny version. Chunk and observation lengths stay as they are.
-
-    Raises UserError for a policy type that has no tiny version.
-    """
-    family = _shrinking(config)
-    if family is None or family.tiny is None:
-        known = types_with(lambda family: family.tiny)
-        raise UserError(
-            f"policy.size=tiny is not available for '{config.type}', only for {', '.join(known)}; "
-            "leave it out to build the full size"
-        )
-    for name, value in family.tiny.fields.items():
-        setattr(config, name, value)
-    for name, value in family.tiny.defaults.items():
-        if getattr(config, name, None) is None:
-            setattr(config, name, value)
-
-
-def _shrinking(config: PreTrainedConfig) -> Family | None:
-    """Return the record of the config's type; for a type without one, of the type whose config it extends."""
-    family = registered(config.type)
-    if family is not None:
-        return family
-    known = {kind: name for name, kind in PreTrainedConfig.get_known_choices().items()}
-    return next(
-        (
-            family_of_base
-            for base in type(config).__mro__
-            if (family_of_base := registered(known.get(base, ""))) is not None
-        ),
-        None,
-    )

@@ -23,7 +23,6 @@ from strobe.core.results.answer import Result
 from strobe.core.results.device_waits import host_and_device
 from strobe.core.results.finding import Finding
 from strobe.core.results.numerals import significant
-from strobe.train.results import TrainResult
 
 MIN_KERNEL_SHARE = 0.05  # of the time: with less, memory kept cannot pay
 MIN_PAGE_FAULTS = 1000  # per iteration: fewer are a process's start
@@ -75,7 +74,7 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
         if share < MIN_KERNEL_SHARE or faults < MIN_PAGE_FAULTS:
             continue
         saved = min(share, 1.0)
-        yield _churn_finding(
+        yield churn_finding(
             measurement.phase,
             share,
             seen=f"{ms(kernel)} of kernel time over {threads} threads and {faults:,} page faults "
@@ -87,23 +86,7 @@ def memory_churn(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def training_memory_churn(result: TrainResult, _: Thresholds) -> Iterator[Finding]:
-    """A training that spends its time in the kernel, fetching memory."""
-    share = result.training.kernel_share
-    if result.training.bound != "memory" or share is None:
-        return
-    yield _churn_finding(
-        "training",
-        share,
-        seen=f"{percent(share)} of the steps, averaged over {result.machine.threads} threads.",
-        do=f"On Linux, put {IN_ENVIRONMENT} before lerobot-train or strobe train. `strobe compare --phase='training "
-        "step' --variant 'kept: memory=kept'` judges it first.",
-        gain=f"about {percent(share)} of the step",
-        evidence={"gain_share": share},
-    )
-
-
-def _churn_finding(
+def churn_finding(
     what: str, share: float, *, seen: str, do: str, gain: str, evidence: dict[str, float | str | None]
 ) -> Finding:
     """Return the finding on ``what`` (such as 'training step'), which fetches memory for ``share`` of its time."""

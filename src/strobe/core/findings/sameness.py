@@ -6,17 +6,12 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import number_in_words, sigma
-from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick, yardstick
-from strobe.core.results.answer import CompareResult, VerifyResult
-from strobe.core.results.comparison import Comparison
+from strobe.core.results.agreement import Agreement, DimensionAgreement, Yardstick, yardstick
+from strobe.core.results.answer import Guarded, Held, VerifyResult
 from strobe.core.results.finding import Finding
-from strobe.ladder.results import OptimizeResult
-
-Judged = CompareResult | OptimizeResult | VerifyResult
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
@@ -38,30 +33,12 @@ ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=
 OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # of things to call in Python; the second in the output's own units
 
 
-@dataclass(frozen=True)
-class Held:
-    """Treated actions compared with the untouched policy's, and the guard that judged them.
-
-    Args:
-        name: of the candidate, as the report has it.
-        treatment: as it is written on a command line; '' where that is not known.
-    """
-
-    name: str
-    treatment: str
-    agreement: Agreement | None
-    effect: Effect | None
-    guard: str
-    broken: str
-    unjudged: str = ""
-
-
-def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def exact_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """A treatment that should change nothing, and does: a defect, of it or of what it stands on."""
-    defects = [treated for treated in _held(result) if treated.broken and treated.effect == "exact"]
+    defects = [treated for treated in result.held() if treated.broken and treated.effect == "exact"]
     reordered = yardstick(result.yardsticks, "reordered sums")
     # Of a ladder, each rung holds those below it: the first that breaks is to blame.
-    for treated in [*(defects[:1] if isinstance(result, OptimizeResult) else defects), *_refused(result)]:
+    for treated in [*(defects[:1] if result.stacked else defects), *result.refused()]:
         yield Finding(
             rule="exact-treatment-broken",
             level="warning",
@@ -75,10 +52,10 @@ def exact_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def guard_broken(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Treatments that may change the actions somewhat, and changed them more than the guard allows."""
-    broken = [treated for treated in _held(result) if treated.broken and treated.effect != "exact"]
-    for treated in broken[:1] if isinstance(result, OptimizeResult) else broken:
+    broken = [treated for treated in result.held() if treated.broken and treated.effect != "exact"]
+    for treated in broken[:1] if result.stacked else broken:
         limit = f" Allowed is {treated.guard}." if treated.guard else ""
         far = f"The actions are {_figures(treated.agreement)}" if treated.agreement is not None else treated.broken
         yield Finding(
@@ -94,9 +71,9 @@ def guard_broken(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def not_judged(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Treatments whose guard could not be judged: nothing says that the policy acts the same with them."""
-    for treated in _held(result):
+    for treated in result.held():
         if treated.unjudged and not treated.broken:
             yield Finding(
                 rule="guard-not-judged",
@@ -111,7 +88,7 @@ def not_judged(result: Judged, _: Thresholds) -> Iterator[Finding]:
             )
 
 
-def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def decisions_flip(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Dimensions that stand for one of two things, and now and then stand for the other."""
     for treated in _looked_at(result):
         flipped = [(d, d.flips) for d in _dimensions(treated) if d.flips]
@@ -133,7 +110,7 @@ def decisions_flip(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def offset(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Dimensions whose errors mostly point one way."""
     for treated in _looked_at(result):
         off = [d for d in _dimensions(treated) if _is_off(d)]
@@ -159,16 +136,16 @@ def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def guard_blind(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Actions that were held against a cosine and nothing else."""
     blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
     if blind is None:
         return
-    features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in _held(result))
-    outputs = next((t.agreement for t in _held(result) if t.agreement and t.agreement.of == "outputs"), None)
+    features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in result.held())
+    outputs = next((t.agreement for t in result.held() if t.agreement and t.agreement.of == "outputs"), None)
     known = [
         treated.agreement
-        for treated in _held(result)
+        for treated in result.held()
         if treated.agreement is not None and treated.agreement.rms is not None
     ]
     worst = max(known, key=lambda same: same.rms or 0.0, default=None)
@@ -187,7 +164,7 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def drowned(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """Treatments that move the actions about as much as what the policy sees does."""
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms < MIN_INPUT_RMS:
@@ -211,7 +188,7 @@ def drowned(result: Judged, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
+def input_ignored(result: Guarded, _: Thresholds) -> Iterator[Finding]:
     """A policy whose actions hardly depend on what it is shown, so that faults of its input are not seen."""
     other = yardstick(result.yardsticks, "another observation")
     if other is None or other.rms >= MIN_INPUT_RMS:
@@ -229,32 +206,10 @@ def input_ignored(result: Judged, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _held(result: Judged) -> list[Held]:
-    """Return the treated actions that were held against the untouched policy's, in order."""
-    if isinstance(result, VerifyResult):
-        return [_as_held(check, check.name, ", ".join(check.treatments)) for check in result.checks]
-    treatments: dict[str, str] = {}
-    comparisons: Sequence[Comparison] = result.comparisons
-    if isinstance(result, OptimizeResult) and result.ladder is not None and result.ladder.rungs:
-        rungs = result.ladder.rungs
-        treatments = {rung.name: rung.treatment for rung in rungs}
-        comparisons = [comparison for comparison in comparisons if comparison.baseline == rungs[0].name]
-    return [
-        _as_held(comparison, comparison.candidate, treatments.get(comparison.candidate, ""))
-        for comparison in comparisons
-    ]
-
-
-def _as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
-    return Held(name, treatment, judged.agreement, judged.effect, judged.guard, judged.broken, judged.unjudged)
-
-
-def _looked_at(result: Judged) -> list[Held]:
+def _looked_at(result: Guarded) -> list[Held]:
     """Those whose figures are looked at: of a ladder the chosen rung, which holds all below it."""
-    held = [treated for treated in _held(result) if treated.agreement is None or not treated.agreement.on_purpose]
-    if isinstance(result, OptimizeResult) and result.ladder is not None:
-        return [treated for treated in held if treated.name == result.ladder.chosen]
-    return held
+    held = [treated for treated in result.held() if treated.agreement is None or not treated.agreement.on_purpose]
+    return held if result.chosen is None else [treated for treated in held if treated.name == result.chosen]
 
 
 def _example(agreement: Agreement | None) -> str:
@@ -262,25 +217,8 @@ def _example(agreement: Agreement | None) -> str:
     return OF_OUTPUTS if agreement is not None and agreement.of == "outputs" else ROUNDING
 
 
-def _refused(result: Judged) -> list[Held]:
-    """Exact treatments that a ladder tried and did not keep, as they are not exact."""
-    if not isinstance(result, OptimizeResult) or result.ladder is None:
-        return []
-    last = {attempt.treatment: attempt for attempt in result.ladder.tries}.values()
-    return [
-        Held(attempt.treatment, attempt.treatment, attempt.agreement, "exact", "exact", attempt.reason)
-        for attempt in last
-        if attempt.outcome == "guard" and attempt.effect == "exact"
-    ]
-
-
-def _guards(result: Judged) -> list[str]:
-    guards = [treated.guard for treated in _held(result)]
-    if isinstance(result, VerifyResult):
-        guards.append(result.guard)
-    elif isinstance(result, OptimizeResult) and result.ladder is not None:
-        guards.append(result.ladder.guard)
-    return guards
+def _guards(result: Guarded) -> list[str]:
+    return [*(treated.guard for treated in result.held()), *result.guards()]
 
 
 def _cosine_alone(guard: str) -> bool:
@@ -318,9 +256,9 @@ def _how_far(same: Agreement | None, reordered: Yardstick | None) -> str:
     return f"{text} Reordered sums move them by {sigma(reordered.rms)}, {sigma(reordered.worst)} at most{further}."
 
 
-def _way_round(result: Judged, treated: Held) -> str:
+def _way_round(result: Guarded, treated: Held) -> str:
     key = treated.treatment.partition("=")[0].strip()
-    if isinstance(result, OptimizeResult) and key:
+    if result.stacked and key:
         return f"Run the command without it: --skip={key}."
     if key == "exported":
         return "Do not use it: export the policy again, and verify that."
@@ -331,7 +269,7 @@ def _way_round(result: Judged, treated: Held) -> str:
     return f"Take it out of {where}{climb}."
 
 
-def _to_report(result: Judged, treated: Held) -> str:
+def _to_report(result: Guarded, treated: Held) -> str:
     versions = {"strobe": result.strobe_version, **result.machine.versions}
     packages = [f"{name} {version}" for name, version in versions.items() if name in ("strobe", "torch", "lerobot")]
     parts = [f"the command ({shlex.join(result.command)})" if result.command else "the command", ", ".join(packages)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import examined, ms, percent, whole_ms
@@ -11,14 +10,8 @@ from strobe.core.results.answer import Result
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.queued import filled
-from strobe.doctor.results import TITLES, DoctorResult, Outcome
 
 MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
-# Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
-CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
-    "fails": ("warning", "fails"),
-    "doubtful": ("info", "needs care"),
-}
 
 
 def other(result: Result, _: Thresholds) -> Iterator[Finding]:
@@ -150,21 +143,6 @@ def stand_ins(result: Result, _: Thresholds) -> Iterator[Finding]:
         )
 
 
-def self_checks(result: DoctorResult, _: Thresholds) -> Iterator[Finding]:
-    """A self-check that fails or needs care."""
-    for check in result.checks:
-        if check.outcome in CHECK_LEVELS:
-            level, verb = CHECK_LEVELS[check.outcome]
-            yield Finding(
-                rule="self-check",
-                level=level,
-                title=f"{TITLES[check.area]}: {check.name} {verb}",
-                seen=f"{check.seen}.",
-                why=check.means,
-                do=check.do,
-            )
-
-
 def queued(result: Result, _: Thresholds) -> Iterator[Finding]:
     """Calls of which a few do the work of many, as those do that fill a queue of actions."""
     for measurement in result.measurements:
@@ -184,4 +162,3 @@ def queued(result: Result, _: Thresholds) -> Iterator[Finding]:
 
 RULES = (queued, other, unseen, unsteady, few_samples, stand_ins)
 OF_COMPARISONS = (queued, other, unseen, too_noisy, unsteady, few_samples, stand_ins)
-OF_SELF_CHECKS = (self_checks,)

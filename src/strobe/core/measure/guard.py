@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from strobe.core.errors import UserError, nearest
-from strobe.core.measure.planning import fewest_pairs
 from strobe.core.results.agreement import Agreement, Effect, Outcome, Yardstick
-from strobe.evaluate.results.episodes import PairedEpisodes
 
 # How they were chosen: docs/benchmarks.md, `benchmarks/guard_constants.py`.
 ROUNDING = "rms<=0.02, worst<=0.2, flips<=0"
@@ -199,21 +197,6 @@ class Guard:
         """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
         return dict(self.limits).get(DROP)
 
-    def lost(self, episodes: PairedEpisodes) -> str:
-        """Return why paired episodes refuse the candidate, in words; '' where they do not.
-
-        They do where they show that it does worse; and with a limit on `success_drop`, where they do not exclude a
-        larger loss, that is where the far end of the interval is beyond the limit.
-        """
-        if episodes.kind == "worse":
-            return f"it does worse in {episodes.environment}"
-        limit, drop = self.success_drop, episodes.possible_drop
-        if limit is None or drop <= limit:
-            return ""
-        shown = f"success drop {_distinguished(drop, limit)} > {limit:g} is not excluded by {len(episodes.pairs)} pairs"
-        enough = fewest_pairs(limit, episodes.success_interval.level)
-        return shown if len(episodes.pairs) >= enough else f"{shown}, which takes {enough} or more"
-
 
 @dataclass(frozen=True)
 class Guards:
@@ -248,10 +231,6 @@ class Guards:
     def success_drop(self) -> float | None:
         """The loss of success rate that paired episodes must exclude, 0 to 1; None where it does not matter."""
         return self.requested.success_drop if self.requested is not None else None
-
-    def lost(self, episodes: PairedEpisodes) -> str:
-        """Return why paired episodes refuse the candidate, in words; see `Guard.lost`."""
-        return (self.requested or Guard(())).lost(episodes)
 
     def __str__(self) -> str:
         if self.requested is not None:
@@ -371,7 +350,7 @@ def _broken(name: str, value: float, limit: float, agreement: Agreement) -> str:
     unit = UNITS.get(name, "")
     sign = "<" if FIGURES[name] == ">=" else ">"
     where = f" in {agreement.worst_dimension}" if name == "worst" and agreement.worst_dimension else ""
-    return f"{name.replace('_', ' ')} {_distinguished(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
+    return f"{name.replace('_', ' ')} {distinguished(value, limit)}{unit} {sign} {limit:.12g}{unit}{where}"
 
 
 def _limit(name: str, raw: str, part: str) -> float:
@@ -390,8 +369,8 @@ def _limit(name: str, raw: str, part: str) -> float:
     return value
 
 
-def _distinguished(value: float, limit: float) -> str:
-    """``value`` with as many figures as it takes to see that it is not ``limit``."""
+def distinguished(value: float, limit: float) -> str:
+    """Return ``value`` with as many figures as it takes to see that it is not ``limit``."""
     for figures in range(4, 17):
         if float(f"{value:.{figures}g}") != limit:
             return f"{value:.{figures}g}"

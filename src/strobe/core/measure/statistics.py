@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from strobe.core.results.data import Interval, Summary
 from strobe.core.results.numerals import significant
+from strobe.core.results.run_summary import Level
 
 Array = NDArray[np.floating]
 
@@ -333,3 +334,22 @@ def _noise(array: Array) -> str | None:
         f"noisy: the middle half of the samples spreads over {(high - low) / median * 100:.0f} % of the median; "
         "a quieter machine would say more in less time"
     )
+
+
+def each_of(several: int, level: float = 0.95) -> float:
+    """The level of each of ``several`` verdicts that together are as sure as one at ``level`` (Bonferroni)."""
+    return 1 - (1 - level) / max(1, several)
+
+
+FEWEST_OF_RUN = 6  # samples of a run that is judged
+
+
+def level_of(times: Array | Sequence[float]) -> Level | None:
+    """Return the level of a run's times (ms); None with fewer than `FEWEST_OF_RUN`, or where one is zero."""
+    values = np.asarray(times, float)
+    if len(values) < FEWEST_OF_RUN or values.min() <= 0:
+        return None
+    logs = np.log(values)
+    ends = median_interval(logs, 0.95)
+    assert ends is not None  # six are enough for 95 %
+    return Level(log_ms=float(np.median(logs)), error=(ends[1] - ends[0]) / (2 * 1.96))

@@ -19,21 +19,16 @@ from strobe.core.measure.guard import Guard, Guards
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.python.request import Request
 from strobe.core.python.shown import ShownAnswer
-from strobe.core.results.agreement import Effect
 from strobe.core.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
 from strobe.core.studies.breakdown import breakdown
-from strobe.core.studies.compare.run import compare
+from strobe.core.studies.compare import compare
 from strobe.core.studies.shared.measuring import Measured, Options
 from strobe.core.studies.shared.targets import variants_of
 from strobe.core.studies.verify_outputs import verify_outputs
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.callables import Target, one_part, target_of
-from strobe.core.timeline import Section
 from strobe.core.treatments.treated import treated
-from strobe.ladder.python import FoundRecipe
-from strobe.ladder.results import OptimizeResult
 
-CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
@@ -46,7 +41,7 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
         options = _options(request, counted=False, probed=False)
         return compare(subject, variants_of(subject.targets), "inference", options, live, guards)
 
-    return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
+    return answer_of(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 
 
 def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
@@ -62,36 +57,12 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
         result, (measured,) = breakdown(subject, ["inference"], options, reporter=live)
         return result, measured
 
-    return _answer(request, work, {"depth": depth, "count": count})
-
-
-def optimized(request: Request, guards: Guards, target_ms: float, seconds: float | None, lossy: bool) -> FoundRecipe:
-    """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
-    from strobe.ladder.candidates import Choice  # which the other verbs need not wait for
-    from strobe.ladder.run import optimize
-    from strobe.ladder.settings import Aim
-
-    effects: tuple[Effect, ...] = ("exact", "rounding", "lossy") if lossy else ("exact", "rounding")
-    aim = Aim(1e3 / target_ms, guards=guards, choice=Choice(effects=effects), time_limit=seconds)
-    sections: list[Section] = []
-
-    def work(subject: CallableSubject, live: Live) -> tuple[OptimizeResult, None]:
-        if not subject.target.modules:
-            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to optimize")
-        subject.first_calls(live.stage)
-        budget = SamplingBudget(seconds=CLOSING_S, precision=request.interval)
-        result, recorded = optimize(subject, aim, Options(budget, batch_size=1), (), live, "used")
-        sections.extend(recorded)
-        return result, None
-
-    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
-    answer = _answer(request, work, config)
-    return FoundRecipe(answer.result, sections)
+    return answer_of(request, work, {"depth": depth, "count": count})
 
 
 def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
     """Hold the second thing of ``request`` against the first. Raises UserError."""
-    return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
+    return answer_of(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 
 def _options(request: Request, **how: Any) -> Options:
@@ -99,7 +70,7 @@ def _options(request: Request, **how: Any) -> Options:
     return Options(budget, in_spread=False, **how)
 
 
-def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+def answer_of(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
     """Make the subject, have ``work`` measure it, and complete the answer."""
     started = time.monotonic()
     with _plain(Live()) as live:

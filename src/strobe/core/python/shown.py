@@ -10,7 +10,6 @@ from strobe.core.errors import UserError
 
 if TYPE_CHECKING:
     from strobe.core.results.answer import Result
-    from strobe.core.results.recipe import Recipe
     from strobe.core.timeline import Section
 
 
@@ -109,19 +108,3 @@ class ShownAnswer[R: "Result"]:
         from strobe.core.report import notebook
 
         return notebook.render(document(self.result), notebook.plot_of(self.result))
-
-
-class FoundRecipe(ShownAnswer[Any]):
-    """The answer of `optimize`, with the recipe of its ladder. `save` writes that into the run's folder as well."""
-
-    @property
-    def recipe(self) -> Recipe | None:
-        """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
-        from strobe.ladder.answer import recipe_of
-
-        return recipe_of(self.result)
-
-    def _files(self) -> dict[str, bytes]:
-        from strobe.ladder.command import recipe_files
-
-        return recipe_files(self.result, None)

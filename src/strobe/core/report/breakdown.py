@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import limits, measured, memory, pace, tables
+from strobe.core.report import limits, measured, memory, more, pace, tables
 from strobe.core.report.document import Document
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.queued import filled
-from strobe.traces.pages import profiles
 
 
 def outline(result: BreakdownResult, depth: int | None = None) -> Document:
@@ -20,7 +19,7 @@ def outline(result: BreakdownResult, depth: int | None = None) -> Document:
     for m in _limited(result):
         sections += limits.sections([(m.name, m)], m.name)
     sections += memory.sections(result.measurements, depth)
-    sections += profiles.sections(result.operators, result.python)
+    sections += more.sections(result)
     sentences = answers(result) + [limits.line(result.subject.name, m) for m in _limited(result)]
     return measured.document(result, sentences + pace.cadence_answers(result), sections)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report import breakdown, charts, limits, measured, memory, pace, sameness, sameness_plots, tables
+from strobe.core.report import breakdown, charts, limits, measured, memory, more, pace, sameness, sameness_plots, tables
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
 from strobe.core.report.frame import Plots
@@ -13,21 +13,17 @@ from strobe.core.results.agreement import Yardstick
 from strobe.core.results.answer import CompareResult, Result
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.measurement import Measurement
-from strobe.environments import page as environments
-from strobe.ladder.results import OptimizeResult
-from strobe.traces.pages import profiles
 
 
 def outline(result: CompareResult, depth: int | None = None) -> Document:
     """Return the document of a comparison; ``depth`` limits the levels of its trees."""
     shown = sections(result, depth)
-    shown += environments.sections(result.environments, result.passes)
     shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
     shown += memory.sections(result.measurements, depth, detail=True)
-    shown += profiles.sections(result.operators, result.python)
+    shown += more.sections(result)
     sentences = _other_acting(result) + answers(result) + pace.cadence_answers(result)
     sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
-    sentences += environments.answers(result.passes)
+    sentences += more.answers(result)
     return measured.document(result, sentences, shown)
 
 
@@ -123,7 +119,7 @@ def agreement(result: Result) -> list[Section]:
 
 def yardsticks(result: Result) -> list[Yardstick]:
     """Return the result's yardsticks, or [] for studies without any."""
-    return result.yardsticks if isinstance(result, CompareResult | OptimizeResult) else []
+    return getattr(result, "yardsticks", [])
 
 
 def plots(result: Result, depth: int | None = None) -> Plots:

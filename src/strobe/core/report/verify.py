@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strobe.core.report import measured, sameness, sameness_plots
+from strobe.core.report import measured, more, sameness, sameness_plots
 from strobe.core.report.document import Column, Document, Row, Section, Table
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.agreement import Check, Effect
 from strobe.core.results.answer import VerifyResult
-from strobe.environments import page as environments
 
 LEVEL = 0.95
 # How closely an export acts as the policy, by the most that computing in its precision does to the actions.
@@ -27,7 +26,7 @@ def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     checked = sameness.of_checks(result.checks)
     title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
-    shown += environments.sections(result.environments, result.passes)
+    shown += more.sections(result)
     page = measured.document(result, answers(result), [])
     return replace(page, sections=shown, banner=_banner(result))
 
@@ -43,7 +42,7 @@ def answers(result: VerifyResult) -> list[str]:
     moved = sameness.answers(sameness.of_checks(result.checks), result.yardsticks)
     sentences = [_headline(result), *(f"{sentence[:1].upper()}{sentence[1:]}" for sentence in moved)]
     limited = [f"{result.limited}."] if result.limited else []
-    sentences += environments.answers(result.passes)
+    sentences += more.answers(result)
     return [*sentences, *_still_wrong(result), *limited, *([f"Guard: {guard}."] if guard else [])]
 
 

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from strobe.core.results.agreement import Check, Outcome, Yardstick
+from strobe.core.results.agreement import Agreement, Check, Effect, Outcome, Yardstick
 from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import SCHEMA_VERSION, Data, Finite
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.records import Recorded
 from strobe.core.results.subject import Machine, SubjectInfo
-from strobe.environments.results import Environment, PassDifference
-from strobe.evaluate.results.episodes import PairedEpisodes
-from strobe.ladder.results import Ladder
-from strobe.preflight.results.wiring import Wiring
-from strobe.traces.results.profiles import OperatorProfile, PythonProfile
-from strobe.train.results import Training
 
 
 class Answer(Data):
@@ -49,6 +45,10 @@ class Answer(Data):
         """Name of its subject, for the run's folder."""
         return self.title.split(":")[0]
 
+    def logged(self) -> dict[str, float]:
+        """Return figures of this kind of answer for Trackio or W&B, by name, besides its measurements."""
+        return {}
+
 
 class Result(Answer, ABC):
     """An answer that was measured: one subject, one machine, one or more measurements."""
@@ -56,7 +56,9 @@ class Result(Answer, ABC):
     subject: SubjectInfo
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     measurements: list[Measurement] = Field(default_factory=list)
-    wiring: Wiring | None = Field(default=None, description="of a checkpoint, from its files; None where none was read")
+    wiring: Annotated[Any, Recorded("wiring")] = Field(
+        default=None, description="of a checkpoint, from its files; None where none was read"
+    )
 
     @property
     def about(self) -> str:
@@ -85,29 +87,76 @@ class BreakdownResult(Result):
     gap: Comparison | None = Field(
         default=None, description="inference at the robot's pace against the same back to back, from the same rounds"
     )
-    operators: OperatorProfile | None = None
-    python: PythonProfile | None = None
+    operators: Annotated[Any, Recorded("operators")] = None
+    python: Annotated[Any, Recorded("python")] = None
 
     def advised(self) -> Sequence[Measurement]:
         paced = self.gap.candidate if self.gap is not None else None
         return [m for m in self.measurements if m.name != paced]
 
 
-class CompareResult(Result):
+@dataclass(frozen=True)
+class Held:
+    """Treated actions compared with the untouched policy's, and the guard that judged them.
+
+    Args:
+        name: of the candidate, as the report has it.
+        treatment: as it is written on a command line; '' where that is not known.
+    """
+
+    name: str
+    treatment: str
+    agreement: Agreement | None
+    effect: Effect | None
+    guard: str
+    broken: str
+    unjudged: str = ""
+
+
+class Guarded(Result, ABC):
+    """An answer in which treated actions were held against the untouched policy's."""
+
+    stacked: ClassVar[bool] = False  # whether each holds those before it, so that the first that breaks is to blame
+
+    yardsticks: list[Yardstick] = Field(
+        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+    )
+
+    @abstractmethod
+    def held(self) -> list[Held]:
+        """Return the treated actions that were held against the untouched policy's, in order."""
+
+    def guards(self) -> list[str]:
+        """Return guards of the whole answer, besides those of what was held."""
+        return []
+
+    def refused(self) -> list[Held]:
+        """Return exact treatments that were tried and not used, since they are not exact."""
+        return []
+
+    @property
+    def chosen(self) -> str | None:
+        """The name of the only one whose figures matter, which holds all before it; None where all do."""
+        return None
+
+
+def as_held(judged: Comparison | Check, name: str, treatment: str) -> Held:
+    """Return a comparison or a check as treated actions that were held against the untouched policy's."""
+    return Held(name, treatment, judged.agreement, judged.effect, judged.guard, judged.broken, judged.unjudged)
+
+
+class CompareResult(Guarded):
     """Variants of one subject, judged against the first of them."""
 
     study: Literal["compare"] = "compare"
     comparisons: list[Comparison] = Field(default_factory=list)
-    yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
-    )
-    operators: OperatorProfile | None = None
-    python: PythonProfile | None = None
-    environments: list[Environment] = Field(
+    operators: Annotated[Any, Recorded("operators")] = None
+    python: Annotated[Any, Recorded("python")] = None
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
         default_factory=list,
         description="of each measurement, where every variant ran in a Python environment of its own",
     )
-    passes: list[PassDifference] = Field(
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
         default_factory=list, description="where the pass of each environment first differs from the first one's"
     )
 
@@ -117,52 +166,25 @@ class CompareResult(Result):
     def judged(self) -> Sequence[Comparison]:
         return self.comparisons
 
-
-class TrainResult(Result):
-    """A run of lerobot-train: the time of its steps, and what they waited for."""
-
-    study: Literal["train"] = "train"
-    training: Training
-    python: PythonProfile | None = None
-
-    def advised(self) -> Sequence[Measurement]:
-        return self.measurements
+    def held(self) -> list[Held]:
+        return [as_held(each, each.candidate, "") for each in self.comparisons]
 
 
-class OptimizeResult(Result):
-    """A ladder of treatments to a target rate; its measurements are the rungs."""
-
-    study: Literal["optimize"] = "optimize"
-    comparisons: list[Comparison] = Field(default_factory=list)
-    yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
-    )
-    episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
-    ladder: Ladder | None = Field(default=None, description="None only while the study runs")
-
-    def advised(self) -> Sequence[Measurement]:
-        return [m for m in self.measurements if self.ladder is None or m.name == self.ladder.chosen]
-
-    def judged(self) -> Sequence[Comparison]:
-        return self.comparisons
-
-
-class VerifyResult(Result):
+class VerifyResult(Guarded):
     """Whether a policy acts the same with a recipe as without it. Nothing is timed."""
 
     study: Literal["verify"] = "verify"
     recipe: str = Field(description="the file's name")
     guard: str = Field(description="as it was asked for")
     checks: list[Check] = Field(default_factory=list, description="in the order in which they were made")
-    yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
-    )
     limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
     exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
-    environments: list[Environment] = Field(
+    environments: Annotated[list[Any], Recorded("environments", many=True)] = Field(
         default_factory=list, description="the two that were held against each other, in place of a recipe"
     )
-    passes: list[PassDifference] = Field(default_factory=list, description="where the second one's pass first differs")
+    passes: Annotated[list[Any], Recorded("passes", many=True)] = Field(
+        default_factory=list, description="where the second one's pass first differs"
+    )
 
     @property
     def passed(self) -> bool:
@@ -179,6 +201,12 @@ class VerifyResult(Result):
 
     def advised(self) -> Sequence[Measurement]:
         return ()
+
+    def held(self) -> list[Held]:
+        return [as_held(check, check.name, ", ".join(check.treatments)) for check in self.checks]
+
+    def guards(self) -> list[str]:
+        return [self.guard]
 
 
 Profiled = BreakdownResult | CompareResult  # profilers look at one more iteration of them

@@ -22,7 +22,6 @@ from strobe.core.runs.contents import contents
 
 if TYPE_CHECKING:  # the classes of all answers, which a list of summaries does without
     from strobe.core.results.answer import Answer, Result
-    from strobe.core.results.any_answer import AnyAnswer
 
 RESULT = "result.json"
 TRACE = "trace.json.gz"
@@ -108,18 +107,25 @@ def load(path: Path | str) -> Result:
     return answer
 
 
-def load_answer(path: Path | str) -> AnyAnswer:
+def load_answer(path: Path | str) -> Answer:
     """Read the answer of any study, given its folder or its ``result.json``. Raises UserError."""
-    from strobe.core.results.any_answer import any_answer
-
     file = _find(Path(path))
     document = _current(file, _parse(file))
     # An empty field of these can go: a study that has it defaults to empty.
     document = {name: value for name, value in document.items() if value or name not in _ONCE_SHARED}
     try:
-        return any_answer.validate_python(document)
+        return _answer_class(file, document.get("study")).model_validate(document)
     except ValidationError as error:
         raise UserError(f"{file} is not a valid result: {_first(error)}: run the study again") from None
+
+
+def _answer_class(file: Path, study: object) -> type[Answer]:
+    from strobe.core import slices
+
+    kind = slices.kinds().get(study) if isinstance(study, str) else None
+    if kind is None:
+        raise UserError(f"{file} is not a valid result: no study of this version is called {study!r}")
+    return slices.load(kind.answer)
 
 
 def below(folder: Path, *, parts: bool = True) -> Iterator[tuple[str, Path]]:

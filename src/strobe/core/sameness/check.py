@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.core import slices
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.measure.agreement import agree, in_common
 from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.core.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.core.sameness.reordered import reordered
 from strobe.core.sameness.visits import FEWEST, Visit, describe, needed
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT
 from strobe.core.subjects.subject import digest
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.flow.rtc import RealTimeChunking, supports
 
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
 HORIZON, DELAY = 10, 4
@@ -60,13 +60,10 @@ def affordable(seconds: float, chunk_s: float) -> int:
     return max(FEWEST, min(COUNT, int(seconds / (CALLS_EACH * max(chunk_s, 1e-6)))))
 
 
-def guidance_of(subject: PolicySubject) -> RealTimeChunking:
-    """Return Real-Time Chunking for ``subject``, with a horizon that its chunks have room for."""
-    from lerobot.policies.rtc.configuration_rtc import RTCConfig
-
-    chunk = getattr(subject.policy.config, "chunk_size", None) or 2
-    horizon = max(min(HORIZON, chunk - 1), 1)
-    return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(DELAY, horizon))
+def guidance_of(subject: ActingSubject) -> Treatment | None:
+    """Return Real-Time Chunking for ``subject``, with a horizon that its chunks have room for; None without it."""
+    guidance = slices.offer("guidance")
+    return guidance(subject, HORIZON, DELAY) if guidance is not None else None
 
 
 class Sameness:
@@ -84,7 +81,7 @@ class Sameness:
 
     def __init__(
         self,
-        subject: PolicySubject,
+        subject: ActingSubject,
         base: Sequence[Treatment] = (),
         count: int = COUNT,
         limit: TimeLimit | None = None,
@@ -92,8 +89,9 @@ class Sameness:
         self.subject, self.limit = subject, limit or TimeLimit()
         self.untouched = Variant("untouched", tuple(base))
         self.checks = subject.checks(count)
-        self.rtc = supports(subject) and not any(treatment.key == "rtc" for treatment in base)
-        self._guidance = guidance_of(subject) if self.rtc else None
+        guided = any(treatment.key == "rtc" for treatment in base)
+        self._guidance = guidance_of(subject) if not guided else None
+        self.rtc = self._guidance is not None
         self._chunks: dict[tuple[int, bool], Tensor] = {}
         self._failed: dict[tuple[int, bool], str] = {}  # the untouched policy's calls that fail, and why
         self._unmeasured: list[str] = []  # yardsticks that could not be measured, and why

@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from strobe.core import slices
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.families.family import Family, no_probes
-from strobe.core.families.modules import along_modules, module_of_other_project, policy_of_other_project
+from strobe.core.families.modules import along_modules
 from strobe.core.families.registry import registered
 from strobe.core.measure.agreement import agree
 from strobe.core.measure.time_limit import TimeUpError
@@ -27,11 +28,10 @@ from strobe.core.results.traits import CallTraits, Traits
 from strobe.core.subjects.callables import MODULE, Target
 from strobe.core.subjects.leaves import leaves, unfinished
 from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
-from strobe.core.subjects.subject import ITERATION, Fed, Phase, digest
+from strobe.core.subjects.subject import ITERATION, Fed, Phase, count, digest
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook, Probe
 from strobe.core.timeline.sections import section
-from strobe.lerobot.policies.lerobot_policies import count
 
 _MOST = 300  # characters of an error's own words
 
@@ -280,7 +280,7 @@ def _family(target: Target) -> Family:
         return _record(module) or along_modules(module)
     if not target.modules:
         return Family("function", ())
-    around = policy_of_other_project(target.owner)
+    around = _of_another_project("policy", target.owner)
     if around is None:
         return Family("modules", (), lambda _: _probes(target.modules))
     outer = around.probes or no_probes
@@ -291,7 +291,7 @@ def _record(module: nn.Module) -> Family | None:
     """Return the record of a policy of a known type, or of a known class of another project; else None."""
     kind = getattr(getattr(module, "config", None), "type", None)
     known = registered(kind) if isinstance(kind, str) else None
-    return known if known is not None and known.probes is not None else module_of_other_project(module)
+    return known if known is not None and known.probes is not None else _of_another_project("module", module)
 
 
 def _has(module: nn.Module, probe: Probe) -> bool:
@@ -305,7 +305,7 @@ def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
     """Return the probes on the modules of an object, and on their own parts."""
     probes: list[Probe] = []
     for name, module in modules.items():
-        record = module_of_other_project(module)
+        record = _of_another_project("module", module)
         if record is None:
             probes += _on_methods(name, module)
             record = along_modules(module)
@@ -327,3 +327,9 @@ def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
 
 def _below(probe: Probe, name: str) -> Probe:
     return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)
+
+
+def _of_another_project(what: str, thing: object) -> Family | None:
+    """Return the record of a module or a policy of openpi or Isaac-GR00T; None of any other object."""
+    record_of = slices.offer(f"{what} of another project")
+    return record_of(thing) if record_of is not None else None

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lerobot.utils.constants import OBS_IMAGES
 from torch import Tensor
 
+OBS_IMAGES = "observation.images"  # as LeRobot begins the keys of cameras
 COUNT = 16
 # Prompts of other lengths, for observations that all have one. A policy's tokenizer makes other tokens of each.
 PROMPTS = (

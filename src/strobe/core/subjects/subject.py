@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -117,3 +118,16 @@ def fingerprint(module: torch.nn.Module) -> str:
         seen.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         seen.update(first.to(torch.float64).numpy().tobytes() if not first.is_complex() else b"")
     return seen.hexdigest()[:16]
+
+
+def count(*modules: torch.nn.Module) -> dict[str, Any]:
+    """Return the figures of the weights in `SubjectInfo`: their number, their bytes, and their number per dtype."""
+    parameters = list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
+    dtypes: Counter[str] = Counter()
+    for parameter in parameters:
+        dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+    return {
+        "parameters": sum(p.numel() for p in parameters),
+        "weight_bytes": sum(p.numel() * p.element_size() for p in parameters),
+        "dtypes": dict(dtypes),
+    }

@@ -9,22 +9,20 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 
+from strobe.core import slices
 from strobe.core.errors import UserError
 from strobe.core.treatments import words as text
-from strobe.core.treatments.spec import Words
+from strobe.core.treatments.spec import Words, table
 from strobe.core.treatments.treatment import Entry, Spec, Treatment
-from strobe.treatments.table import TABLE
 
 
 def _load(words: Words) -> Entry:
-    file, _, name = words.at.partition(":")
-    return getattr(import_module(f"strobe.treatments.{file}"), name or "ENTRY")
+    return slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY")
 
 
-ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
+ENTRIES: tuple[Entry, ...] = tuple(map(_load, table().values()))
 
 
 # What `--variant` reads before it looks here.

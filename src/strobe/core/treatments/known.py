@@ -1,4 +1,4 @@
-"""The words of all treatments: Strobe's own from the table, those of other packages from their entries.
+"""The words of all treatments: Strobe's own from the tables of slices, those of other packages from their entries.
 
 A package's entry is loaded for its words, with what it imports; without such a package nothing is.
 """
@@ -9,19 +9,21 @@ import sys
 from importlib.metadata import entry_points
 
 from strobe.core.errors import UserError
-from strobe.core.treatments.spec import Words, require_only
+from strobe.core.treatments.spec import Words, require_only, table
 from strobe.core.treatments.words import Spec, belongs, entry_of
-from strobe.treatments.table import TABLE
 
 
 def known_words() -> tuple[Words, ...]:
     """Return the words of all treatments, those of other packages last, in the order of `catalogue.entries`."""
     if "strobe.core.treatments.catalogue" not in sys.modules and not entry_points(group="strobe.treatments"):
-        return TABLE
+        return tuple(table().values())
     from strobe.core.treatments.catalogue import plug_in_entries
 
     fields = ("key", "effect", "rank", "help", "only", "options", "untried")
-    return (*TABLE, *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()))
+    return (
+        *table().values(),
+        *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()),
+    )
 
 
 def check_words(spec: Spec) -> None:

@@ -19,7 +19,6 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treated import Treated
 from strobe.core.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
-from strobe.treatments.flow.closed_form import ClosedFormGuidance
 
 ALL, EXACT_ALONE = "the whole recipe", "its exact part"
 PACKAGES = ("strobe", "lerobot", "transformers", "torch")
@@ -180,8 +179,7 @@ def _made(spec: Spec) -> Treatment:
     treatment = catalogue.make(spec)
     if "inference" not in treatment.phases:
         raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
-    if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
-        treatment.awaited = True
+    treatment.of_recipe()
     return treatment
 
 

@@ -10,11 +10,10 @@ from strobe.core.families.family import Family
 from strobe.core.families.registry import types_with
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
-from strobe.core.treatments.spec import require_only
+from strobe.core.treatments.spec import require_only, table
 from strobe.core.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment
-from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.table import WORDS
 
 Parts = Callable[[Subject, Spec], Sequence[str]]
 
@@ -40,7 +39,7 @@ def entry(
         make: its spec → the treatment. A value other than the only one is refused before.
         parts: those that it speeds up, the same for every subject or by subject and spec.
     """
-    words = WORDS[key]
+    words = table()[key]
 
     def made(spec: Spec) -> Treatment:
         require_only(words, spec)
@@ -72,17 +71,17 @@ class Switch(Treatment):
         super().__init_subclass__(key=key, **further)
         if of is not None:
             cls._of = staticmethod(of)
-        if key and (only := WORDS[key].only) is not None:
+        if key and (only := table()[key].only) is not None:
             cls.value = only
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
         """Return whether it may be worth trying on ``subject``: whether its family's record has what it needs."""
-        return cls._of is None or (isinstance(subject, PolicySubject) and bool(cls._of(subject.family)))
+        return cls._of is None or (isinstance(subject, ActingSubject) and bool(cls._of(subject.family)))
 
     def require(self, subject: Subject) -> None:
         """Raise UserError, with the types that it is for, where the family's record does not have what it needs."""
-        if self._of is not None and not (isinstance(subject, PolicySubject) and self._of(subject.family)):
+        if self._of is not None and not (isinstance(subject, ActingSubject) and self._of(subject.family)):
             raise UserError(f"{subject.info.name}: {self.key} is for {', '.join(types_with(self._of))}")
 
     def traits(self) -> TreatmentTraits:

@@ -16,6 +16,7 @@ from strobe.core.errors import UserError
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.spec import (
     CAPTURED,
@@ -27,10 +28,9 @@ from strobe.core.treatments.spec import (
     SETTING,
     STRUCTURE,
     TRAINING,
+    table,
 )
 from strobe.core.treatments.words import Spec
-from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.treatments.table import WORDS
 
 # What another package needs to bring a treatment is in this module.
 __all__ = [
@@ -40,9 +40,9 @@ __all__ = [
 ]  # fmt: skip
 
 
-def policy_of(subject: Subject) -> PolicySubject:
+def policy_of(subject: Subject) -> ActingSubject:
     """Return ``subject`` if it is a policy; raises UserError if not."""
-    if not isinstance(subject, PolicySubject):
+    if not isinstance(subject, ActingSubject):
         raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
     return subject
 
@@ -99,7 +99,7 @@ class Treatment(ABC):
     def __init_subclass__(cls, *, key: str = "", **further: object) -> None:
         super().__init_subclass__(**further)
         if key:
-            cls.key, cls.effect = key, WORDS[key].effect
+            cls.key, cls.effect = key, table()[key].effect
 
     def traits(self) -> TreatmentTraits:
         """Return what a result says of it."""
@@ -116,6 +116,9 @@ class Treatment(ABC):
     def stays(self) -> int:
         """Return the bytes of freed memory that it keeps with the process, as found at its last end."""
         return 0
+
+    def of_recipe(self) -> None:  # noqa: B027  # most treatments are the same in a recipe
+        """Called once if a recipe holds it, before it is put on: what it needs may come after the policy is loaded."""
 
     @abstractmethod
     def apply(self, subject: Subject) -> Undo:

@@ -1,1 +1,1 @@
-"""TODO lerobot/commands"""
+"""`strobe breakdown`, `compare` and `verify` of policies and backbones, in LeRobot's flags."""

@@ -121,11 +121,11 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
         return studied(result, flags, config, code=EXIT_CODES[result.outcome])
     from strobe.core.measure.guard import Guards
     from strobe.core.results.recipe import require_kind
-    from strobe.core.studies.verify import verify
     from strobe.core.studies.verify_outputs import verify_recipe
     from strobe.core.subjects.callable_subject import CallableSubject
     from strobe.core.treatments.recipe import guards_of, load
-    from strobe.core.treatments.treatment import policy_of
+    from strobe.lerobot.policies.policy_subject import policy_of
+    from strobe.lerobot.verify import verify
 
     assert config.recipe is not None  # checked when it was read
     recipe, name = load(config.recipe), config.recipe.name
@@ -144,8 +144,8 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
 def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
     """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
     from strobe.core.measure.guard import Guards
-    from strobe.core.studies import verify as study_of
-    from strobe.core.treatments.treatment import policy_of
+    from strobe.export import verify as study_of
+    from strobe.lerobot.policies.policy_subject import policy_of
 
     export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
     seconds = config.seconds or math.inf

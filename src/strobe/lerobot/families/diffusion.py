@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from lerobot.policies.pretrained import PreTrainedPolicy
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.family import Family, Tiny
 from strobe.core.timeline.probe import Probe
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:

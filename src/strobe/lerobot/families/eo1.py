@@ -10,15 +10,17 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.families.common import loading, transformer
 from strobe.core.families.family import Family, HubNeed, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"

@@ -9,15 +9,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
-
-from lerobot.policies.pretrained import PreTrainedPolicy
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.common import loading, sizes, transformer
 from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Views
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 EMBEDDER = "model.embedder.model"
 VISION, PROJECTOR, LANGUAGE = (f"{EMBEDDER}.{n}" for n in ("vision_tower", "multi_modal_projector", "language_model"))

@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
-
-from lerobot.policies.pretrained import PreTrainedPolicy
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.common import loading
 from strobe.core.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import PREFIX, STEP
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 MOT = "model.mot"
 COMPONENTS = "lerobot.policies.fastwam.wan.components"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.core.families.family import Arm, Family, Tiny
 from strobe.core.timeline.probe import Probe
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 _DISTRIBUTION = "lerobot.policies.gaussian_actor.modeling_gaussian_actor:TanhMultivariateNormalDiag"
 

@@ -10,17 +10,19 @@ import contextlib
 import importlib
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.families.common import transformer
 from strobe.core.families.family import Family, HubNeed, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 QWEN = "_groot_model.backbone.model"
 HEAD = "_groot_model.action_head"

@@ -11,16 +11,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import torch
-from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.families.family import Arm, Family, HubNeed, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import wan
 from strobe.lerobot.families.flow_parts import STEP
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 BASE = "robbyant/lingbot-va-base"
 VIDEO_STEP = "video denoise step"

@@ -10,15 +10,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
-
-from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.families.common import loading, sizes, transformer
 from strobe.core.families.family import Family, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 BACKBONE = "model.model"
 VISION, LANGUAGE, EXPERT = (f"{BACKBONE}.{name}" for name in ("vision_backbone", "transformer", "action_expert"))

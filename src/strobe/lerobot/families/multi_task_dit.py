@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import silu
 
@@ -20,6 +19,9 @@ from strobe.core.families.family import Conditioning, Family, HubNeed, Tiny, Wor
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 SEEING, READING = "observation_encoder.vision_encoder", "observation_encoder.text_encoder"
 EACH = "observation_encoder.vision_encoders"

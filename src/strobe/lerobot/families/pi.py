@@ -7,10 +7,9 @@ import importlib
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.core.families.common import transformer
@@ -18,6 +17,9 @@ from strobe.core.families.family import Family, Flow, HubNeed, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"

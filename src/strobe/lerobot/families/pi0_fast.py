@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from lerobot.policies.pretrained import PreTrainedPolicy
 
 from strobe.core.families.common import transformer
 from strobe.core.families.family import Family, HubNeed, Tiny
@@ -20,6 +19,9 @@ from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, pi
 from strobe.lerobot.families.pi import JOINT, LANGUAGE, PALIGEMMA, VISION
 from strobe.lerobot.policies.vocabulary import TOKENIZERS, tokenizer
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 _FIRST = 0x100  # the character of the lowest coefficient: from here on all of them are letters
 

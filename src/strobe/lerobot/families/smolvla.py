@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.core.families.common import sizes, transformer
@@ -17,6 +16,9 @@ from strobe.core.families.family import Family, Flow, HubNeed, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 JOINT = "model.vlm_with_expert"
 VISION = f"{JOINT}.vlm.model.vision_model"

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 from torch import Tensor, nn
 
 from strobe.core.families.family import Arm, Family, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 ENCODER, ACTOR, DYNAMICS, VALUE = "observation encoder", "actor", "latent dynamics", "value estimate"
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import transformers
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import nn
 from transformers import AutoConfig
 
@@ -20,6 +19,9 @@ from strobe.core.families.family import Family, HubNeed, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import qwen3
 from strobe.lerobot.families.flow_parts import STEP, VISION
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 QWEN = "model.qwen.model"
 HEAD = "model.action_model"

@@ -7,14 +7,17 @@ the steps after those.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import OBS_IMAGE
 
 from strobe.core.families.common import transformer
 from strobe.core.families.family import Arm, Family, Tiny
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families.answers import queued_chunk
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 HEAD = "vqbet.action_head"
 

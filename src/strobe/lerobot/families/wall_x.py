@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from lerobot.policies.pretrained import PreTrainedPolicy
+from typing import TYPE_CHECKING, Any
 
 from strobe.core.families.common import loading
 from strobe.core.families.family import Family, Rerun, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.families import flow_parts, qwen
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 MODELING = "lerobot.policies.wall_x.modeling_wall_x"
 VISION, LANGUAGE, HEAD = "model.visual", "model.model", "model.action_preprocessor"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -19,6 +18,9 @@ from strobe.core.families.common import transformer
 from strobe.core.families.family import Family, HubNeed, LastBlock, Tiny, blocks
 from strobe.core.timeline.probe import Probe
 from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+
+if TYPE_CHECKING:
+    from lerobot.policies.pretrained import PreTrainedPolicy
 
 VLM, TRANSFORMER = "model.vlm", "model.transformer"
 VISION, ENCODER = f"{VLM}.vision_tower", f"{VLM}.language_model.encoder"

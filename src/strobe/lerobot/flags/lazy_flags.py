@@ -1,7 +1,5 @@
 """Flags whose values are LeRobot's configs, such as --dataset.* and --rtc.*: checked without LeRobot, made with it.
 
-Also draccus's own flags of a config, and one line for whatever it refuses.
-
 A config declares such a field with LeRobot's type. While flags are read the type is a placeholder of the same name:
 
     if TYPE_CHECKING:
@@ -15,28 +13,21 @@ measure, LeRobot's own. So help and a wrong flag are answered without the second
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import importlib
-import io
-import re
 import sys
-import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from draccus.argparsing import ArgumentParser
 from draccus.parsers.decoding import decode
 
-from strobe.core.errors import UserError, in_a_line, nearest
-from strobe.core.findings.thresholds import refusal_of_former
-from strobe.lerobot.quiet import errors_alone
+from strobe.core.cli.placeholders import Placeholder, groups, option_names, refusals
+from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
 from strobe.lerobot.schema.source import Class, UnreadableSourceError
 
 
-class LazyConfig:
+class LazyConfig(Placeholder):
     """The placeholder of one of LeRobot's configs; calling it gives its defaults."""
 
     where: str
@@ -44,22 +35,22 @@ class LazyConfig:
     def __new__(cls) -> Any:
         return lazy_config(cls.where, {})
 
+    @classmethod
+    def options(cls, kind: str | None = None) -> list[str]:
+        return options(cls.where, kind)
+
+    @classmethod
+    def config(cls, given: Mapping[str, Any], path: Sequence[str] = (), before: Any = None) -> Any:
+        return lazy_config(cls.where, given, path, before)
+
+    @classmethod
+    def values(cls, flags: Mapping[str, str]) -> dict[str, Any]:
+        return shapes.nested(flags)
+
 
 def of_lerobot(where: str) -> Any:
     """Return the placeholder of the config at ``where``, ``'module:Class'``."""
     return type(where.partition(":")[2], (LazyConfig,), {"where": where})
-
-
-def groups(config_class: Any) -> dict[str, str]:
-    """Return each prefix of flags and the config whose fields they are, such as 'inference.rtc' → '…:RTCConfig'."""
-    prefixes = {}
-    for name, declared in typing.get_type_hints(config_class).items():
-        for hint in (declared, *typing.get_args(declared)):
-            if isinstance(hint, type) and issubclass(hint, LazyConfig):
-                prefixes[name] = hint.where
-            elif hint is declared and dataclasses.is_dataclass(hint):
-                prefixes |= {f"{name}.{inner}": where for inner, where in groups(hint).items()}
-    return prefixes
 
 
 def options(where: str, kind: str | None = None) -> list[str]:
@@ -196,37 +187,3 @@ def _registered(where: str) -> dict[str, type]:
 def _imported(where: str) -> Any:
     module, _, name = where.partition(":")
     return getattr(importlib.import_module(module), name)
-
-
-@functools.cache
-def option_names(config_class: Any) -> frozenset[str]:
-    """Return every flag that draccus makes of a config class."""
-    with errors_alone():
-        parser = ArgumentParser(config_class)
-    return frozenset(option for action in parser.parser._actions for option in action.option_strings)
-
-
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Turn whatever draccus and a config's own checks refuse inside into a UserError of one line."""
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors), errors_alone():
-            yield
-    except SystemExit:
-        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
-        raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
-    except UserError:
-        raise
-    except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
-        # What a config itself refused says more than draccus around it.
-        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
-        refused = cause if str(error).startswith("Couldn't instantiate class") else error
-        former = refusal_of_former(re.findall(r"\w+", str(refused))) if "for Thresholds" in str(refused) else ""
-        raise UserError(former or one_line(refused)) from None
-
-
-def one_line(error: BaseException) -> str:
-    """Return an exception's message without its line breaks, cut after 300 characters."""
-    text = in_a_line(error)
-    return text if len(text) <= 300 else f"{text[:300]}…"

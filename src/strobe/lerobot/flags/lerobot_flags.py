@@ -19,9 +19,9 @@ from draccus.wrappers import DataclassWrapper
 from draccus.wrappers.suppressing_argparse import SuppressingArgumentParser
 from lerobot.configs import parser
 
+from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.argument_names import joined
-from strobe.lerobot.quiet import errors_alone
 
 __all__ = ["joined", "parsed", "patched_arguments"]
 

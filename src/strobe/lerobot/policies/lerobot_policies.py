@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,11 +23,13 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.registry import building, registered, shrink, unregistered_modules
+from strobe.core.families.registry import building, registered, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
+from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
 from strobe.lerobot.policies.build import FastBuildError, build_fast
 from strobe.lerobot.policies.inputs import Inputs
+from strobe.lerobot.policies.shrink import shrink
 from strobe.lerobot.policies.standins import stand_ins
 from strobe.lerobot.quiet import quiet
 from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
@@ -342,19 +343,6 @@ def facts_of_type(config: Any) -> dict[str, bool]:
     family = registered(config.type)
     mps_known = family is not None and family.mps_known
     return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
-
-
-def count(*modules: torch.nn.Module) -> dict[str, Any]:
-    """Return the figures of the weights in `SubjectInfo`: their number, their bytes, and their number per dtype."""
-    parameters = list(dict.fromkeys(parameter for module in modules for parameter in module.parameters()))
-    dtypes: Counter[str] = Counter()
-    for parameter in parameters:
-        dtypes[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
-    return {
-        "parameters": sum(p.numel() for p in parameters),
-        "weight_bytes": sum(p.numel() * p.element_size() for p in parameters),
-        "dtypes": dict(dtypes),
-    }
 
 
 def _grouped(notes: Sequence[str]) -> list[str]:

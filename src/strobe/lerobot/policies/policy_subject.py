@@ -14,12 +14,13 @@ from torch import Tensor
 from strobe.core.devices.accelerators import memory_of
 from strobe.core.errors import UserError
 from strobe.core.families.family import Family
-from strobe.core.families.registry import family_of, predict, steps_of
+from strobe.core.families.registry import family_of, steps_of
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT, Checks, varied
-from strobe.core.subjects.subject import ITERATION, Fed, Phase
+from strobe.core.subjects.subject import ITERATION, Fed, Phase, Subject
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -27,13 +28,14 @@ from strobe.lerobot.families import answers
 from strobe.lerobot.policies.action_scale import scale_of
 from strobe.lerobot.policies.inputs import Inputs
 from strobe.lerobot.policies.lerobot_policies import Loaded
+from strobe.lerobot.policies.prediction import predict
 from strobe.lerobot.policies.training_step import Training, micro_batches
 
 _LENGTHS = ("chunk_size", "horizon", "action_chunk_size")  # what configs call the length of a chunk
 
 
 @dataclass
-class PolicySubject:
+class PolicySubject(ActingSubject):
     """A loaded policy and its inputs.
 
     ``chunk_options`` are passed to ``predict_action_chunk`` (RTC's ``inference_delay``, ``prev_chunk_left_over``).
@@ -274,6 +276,13 @@ class PolicySubject:
                     scaled(loss).backward()
             losses.append(loss.detach())
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+
+def policy_of(subject: Subject) -> PolicySubject:
+    """Return ``subject`` if it is a policy of LeRobot; raises UserError if not."""
+    if not isinstance(subject, PolicySubject):
+        raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
+    return subject
 
 
 def _step_name(kind: type) -> str:

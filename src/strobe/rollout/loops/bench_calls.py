@@ -17,8 +17,8 @@ import torch
 from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.rollout.inference import rtc
 
-from strobe.core.families.registry import predict
 from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
+from strobe.lerobot.policies.prediction import predict
 
 
 class CallWatch:

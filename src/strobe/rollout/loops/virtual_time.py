@@ -27,8 +27,8 @@ from lerobot.rollout.inference import rtc
 from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.feature_utils import build_dataset_frame
 
+from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError
-from strobe.lerobot.quiet import errors_alone
 from strobe.lerobot.versions import actions_left
 from strobe.rollout.loops.event_log import LastError
 from strobe.rollout.loops.virtual_client import LOGGERS, AsyncEngine, without_network

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from strobe.core.report.document import Column, Row, Section, Table
 from strobe.core.results import units
+from strobe.core.results.answer import BreakdownResult, CompareResult
 from strobe.traces.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
 
 TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
@@ -13,10 +14,15 @@ LONGEST = 48  # characters of a cell, so that the table fits a terminal
 IN_A_GAP = 30  # characters of a name beside a gap, of which there are three
 
 
-def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
+def sections(result: BreakdownResult | CompareResult) -> list[Section]:
     """Return the sections of the requested profilers."""
-    shown = [] if operators is None else _operators(operators)
-    return shown if python is None else [*shown, _python(python)]
+    shown = _operators(result.operators) if isinstance(result.operators, OperatorProfile) else []
+    return [*shown, *python_sections(result.python)]
+
+
+def python_sections(python: object) -> list[Section]:
+    """Return the section of a profiler of Python; [] without one."""
+    return [_python(python)] if isinstance(python, PythonProfile) else []
 
 
 def _operators(seen: OperatorProfile) -> list[Section]:

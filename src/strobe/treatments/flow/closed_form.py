@@ -21,8 +21,9 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline import section
 from strobe.core.treatments.patch import Patches, replaced_method
 from strobe.core.treatments.switch import Switch
-from strobe.core.treatments.treatment import Undo, policy_of
+from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import RTC_STEP
+from strobe.lerobot.policies.policy_subject import policy_of
 
 
 @dataclass
@@ -36,6 +37,9 @@ class ClosedFormGuidance(Switch, key="guidance"):
 
     awaited: bool = False
     _tried: bool = field(default=False, init=False, repr=False)
+
+    def of_recipe(self) -> None:  # a robot's program turns RTC on once it has loaded the policy
+        self.awaited = True
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:

@@ -17,9 +17,10 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.results import traits as records
 from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
-from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo, policy_of
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
+from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
 from strobe.lerobot.versions import types_with_rtc
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
@@ -136,3 +137,17 @@ def switch(policy: Any, config: RTCConfig | None) -> None:
         policy.init_rtc_processor()
     if config is None and getattr(policy, "model", None) is not None:
         policy.model.rtc_processor = None
+
+
+def guidance_of(subject: ActingSubject, horizon: int, delay: int) -> RealTimeChunking | None:
+    """Return Real-Time Chunking for ``subject``, at most that long, as its chunks have room; None if it has none.
+
+    Args:
+        horizon: the execution horizon, in control ticks.
+        delay: the inference delay, in control ticks.
+    """
+    if not supports(subject):
+        return None
+    chunk = getattr(subject.policy.config, "chunk_size", None) or 2
+    horizon = max(min(horizon, chunk - 1), 1)
+    return RealTimeChunking(RTCConfig(enabled=True, execution_horizon=horizon), min(delay, horizon))

@@ -26,9 +26,9 @@ from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
-from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo, policy_of
+from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
-from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow

@@ -15,10 +15,10 @@ from strobe.core.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, Pol
 from strobe.core.sameness.reordered import features_reordered
 from strobe.core.sameness.visits import FEWEST, Visit, plan
 from strobe.core.studies.shared.progress import Reporter
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.policy_subject import PolicySubject
 
 SHARE = 0.3  # of the time for sampling, that the check of a variant may take
 YARDSTICKS_S = 1.5  # for each yardstick, without the chunks that it is compared with; one observation at least
@@ -60,13 +60,13 @@ def limit_of(seconds: float, chunk_s: float, work: WorkLimit | None = None) -> T
 
 def kind_of(subject: Subject) -> Of:
     """Return what ``subject`` returns: actions of a policy, features of a backbone, outputs of a call in Python."""
-    if isinstance(subject, PolicySubject):
+    if isinstance(subject, ActingSubject):
         return "actions"
     return "outputs" if isinstance(subject, CallableSubject) else "features"
 
 
 def check_actions(
-    subject: PolicySubject,
+    subject: ActingSubject,
     variants: Sequence[Variant],
     chunk_s: float,
     seconds: float,

@@ -15,8 +15,8 @@ from strobe.core.measure.memory import available_bytes
 from strobe.core.measure.time_limit import WorkLimit
 from strobe.core.results.comparison import GradientAgreement
 from strobe.core.studies.shared.progress import Reporter, Silent, Steps
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.policy_subject import PolicySubject
 
 OTHER_SEED = 1
 LARGEST_SCALE = 2.0**16  # GradScaler's first
@@ -46,7 +46,7 @@ class GradientCheck:
 
 
 def gradients(
-    subject: PolicySubject,
+    subject: ActingSubject,
     variants: Sequence[Variant],
     batch_size: int,
     reporter: Reporter | None = None,
@@ -103,7 +103,7 @@ def gradients(
 
 
 def _compared(
-    subject: PolicySubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
+    subject: ActingSubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
 ) -> GradientAgreement:
     """Pass ``variant`` forward and backward, and compare its loss and its gradient with the baseline's."""
     reference = of_baseline.gradient
@@ -127,7 +127,7 @@ class _Passed:
 
 
 def _loss_and_gradient(
-    subject: PolicySubject,
+    subject: ActingSubject,
     variant: Variant,
     raw: dict[str, Any],
     index: int = 0,

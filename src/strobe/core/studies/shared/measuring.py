@@ -43,6 +43,7 @@ from strobe.core.studies.shared.rounds import (
     silent_probes,
     unseen_parts,
 )
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.callable_subject import CallableSubject
 from strobe.core.subjects.outputs import Numbers
 from strobe.core.subjects.subject import ITERATION, Phase, Subject
@@ -50,7 +51,6 @@ from strobe.core.timeline import Section, Timeline
 from strobe.core.timeline.probe import Attached
 from strobe.core.treatments.room import noted
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.policy_subject import PolicySubject
 
 COUNTED_CALLS = 2.0  # as long as which a counted call takes, roughly
 AGAIN_S = 3.0  # of measuring the ceiling once more
@@ -207,7 +207,7 @@ class Session:
             if measurement.name in self._late:
                 measurement.notes.append(LATE)
         self._add_limits(measurements)
-        outputs, policy = self._outputs, self.subject if isinstance(self.subject, PolicySubject) else None
+        outputs, policy = self._outputs, self.subject if isinstance(self.subject, ActingSubject) else None
         acting = policy if self.phase == "inference" and outputs.whole else None
         return Measured(
             measurements,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from strobe.core.errors import UserError
 from strobe.core.measure.agreement import add_note
 from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
-from strobe.core.measure.sampling import SETTLE_S, Collected, SamplingBudget
+from strobe.core.measure.sampling import Collected
 from strobe.core.measure.statistics import each_of
-from strobe.core.measure.verdicts import LEVEL, too_short
+from strobe.core.measure.verdicts import LEVEL
 from strobe.core.results.answer import CompareResult
 from strobe.core.results.measurement import Measurement
 from strobe.core.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, kind_of, limit_of
@@ -19,14 +19,10 @@ from strobe.core.studies.shared.machine_state import begin_result
 from strobe.core.studies.shared.measuring import Measured, Options, Session
 from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES, judge
 from strobe.core.studies.shared.progress import Reporter, Silent
-from strobe.core.studies.shared.targets import variants_of
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.callable_subject import CallableSubject
-from strobe.core.subjects.callables import target_of
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.treatment import Variant
-from strobe.lerobot.policies.policy_subject import PolicySubject
-from strobe.servers.protocols.observations import Observations
-from strobe.servers.protocols.side import FRAME, LocalSide, ServerSide
 
 NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
 BESIDE_RTC = (
@@ -89,7 +85,7 @@ def compare(
         _hold_outputs(result, guards.requested if guards is not None else None)
     elif phase == "inference":
         _hold(result, measured, check, guards or Guards(kind=kind_of(subject)))
-    if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
+    if phase != "inference" and result.status == "complete" and isinstance(subject, ActingSubject):
         _compare_gradients(subject, variants, result, options, reporter)
     result.notes += options.limit.left_out
     return result, measured
@@ -102,7 +98,7 @@ def _looks(
     rounds_s = min(options.budget.seconds, MOST_S)
     most_s = max(collected.seconds, rounds_s)
     seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
-    if isinstance(subject, PolicySubject):
+    if isinstance(subject, ActingSubject):
         chunk_s = max(seconds)
         limit = limit_of(most_s, chunk_s, options.limit)
         return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
@@ -111,7 +107,7 @@ def _looks(
 
 
 def _compare_gradients(
-    subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
+    subject: ActingSubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
 ) -> None:
     step_s = max(measurement.samples.summary.median for measurement in result.measurements) / 1e3
     check = gradients(subject, variants, options.batch_size, reporter, options.limit, step_s)
@@ -180,42 +176,3 @@ def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
             guided.append(candidate)
     pairs = [(baseline, candidate) for candidate in others]
     return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]
-
-
-def compare_servers(
-    sides: Mapping[str, ServerSide | LocalSide],
-    observations: Observations,
-    budget: SamplingBudget,
-    within: float,
-    reporter: Reporter,
-) -> CompareResult:
-    """Judge the second side against the first one: its time, with the way to a server, and its actions.
-
-    Args:
-        observations: of the first server; the other side has the same frames.
-        within: the share of the time within which two sides are as fast as each other.
-
-    Raises:
-        UserError: a call that fails.
-    """
-    inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
-    targets = [target_of(name, side) for name, side in sides.items()]
-    subject = CallableSubject(targets, inputs, label="policy servers")
-    facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
-    subject.info = subject.info.model_copy(update=facts)
-    for name, side in sides.items():
-        if isinstance(side, ServerSide):
-            words = "; ".join(f"{key}: {value}"[:200] for key, value in list(side.wire.metadata.items())[:8])
-            subject.notes.append(
-                f"{name} speaks the protocol of {side.wire.protocol} and says of itself: {words or '—'}"
-            )
-    subject.first_calls(reporter.stage)
-    options = Options(budget, counted=False, probed=False, within=within)
-    with subject.generators_kept():
-        result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
-    seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
-    for pair in result.comparisons:
-        pair.verdict = too_short(
-            pair.verdict, seconds, SETTLE_S, baseline_name=pair.baseline, candidate_name=pair.candidate
-        )
-    return result

@@ -15,13 +15,13 @@ import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
 from strobe.core.errors import UserError, in_a_line
-from strobe.core.studies.shared.variant_text import check_levers, check_rtc, split_variant
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments import catalogue, levers
 from strobe.core.treatments.recipe import RecipeTreatment, rungs_of, with_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, precisions
 from strobe.export.exported import group_of
+from strobe.lerobot.commands.variant_text import check_levers, check_rtc, split_variant
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 

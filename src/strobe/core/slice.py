@@ -1,0 +1,53 @@
+"""What the core itself answers: breakdowns, comparisons, verifications."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import SHARE
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "report",
+            SHARE,
+            "shows a run again: console, Markdown, HTML, a model card, a picture",
+            "strobe.core.cli.report",
+        ),
+    ),
+    kinds={
+        "breakdown": Kind(
+            "strobe.core.results.answer:BreakdownResult",
+            "strobe.core.report.breakdown",
+            (
+                "strobe.core.findings.cadence:RULES",
+                "strobe.core.findings.parts:RULES",
+                "strobe.core.findings.rtc:RULES",
+                "strobe.core.findings.machine:RULES",
+                "strobe.core.findings.trust:RULES",
+            ),
+            plausible=True,
+        ),
+        "compare": Kind(
+            "strobe.core.results.answer:CompareResult",
+            "strobe.core.report.compare",
+            (
+                "strobe.core.findings.parts:RULES",
+                "strobe.core.findings.rtc:OF_COMPARISONS",
+                "strobe.core.findings.machine:RULES",
+                "strobe.core.findings.precision:RULES",
+                "strobe.core.findings.sameness:RULES",
+                "strobe.core.findings.levers:RULES",
+                "strobe.core.findings.trust:OF_COMPARISONS",
+            ),
+            plausible=True,
+        ),
+        "verify": Kind(
+            "strobe.core.results.answer:VerifyResult",
+            "strobe.core.report.verify",
+            (
+                "strobe.core.findings.sameness:RULES",
+                "strobe.core.findings.trust:stand_ins",
+            ),
+        ),
+    },
+)

@@ -1,0 +1,123 @@
+"""The slices: one folder for each question, beside the core. Each says in its ``slice.py`` what it adds.
+
+The core imports no slice. It finds them where they lie, reads what they say, and imports what is behind a name only when
+that is needed: a name is written ``module`` or ``module:attribute``. So a slice is there if its folder is there.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parents[1]  # src/strobe
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of the command line.
+
+    Args:
+        name: what stands behind ``strobe``.
+        group: the heading in `strobe --help`, one of `strobe.core.cli.groups.GROUPS`.
+        answers: the line in `strobe --help`.
+        module: holds the command's ``run``.
+    """
+
+    name: str
+    group: str
+    answers: str
+    module: str
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of answer: how it is read, judged and shown.
+
+    Args:
+        answer: the name of its class, an `Answer` whose ``study`` is the kind's.
+        page: the module of its page; see `strobe.core.report.frame.Page`.
+        rules: names of tuples of rules, or of rules.
+        plausible: whether rules see it without figures that they must not divide by; see `findings.view.plausible`.
+    """
+
+    answer: str
+    page: str
+    rules: tuple[str, ...] = ()
+    plausible: bool = False
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What a folder adds to the core.
+
+    Args:
+        kinds: study → its kind of answer.
+        records: name of a record in the answers of the core → its class.
+        rules: study of another slice → names of rules on it.
+        shows: study of another slice → names of modules with more of its page; see `strobe.core.report.frame.Part`.
+        offers: what the core can do only with this slice → the name of the function that does it.
+        families: names of packages, each file of which has a ``FAMILY``.
+        treatments: names of tables of treatments; see `strobe.core.treatments.spec.Words`.
+    """
+
+    commands: tuple[Command, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    records: Mapping[str, str] = field(default_factory=dict)
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shows: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    offers: Mapping[str, str] = field(default_factory=dict)
+    families: tuple[str, ...] = ()
+    treatments: tuple[str, ...] = ()
+
+
+@cache
+def slices() -> dict[str, Slice]:
+    """Return name → slice: the core's own first, then those whose folders are there, by name."""
+    names = sorted(file.parent.name for file in FOLDER.glob("*/slice.py") if file.parent.name != "core")
+    return {name: _slice(name) for name in ("core", *names)}
+
+
+@cache
+def _slice(name: str) -> Slice:
+    return importlib.import_module(f"strobe.{name}.slice").SLICE
+
+
+def load(name: str) -> Any:
+    """Return the module or the attribute that ``name`` names."""
+    module, _, attribute = name.partition(":")
+    found = importlib.import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def commands() -> dict[str, Command]:
+    """Return name → command of all slices."""
+    return {command.name: command for each in slices().values() for command in each.commands}
+
+
+def command(name: str) -> Command | None:
+    """Return the command called ``name``. Of a folder with that name no other slice is read."""
+    if name.isidentifier() and (FOLDER / name / "slice.py").is_file():
+        for found in _slice(name).commands:
+            if found.name == name:
+                return found
+    return commands().get(name)
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Return study → the kind of its answer."""
+    return {study: kind for each in slices().values() for study, kind in each.kinds.items()}
+
+
+def record_class(name: str) -> type[Any] | None:
+    """Return the class of a record that a slice adds to an answer of the core; None without that slice."""
+    return next((load(each.records[name]) for each in slices().values() if name in each.records), None)
+
+
+def offer(name: str) -> Any:
+    """Return what a slice offers to the core under ``name``; None without that slice."""
+    return next((load(each.offers[name]) for each in slices().values() if name in each.offers), None)

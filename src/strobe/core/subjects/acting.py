@@ -1,0 +1,79 @@
+"""A subject that acts: a robot policy, whose chunks can be compared in σ of its actions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.core.families.family import Family
+from strobe.core.results.agreement import ActionScale
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.subjects.check_inputs import COUNT, Checks
+from strobe.core.subjects.subject import Fed, Subject
+
+
+class ActingSubject(Subject, ABC):
+    """A `Subject` with chunks of actions, observations to check them on, and a loss.
+
+    A policy of LeRobot is one (`strobe.lerobot.policies.policy_subject`). Studies ask for this class where they compare
+    actions, train, or put on what only a policy has.
+
+    Attributes:
+        seed: of the noise; observation ``index`` gets ``seed + index``.
+        inputs: its observations.
+        training: how a training step is made; treatments change it.
+    """
+
+    seed: int
+    inputs: Any
+    training: Any
+    family: Family  # pyright: ignore[reportIncompatibleMethodOverride]  # each policy has its own
+
+    @property
+    @abstractmethod
+    def policy(self) -> Any:
+        """The policy's own object, a torch module with a ``config``."""
+
+    @property
+    @abstractmethod
+    def info(self) -> SubjectInfo:
+        """Facts about the policy, for the result."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device that it computes on."""
+
+    @property
+    @abstractmethod
+    def fed(self) -> Fed:
+        """The kind and digest of its inputs."""
+
+    @property
+    @abstractmethod
+    def executed(self) -> int | None:
+        """Actions of a chunk that the robot executes before the next one; None if nothing says how many."""
+
+    @abstractmethod
+    def act(self, observation: dict[str, Any], seed: int) -> Tensor:
+        """Return a chunk, (1, chunk, action dim) on the CPU, in the action's own units."""
+
+    @abstractmethod
+    def chunk(self, index: int = 0) -> Tensor:
+        """Return the chunk of observation ``index``; see `act`."""
+
+    @abstractmethod
+    def checks(self, count: int = COUNT) -> Checks:
+        """Return observations to compare its actions on: they differ in all of its inputs."""
+
+    @abstractmethod
+    def scale(self, chunks: Sequence[Tensor] = ()) -> ActionScale | None:
+        """Return the spread (σ) of each action dimension; without statistics, from ``chunks`` of its own."""
+
+    @abstractmethod
+    def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
+        """Return the loss of a raw batch, and leave its gradient in the parameters' ``grad``."""

@@ -1,0 +1,28 @@
+"""`strobe doctor` and `strobe tour`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import START
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "doctor",
+            START,
+            "checks clocks, noise, every treatment, loaders and tools; says what to install",
+            "strobe.doctor.command",
+        ),
+        Command(
+            "tour",
+            START,
+            "everything once, with no data of yours: record, break down, compare, train, rehearse, evaluate",
+            "strobe.doctor.tour_command",
+        ),
+    ),
+    kinds={
+        "doctor": Kind(
+            "strobe.doctor.results:DoctorResult", "strobe.doctor.page", ("strobe.doctor.findings:OF_SELF_CHECKS",)
+        ),
+    },
+)

@@ -1,0 +1,28 @@
+"""`strobe evaluate`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import PROVE
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "evaluate",
+            PROVE,
+            "success against latency in a simulator, over denoising steps and recipes, in paired episodes",
+            "strobe.evaluate.command",
+        ),
+    ),
+    kinds={
+        "evaluate": Kind(
+            "strobe.evaluate.results.evaluate:EvaluateResult",
+            "strobe.evaluate.pages.evaluate",
+            (
+                "strobe.evaluate.findings:OF_EVALUATIONS",
+                "strobe.core.findings.trust:stand_ins",
+            ),
+        ),
+        "evaluate results": Kind("strobe.evaluate.results.evaluate:Judged", "strobe.evaluate.pages.judged"),
+    },
+)

@@ -1,0 +1,27 @@
+"""`strobe diff` and `strobe history`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import PROVE
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "diff",
+            PROVE,
+            "what changed between two runs; with --fail-on-regression a CI gate",
+            "strobe.history.diff_command",
+        ),
+        Command(
+            "history",
+            PROVE,
+            "trends over runs or commits, with change points; a CI gate",
+            "strobe.history.history_command",
+        ),
+    ),
+    kinds={
+        "diff": Kind("strobe.history.results.difference:Difference", "strobe.history.pages.changes"),
+        "history": Kind("strobe.history.results.history:History", "strobe.history.pages.history"),
+    },
+)

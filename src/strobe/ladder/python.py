@@ -1,0 +1,59 @@
+"""`strobe.optimize`: the ladder of a target in Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strobe.core.cli.live import Live
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.python.request import Request
+from strobe.core.python.run import answer_of
+from strobe.core.python.shown import ShownAnswer
+from strobe.core.results.agreement import Effect
+from strobe.core.results.recipe import Recipe
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.timeline import Section
+from strobe.ladder.answer import recipe_of
+from strobe.ladder.candidates import Choice
+from strobe.ladder.results import OptimizeResult
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
+
+CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
+
+
+def optimized(request: Request, guards: Guards, target_ms: float, seconds: float | None, lossy: bool) -> FoundRecipe:
+    """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
+    effects: tuple[Effect, ...] = ("exact", "rounding", "lossy") if lossy else ("exact", "rounding")
+    aim = Aim(1e3 / target_ms, guards=guards, choice=Choice(effects=effects), time_limit=seconds)
+    sections: list[Section] = []
+
+    def work(subject: CallableSubject, live: Live) -> tuple[OptimizeResult, None]:
+        if not subject.target.modules:
+            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to optimize")
+        subject.first_calls(live.stage)
+        budget = SamplingBudget(seconds=CLOSING_S, precision=request.interval)
+        result, recorded = optimize(subject, aim, Options(budget, batch_size=1), (), live, "used")
+        sections.extend(recorded)
+        return result, None
+
+    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
+    answer = answer_of(request, work, config)
+    return FoundRecipe(answer.result, sections)
+
+
+class FoundRecipe(ShownAnswer[Any]):
+    """The answer of `optimize`, with the recipe of its ladder. `save` writes that into the run's folder as well."""
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
+        return recipe_of(self.result)
+
+    def _files(self) -> dict[str, bytes]:
+        from strobe.ladder.command import recipe_files
+
+        return recipe_files(self.result, None)

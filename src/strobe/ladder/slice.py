@@ -1,0 +1,32 @@
+"""`strobe optimize`, and `strobe.optimize`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import SPEED_UP
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "optimize",
+            SPEED_UP,
+            "a ladder of treatments to a target rate, each shown to be faster and guarded",
+            "strobe.ladder.command",
+        ),
+    ),
+    kinds={
+        "optimize": Kind(
+            "strobe.ladder.results:OptimizeResult",
+            "strobe.ladder.page",
+            (
+                "strobe.ladder.findings:RULES",
+                "strobe.core.findings.sameness:RULES",
+                "strobe.evaluate.findings:RULES",
+                "strobe.core.findings.trust:too_noisy",
+                "strobe.core.findings.trust:stand_ins",
+            ),
+            plausible=True,
+        ),
+    },
+    offers={"model card": "strobe.ladder.model_card:render"},
+)

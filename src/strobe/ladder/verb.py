@@ -1,0 +1,65 @@
+"""`strobe.optimize`: its arguments, checked before a heavy import."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
+from strobe.core.python.request import Request
+from strobe.core.python.verbs import announce_imports
+from strobe.ladder.python import FoundRecipe
+
+
+def optimize(
+    target: Any,
+    inputs: Any,
+    *,
+    target_ms: float = 50.0,
+    guard: str = "",
+    seconds: float | None = None,
+    lossy: bool = False,
+    device: str = "",
+    seed: int = 0,
+) -> FoundRecipe:
+    """Look for treatments that make a call fast enough, and return the same within a guard.
+
+        answer = strobe.optimize(policy, observations, target_ms=50)
+        strobe.put_on(answer.recipe, policy)
+
+    The same ladder as that of `strobe optimize`: one treatment at a time, of those that need only torch modules, such
+    as compiling, other floating-point formats or channels last. Each is judged in alternation with what was accepted
+    before. All of them together must keep to the guard. In the end nothing is on the target.
+
+    Args:
+        target: a torch module, or an object with modules inside, called as a variant of `compare`.
+        inputs, device, seed: as in `compare`.
+        target_ms: milliseconds within which 95 % of the calls must end.
+        guard: limits on how far outputs may move, such as 'cosine>=0.999, largest_error<=1e-3'. By default exact
+            treatments must agree as well as reordered sums do, and the others hold 'rms<=0.02, worst<=0.2'. These are
+            in σ, the standard deviation of each column (a place along the last dimension) over the rows of all
+            untouched outputs. Without 8 different rows there is no σ: then such limits are not judged, and nothing is
+            accepted that moves an output.
+        seconds: for the ladder; by default 80 on a CPU and 300 elsewhere, or more where a call takes long.
+        lossy: whether treatments are tried that move the outputs by more than rounding does, such as int8.
+
+    Returns:
+        The answer of `strobe optimize`. ``recipe`` is what `put_on` takes; None where nothing is shown to be faster.
+        An interrupt keeps the rungs so far.
+
+    Raises:
+        UserError: nothing to call, no inputs, a bad number, a guard that cannot be read, or a target that fails.
+        KeyboardInterrupt: before the target as it is was measured.
+    """
+    limit = seconds if seconds is not None else 1.0
+    request = Request({"target": target}, inputs, limit, 0.1, device, "", seed)
+    if not isinstance(target_ms, int | float) or not (math.isfinite(target_ms) and target_ms > 0):
+        raise UserError(f"target_ms={target_ms}: must be a number above zero")
+    guards = Guards.parse(guard)
+    if guards.requested is not None:
+        guards.requested.require_figures("outputs")
+    announce_imports()
+    from strobe.ladder.python import optimized
+
+    return optimized(request, guards, float(target_ms), seconds, lossy)

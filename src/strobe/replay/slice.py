@@ -1,0 +1,20 @@
+"""`strobe replay`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import ROBOT
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "replay",
+            ROBOT,
+            "what would other settings have done? replays a recorded rollout in simulated time",
+            "strobe.replay.command",
+        ),
+    ),
+    kinds={
+        "replay": Kind("strobe.replay.results:ReplayResult", "strobe.replay.page", ("strobe.replay.findings:RULES",)),
+    },
+)

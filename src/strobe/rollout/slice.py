@@ -1,0 +1,32 @@
+"""`strobe rollout`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import ROBOT
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "rollout",
+            ROBOT,
+            "lerobot-rollout as it is; also lerobot-record, lerobot-teleoperate and remote inference",
+            "strobe.rollout.command",
+        ),
+    ),
+    kinds={
+        "rollout": Kind(
+            "strobe.rollout.results.rollout:RolloutResult",
+            "strobe.rollout.pages.rollout",
+            (
+                "strobe.rollout.findings.rollout:RULES",
+                "strobe.rollout.findings.robot:RULES",
+                "strobe.rollout.findings.remote:RULES",
+                "strobe.rollout.findings.cadence:OF_ROLLOUTS",
+                "strobe.core.findings.trust:unseen",
+                "strobe.core.findings.trust:stand_ins",
+            ),
+        ),
+    },
+    offers={"recordings": "strobe.rollout.recordings:write"},
+)

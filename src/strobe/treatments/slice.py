@@ -1,0 +1,10 @@
+"""The table of treatments, and Real-Time Chunking for whoever checks actions under it."""
+
+from __future__ import annotations
+
+from strobe.core.slices import Slice
+
+SLICE = Slice(
+    treatments=("strobe.treatments.table:TABLE",),
+    offers={"guidance": "strobe.treatments.flow.rtc:guidance_of"},
+)

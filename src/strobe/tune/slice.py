@@ -1,0 +1,27 @@
+"""`strobe tune`."""
+
+from __future__ import annotations
+
+from strobe.core.cli.groups import PROVE
+from strobe.core.slices import Command, Kind, Slice
+
+SLICE = Slice(
+    commands=(
+        Command(
+            "tune",
+            PROVE,
+            "the settings that make the task succeed, and soonest: inference type, executed actions, horizons",
+            "strobe.tune.command",
+        ),
+    ),
+    kinds={
+        "tune": Kind(
+            "strobe.tune.results:TuneResult",
+            "strobe.tune.page",
+            (
+                "strobe.evaluate.findings:OF_TUNINGS",
+                "strobe.core.findings.trust:stand_ins",
+            ),
+        ),
+    },
+)
