@@ -1,7 +1,7 @@
 """Verdicts of speed: how often they are wrong, and how often they find what is there.
 
-Each comparison is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe compare` has,
-and then the verdict; or the verdict alone on a given number of pairs. Times have 3 % noise about 30 ms.
+Each comparison is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe compare`
+has, and then the verdict; or the verdict alone on a given number of pairs. Times have 3 % noise about 30 ms.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The median of one policy's calls: how often its interval misses it, and whether a slow first state is taken for all.
 
-Each run is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe breakdown` has, unless
-its number of calls is given. Times have 3 % noise about 30 ms; those of a state, 0.3 %.
+Each run is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe breakdown` has,
+unless its number of calls is given. Times have 3 % noise about 30 ms; those of a state, 0.3 %.
 """
 
 from __future__ import annotations

@@ -12,11 +12,12 @@ import dataclasses
 import functools
 import inspect
 import json
+import operator
 import re
 import textwrap
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter
 
@@ -33,7 +34,7 @@ def pages() -> dict[str, str]:
     made[f"{WHERE}/limits.md"] = limits_page()
     made[f"{WHERE}/treatments.md"] = treatments_page()
     made[f"{WHERE}/results.md"] = results_page()
-    made[f"{WHERE}/result.schema.json"] = json.dumps(_schema(), indent=1)
+    made[f"{WHERE}/result.schema.json"] = json.dumps(schema(), indent=1)
     return made
 
 
@@ -111,8 +112,8 @@ def _prose(text: str) -> Iterator[str]:
 def _flags(text: str) -> Iterator[str]:
     """The flags of a help text, each under a heading of its own, where the site's search finds it.
 
-    ``text`` has them as `strobe.core.cli.help.help_text` writes them, or each in a line with its words. A line that is not
-    indented stands above more flags.
+    ``text`` has them as `strobe.core.cli.help.help_text` writes them, or each in a line with its words. A line that is
+    not indented stands above more flags.
     """
     for line in text.splitlines():
         if found := re.fullmatch(r"  (--[^\s=]+)(=\S+)?(?: \((.*)\)| {2,}(.*))?", line):
@@ -319,9 +320,9 @@ def treatments_page() -> str:
 
 def results_page() -> str:
     """Return the fields of every class of result, from its JSON schema."""
-    schema = _schema()
-    defined = schema["$defs"]
-    studies = {study: ref.rsplit("/", 1)[1] for study, ref in sorted(schema["discriminator"]["mapping"].items())}
+    made = schema()
+    defined = made["$defs"]
+    studies = {study: ref.rsplit("/", 1)[1] for study, ref in sorted(made["discriminator"]["mapping"].items())}
     lines = [
         "# Every result",
         "",
@@ -374,9 +375,10 @@ def _type(item: dict[str, Any]) -> str:
 
 
 @functools.cache
-def _schema() -> dict[str, Any]:
+def schema() -> dict[str, Any]:
     classes = tuple(slices.load(kind.answer) for kind in slices.kinds().values())
-    return TypeAdapter(Annotated[Union[classes], Field(discriminator="study")]).json_schema()  # noqa: UP007
+    any_answer: Any = Annotated[functools.reduce(operator.or_, classes), Field(discriminator="study")]
+    return TypeAdapter(any_answer).jsonschema()
 
 
 def _first_line(text: str | None) -> str:

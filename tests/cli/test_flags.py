@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
-from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
 
-import strobe.core.cli
 from strobe.core.cli.bounds import above, at_least, between, check_bounds
 from strobe.core.cli.help import help_text
 from strobe.core.cli.parse import parse
@@ -131,22 +127,3 @@ def test_a_misspelt_flag_is_answered_with_the_nearest(argv: list[str], says: str
 def test_a_subject_need_not_be_named_to_be_split():
     flags, rest = split_subject(["--depth=2"])
     assert (flags.path, flags.type, rest) == (None, None, ["--depth=2"])
-
-
-def test_no_command_module_imports_in_a_circle():
-    """Imports inside functions and for types count as well."""
-    folder = Path(strobe.core.cli.__path__[0])
-    files = {f"strobe.core.cli.{file.stem}": file for file in folder.glob("*.py") if file.stem != "__init__"}
-    imports: dict[str, set[str]] = {}
-    for name, file in files.items():
-        nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
-        named = {node.module for node in nodes if node.module}
-        named |= {
-            f"strobe.core.cli.{alias.name}"
-            for node in nodes
-            if node.module == "strobe.core.cli"
-            for alias in node.names
-        }
-        imports[name] = named & files.keys()
-    assert imports["strobe.lerobot.commands.breakdown"] >= {"strobe.lerobot.flags.run_flags", "strobe.core.cli.runner"}
-    TopologicalSorter(imports).prepare()  # raises CycleError

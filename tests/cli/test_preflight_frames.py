@@ -85,7 +85,8 @@ def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped:
 
 def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
     flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only", f"--output_dir={tmp_path}"]
-    script = f"import sys; from strobe.core.cli.main import main; main(['preflight', *{flags}]); sys.exit('torch' in sys.modules)"
+    script = f"import sys; from strobe.core.cli.main import main; main(['preflight', *{flags}])"
+    script += "; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from strobe.core.results.any_answer import any_answer
+from support.scripts import load_script
 
 from strobe.core.cli.runner import EXIT_CODES
-from strobe.core.slices import commands
+from strobe.core.slices import commands, load
 
+reference = load_script("reference")
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 PAGE = ROOT / "docs" / "assistants.md"
@@ -25,7 +25,7 @@ HELPERS = {
     "strobe.rollout.flags",
 }  # modules of cli/ in which a command's exit code is set
 # Where a study marks its answer 'failed', for which the exit code is 1.
-STUDIES = {"rollout": "rollout", "rehearse": "rollout"}
+STUDIES = {"rehearse": "rollout", "optimize": "ladder"}
 STOPS = ("breakdown", "compare", "train", "rehearse", "evaluate")  # whose exit codes the tour hands on
 
 
@@ -64,13 +64,14 @@ def codes_of(command: str) -> frozenset[int]:
     """A command's exit codes as its code has them."""
     if command == "tour":
         return frozenset().union(*map(codes_of, STOPS))
-    tree = tree_of(f"strobe.core.cli.{command}")
+    tree = tree_of(commands()[command].module)
     found = ALWAYS | set_in(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in HELPERS:
             found |= set_in(tree_of(node.module))
-    for path in sorted((SOURCES / "studies" / STUDIES.get(command, command)).rglob("*.py")):
-        found |= set_in(ast.parse(path.read_text()))
+    for path in sorted((SOURCES / STUDIES.get(command, command)).glob("*.py")):
+        if not path.stem.endswith(("command", "flags")):
+            found |= set_in(ast.parse(path.read_text()))
     return frozenset(found)
 
 
@@ -95,7 +96,7 @@ def test_every_command_stands_in_the_list_with_the_exit_codes_of_the_code():
 
 def test_the_exit_codes_of_the_code_are_those_that_help_states():
     for name in commands():
-        doc = importlib.import_module(f"strobe.core.cli.{name}").__doc__ or ""
+        doc = load(commands()[name].module).__doc__ or ""
         _, told, text = doc.partition("Exit code: ")
         if told:
             stated = {int(number) for number in re.findall(r"\b(0|1|2|3|130)\b(?! %)", text.partition("\n\n")[0])}
@@ -110,7 +111,7 @@ def test_the_codes_are_read_from_the_code(command: str):
 
 
 def test_every_field_is_one_of_an_answer():
-    schema = any_answer.json_schema()
+    schema = reference.schema()
     studies = {"batch": "sweep", "rehearse": "rollout"}
     looked = 0
     for command, (cell, _) in rows().items():
@@ -126,7 +127,7 @@ def test_every_field_is_one_of_an_answer():
 
 
 def test_a_field_that_no_answer_has_is_seen():
-    schema = any_answer.json_schema()
+    schema = reference.schema()
     with pytest.raises(AssertionError, match="verdicts"):
         resolve(schema, schema["discriminator"]["mapping"]["compare"], "comparisons[].verdicts.kind")
 

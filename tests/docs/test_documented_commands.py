@@ -22,7 +22,8 @@ from strobe.core.cli import display
 from strobe.core.cli.parse import check_names, pairs
 from strobe.core.cli.placeholders import groups, option_names
 from strobe.core.errors import UserError
-from strobe.core.slices import commands
+from strobe.core.slices import commands as all_commands
+from strobe.core.slices import load
 from strobe.environments import compare_command as compare_environments
 from strobe.environments import verify_command as verify_environment
 from strobe.lerobot.flags.lazy_flags import options
@@ -127,7 +128,7 @@ def strobe(words: list[str]) -> None:
     name, *rest = words or [""]
     if PLACEHOLDER.match(name) or name in ("--help", "--version"):
         return
-    assert name in commands(), f"no command '{name}'"
+    assert name in all_commands(), f"no command '{name}'"
     ours = rest[: rest.index("--")] if "--" in rest else rest
     theirs = rest[len(ours) + 1 :]
     if theirs:
@@ -142,7 +143,7 @@ def strobe(words: list[str]) -> None:
     own = list(flags(ours))
     for command, names_it, config in OTHER_FORMS:
         if name == command and names_it(ours):
-            inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in options(where)]
+            inside = [f"--{group}.{one}" for group, where in groups(config).items() for one in where.options()]
             check_names([*option_names(config), *inside, *EVERYWHERE], [flag for flag, _ in own])
             for _, text in (pair for pair in own if pair[0] == "--variant"):
                 compare_environments.side_of(text or "")
@@ -213,16 +214,16 @@ def treatments(value: str, flag: str) -> None:
 @cache
 def flags_of(command: str) -> frozenset[str]:
     """The flags of a command, with '--policy.*' where it takes a policy's fields."""
-    module = importlib.import_module(f"strobe.core.cli.{command}")
+    module = load(all_commands()[command].module)
     configs = [
         value
         for name, value in vars(module).items()
-        if name.endswith("Config")
-        and dataclasses.is_dataclass(value)
-        and value.__module__.startswith("strobe.core.cli.")
+        if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__.startswith("strobe.")
     ]
     known: set[str] = set().union(*map(option_names, configs))
-    known |= {f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in options(where)}
+    known |= {
+        f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in where.options()
+    }
     known |= set(re.findall(r"^  (--[a-z]\w*)", helped(command), re.MULTILINE))
     more = {
         "batch": flags_of("breakdown") if command == "batch" else (),
@@ -244,7 +245,7 @@ def helped(command: str) -> str:
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        importlib.import_module(f"strobe.core.cli.{command}").run(["--help"])
+        load(all_commands()[command].module).run(["--help"])
     return printed.getvalue()
 
 

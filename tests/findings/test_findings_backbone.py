@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from strobe.core.kinds import advise
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Blocks, Memory
 from strobe.core.runs import store
+from strobe.core.slices import commands, load
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.timeline.trace import exported
@@ -113,7 +113,7 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
 
 def run(monkeypatch, clock, folder, argv: list[str], plant, expected: set[str]) -> dict:
     """The findings of a command on a model that ``plant`` has done something to."""
-    command = importlib.import_module(f"strobe.core.cli.{argv[0]}")
+    command = load(commands()[argv[0]].module)
     load = command.load_subject
 
     def planted(*args):

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strobe.core.errors import UserError
-from strobe.core.measure.guard import Guard
+from strobe.core.measure.guard import Guard, Guards
 from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.core.results.agreement import Agreement
 from strobe.evaluate.measure.episodes import judge
 from strobe.evaluate.pages.episodes import answers, sections
 from strobe.evaluate.results.episodes import Episode, EpisodePair
+from strobe.ladder.episodes import lost
 
 SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
 rewards = st.floats(-1e6, 1e6)
@@ -126,23 +127,23 @@ def test_a_verdict_is_that_of_an_evaluation_at_any_number_of_pairs():
 
 
 def test_a_guard_on_success_is_held_against_what_is_not_excluded():
-    guard = Guard.parse("cosine>=0.9, success_drop<=0.1")
+    guard = Guards.parse("cosine>=0.9, success_drop<=0.1")
     assert str(guard) == "cosine>=0.9, success_drop<=0.1"
     assert guard.success_drop == 0.1
     assert guard.judge(SAME).outcome == "not judged", "episodes show a drop, and no agreement does"
     assert guard.of_actions.judge(SAME).outcome == "held"
     few = judged(*[pair(True, True)] * 10)
-    assert guard.lost(few).startswith("success drop 0.38")
-    assert guard.lost(few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
-    assert guard.lost(judged(*[pair(True, True)] * 47)) != ""
-    assert guard.lost(judged(*[pair(True, True)] * 48)) == ""
-    assert guard.lost(judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
-    assert Guard.parse("cosine>=0.9").lost(few) == ""
+    assert lost(guard, few).startswith("success drop 0.38")
+    assert lost(guard, few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
+    assert lost(guard, judged(*[pair(True, True)] * 47)) != ""
+    assert lost(guard, judged(*[pair(True, True)] * 48)) == ""
+    assert lost(guard, judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
+    assert lost(Guards.parse("cosine>=0.9"), few) == ""
 
 
 def test_what_is_shown_to_be_worse_is_refused_by_every_guard():
     worse = judged(*[pair(True, False)] * 9)
-    assert Guard.parse("cosine>=-1").lost(worse) == "it does worse in pusht"
+    assert lost(Guards.parse("cosine>=-1"), worse) == "it does worse in pusht"
 
 
 @pytest.mark.parametrize(

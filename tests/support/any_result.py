@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from strobe.core import slices
 from strobe.core.results.answer import BreakdownResult, CompareResult, VerifyResult
 from strobe.core.results.measurement import Measurement
+from strobe.core.results.records import Recorded
 from strobe.core.results.subject import Machine
 from strobe.dataloader.results import Dataloader
 from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
@@ -65,7 +67,12 @@ def _any_of(model: type[BaseModel]) -> st.SearchStrategy[Any]:
 
 
 def _of_field(name: str, field: FieldInfo) -> st.SearchStrategy[Any]:
-    strategy = _of_type(name, field.annotation)
+    record = next((mark for mark in field.metadata if isinstance(mark, Recorded)), None)
+    if record is None:
+        strategy = _of_type(name, field.annotation)
+    else:
+        made = _any_of(slices.record_class(record.name))  # type: ignore[arg-type]
+        strategy = st.lists(made, max_size=MOST) if record.many else st.none() | made
     least = next((bound.ge for bound in field.metadata if isinstance(bound, Ge)), None)
     most = next((bound.le for bound in field.metadata if isinstance(bound, Le)), None)
     if (least, most) != (None, None):
@@ -84,6 +91,8 @@ def _of_type(name: str, kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(inside)
     if origin in (Union, types.UnionType):
         return st.one_of(*(_of_type(name, one) for one in inside))
+    if kind is Any:  # a record that a slice adds
+        return st.none()
     if hasattr(kind, "__metadata__"):  # Annotated
         return _of_type(name, kind.__origin__)
     if origin is list:

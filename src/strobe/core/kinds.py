@@ -34,8 +34,9 @@ def page(answer: Answer, depth: int | None = None, folder: Path | None = None) -
 
 def advise(answer: Answer, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     """Return the findings on ``answer``: warnings first, then by the share that they could save."""
-    plausible = isinstance(answer, Result) and slices.kinds()[answer.study].plausible
-    seen = view.plausible(answer) if plausible else answer
+    seen = answer
+    if isinstance(answer, Result) and slices.kinds()[answer.study].plausible:
+        seen = view.plausible(answer)
     return rules.run(rules_on(answer.study), seen, thresholds)
 
 

@@ -1,7 +1,7 @@
 """The slices: one folder for each question, beside the core. Each says in its ``slice.py`` what it adds.
 
-The core imports no slice. It finds them where they lie, reads what they say, and imports what is behind a name only when
-that is needed: a name is written ``module`` or ``module:attribute``. So a slice is there if its folder is there.
+The core imports no slice. It finds them where they lie, reads what they say, and imports what is behind a name only
+when that is needed: a name is written ``module`` or ``module:attribute``. So a slice is there if its folder is there.
 """
 
 from __future__ import annotations

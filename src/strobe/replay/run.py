@@ -1,8 +1,8 @@
 """A recorded rollout under other settings, and whether its loop starved or its policy erred.
 
-The run is played in virtual time (`strobe.rollout.loops.virtual_time`): as it was set up, as requested, and in an ideal loop
-whose calls take no time and whose ticks are never late. The first of these against the recording is the check of the
-replay itself.
+The run is played in virtual time (`strobe.rollout.loops.virtual_time`): as it was set up, as requested, and in an ideal
+loop whose calls take no time and whose ticks are never late. The first of these against the recording is the check of
+the replay itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Run a sweep's cells on this machine, each in a process of its own and within limits, and keep how each ended.
 
-The cell's process (`strobe.sweep.cell_command`) writes its result and, last of all, ``outcome.json``. A process that ends without
-having written one was stopped by a limit, by the system or by its own crash: then it is written here. A folder with an
-outcome is finished; one without is as if it had never been begun.
+The cell's process (`strobe.sweep.cell_command`) writes its result and, last of all, ``outcome.json``. A process that
+ends without having written one was stopped by a limit, by the system or by its own crash: then it is written here. A
+folder with an outcome is finished; one without is as if it had never been begun.
 """
 
 from __future__ import annotations

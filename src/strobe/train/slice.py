@@ -10,7 +10,8 @@ SLICE = Slice(
         Command(
             "train",
             UNDERSTAND,
-            "what a training waits for: lerobot-train as it is, with the parts of its steps and of its loader's workers",
+            "what a training waits for: lerobot-train as it is, with the parts of its steps and of its loader's "
+            "workers",
             "strobe.train.command",
         ),
         Command(

@@ -1,7 +1,7 @@
 """Flags whose values are a library's own configs: a placeholder stands for the config until the library is imported.
 
-A slice brings a class that knows the library's source; see `strobe.lerobot.flags.lazy_flags`. Also draccus's own flags of
-a config, and one line for whatever it refuses.
+A slice brings a class that knows the library's source; see `strobe.lerobot.flags.lazy_flags`. Also draccus's own flags
+of a config, and one line for whatever it refuses.
 """
 
 from __future__ import annotations

@@ -66,8 +66,4 @@ _FORMER = """
 def refusal_of_former(names: Iterable[str]) -> str:
     """Return an error's line for those of ``names`` that were limits once and are constants now, '' for none."""
     flags = ", ".join(f"--thresholds.{name}" for name in names if name in _FORMER.split())
-    return (
-        f"{flags}: this flag no longer exists. The limit is now a constant in strobe.core.findings, in the file of its rule"
-        if flags
-        else ""
-    )
+    return f"{flags}: this flag no longer exists. The limit is now a constant in the file of its rule" if flags else ""

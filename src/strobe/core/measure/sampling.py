@@ -31,7 +31,7 @@ class NoMoreCallsError(Exception):
 
 
 class Looking(Protocol):
-    """Looks at the samples now and then, by a method that allows for looking often (`strobe.core.measure.sequential`)."""
+    """Looks at the samples now and then, by a method that allows for looking often (`measure.sequential`)."""
 
     def due(self, pairs: int) -> bool:
         """Return whether to look, with so many rounds after warm-up."""

@@ -1,9 +1,9 @@
 """A server that forks commands: one starts in a fraction of a second, not in the seconds of its imports. Linux only.
 
 `Server` is the side that gives orders: it starts the server's process when a command needs it, and replaces it when it
-has died. That process (``python -m strobe.core.processes.fork_server CONNECTION PARENT``) imports what commands need and
-computes nothing, so that it has no thread and no device when it forks. It makes sure of both (`forkable.unfit`), and
-refuses to fork otherwise. It forks one command at a time and waits for its end. It dies with its parent, and its
+has died. That process (``python -m strobe.core.processes.fork_server CONNECTION PARENT``) imports what commands need
+and computes nothing, so that it has no thread and no device when it forks. It makes sure of both (`forkable.unfit`),
+and refuses to fork otherwise. It forks one command at a time and waits for its end. It dies with its parent, and its
 command with it.
 
 It is not multiprocessing's own server because that checks nothing, imports by name alone, and has one environment for

@@ -1,4 +1,7 @@
-"""What slices add to the pages of the core's answers: a module with ``sections`` and, if it says something, ``answers``."""
+"""What slices add to the pages of the core's answers.
+
+Each is a module with ``sections(answer)`` and, if it says something in a sentence, ``answers(answer)``.
+"""
 
 from __future__ import annotations
 

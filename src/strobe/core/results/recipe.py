@@ -1,7 +1,7 @@
 """A recipe: treatments that make a policy fast, in a file that people read and any machine loads.
 
-`strobe.treatments` knows the meaning of the treatments, and its ``recipe.load`` checks them. `strobe.core.runs.recipe_file`
-reads and writes the file. Here it is data.
+`strobe.treatments` knows the meaning of the treatments, and its ``recipe.load`` checks them.
+`strobe.core.runs.recipe_file` reads and writes the file. Here it is data.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ def _answer_class(file: Path, study: object) -> type[Answer]:
 
     kind = slices.kinds().get(study) if isinstance(study, str) else None
     if kind is None:
-        raise UserError(f"{file} is not a valid result: no study of this version is called {study!r}")
+        raise UserError(f"{file} is not a valid result: study: this Strobe does not have it: run the study again")
     return slices.load(kind.answer)
 
 
@@ -197,8 +197,5 @@ def _parse(file: Path) -> dict[str, object]:
 
 def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    if first["type"].startswith("union_tag"):
-        return "study: this Strobe does not have it"
-    _, *path = first["loc"]  # the first is the study, by which the class was chosen
-    field = ".".join(str(part) for part in path) or "the whole"
+    field = ".".join(str(part) for part in first["loc"]) or "the whole"
     return f"{field}: {first['msg'][:1].lower()}{first['msg'][1:]}"

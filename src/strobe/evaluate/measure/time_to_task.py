@@ -8,8 +8,8 @@ Two figures compare the times of two variants from the same starts, and each has
   and no proportional hazards are supposed. It is the sign test's interval of a median (Thompson, "On confidence ranges
   for the median", Annals of Mathematical Statistics 7, 1936), of paired times with the rule for failures of Buyse
   ("Generalized pairwise comparisons of prioritized outcomes in the two-sample problem", Statistics in Medicine 29,
-  2010). Instead of a sign test at one look, bets on won and lost pairs (`strobe.core.measure.betting`) exclude a ratio, so
-  that one may look after every pair. The verdict rests on this interval: it depends neither on how far the limit is
+  2010). Instead of a sign test at one look, bets on won and lost pairs (`strobe.core.measure.betting`) exclude a ratio,
+  so that one may look after every pair. The verdict rests on this interval: it depends neither on how far the limit is
   nor on the failures that both share.
 - **The ratio of the mean times over all starts**, a failure counted as the limit: restricted means (Royston and Parmar,
   "The use of restricted mean survival time", Statistics in Medicine 30, 2011). A time up to the limit is always seen,

@@ -1,8 +1,8 @@
 """The anatomy of ``lerobot-rollout``: its config, and LeRobot's own loop and inference engines with probes.
 
-What the loop calls becomes sections, what passes between its threads becomes other events (`strobe.rollout.loops.events`), all
-as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is given. Where one cannot be attached
-the robot runs without.
+What the loop calls becomes sections, what passes between its threads becomes other events
+(`strobe.rollout.loops.events`), all as tuples in a `Log`. A probe takes no lock and computes nothing that the robot is
+given. Where one cannot be attached the robot runs without.
 """
 
 from __future__ import annotations
