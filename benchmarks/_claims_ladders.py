@@ -14,11 +14,11 @@ from _claims import NOISES, Claim, Noise, Series, times
 
 from strobe.budget.figures import asynchrony
 from strobe.budget.results import Latency
+from strobe.core.measure.in_time import REQUIRED, InTimeLooks, best_rung, in_time
 from strobe.core.measure.sampling import Looking
 from strobe.core.measure.sequential import MATTERS, MISSED, Glance, Looks
 from strobe.ladder import settings
 from strobe.ladder.earlier import settled
-from strobe.ladder.in_time import REQUIRED, InTimeLooks, best_rung, in_time
 from strobe.ladder.results import Try, TryOutcome
 from strobe.ladder.trial import outcome_of
 

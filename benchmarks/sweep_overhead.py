@@ -26,11 +26,11 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
+from strobe.commands import breakdown
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import finish as finish_study
 from strobe.core.kinds import page
 from strobe.core.runs import store
-from strobe.lerobot.commands import breakdown
 from strobe.sweep import command as sweep
 from strobe.sweep.execute import Outcome, outcome_of, write_outcome
 from strobe.sweep.table import answer, folder_of

@@ -161,7 +161,7 @@ def test_a_comparison_says_that_it_lives_before_torch_is_imported(
 
 
 def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strobe.lerobot.commands.breakdown import read
+    from strobe.commands.breakdown import read
     from strobe.lerobot.flags.lazy_flags import realise
     from strobe.lerobot.policies.options import PolicyOptions
     from strobe.lerobot.schema import registries, shapes

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.openpi_server import Policy, actions, array, serving
 
+from strobe.commands import compare
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
-from strobe.lerobot.commands import compare
 
 A = "--policy.server=ws://127.0.0.1:9"
 

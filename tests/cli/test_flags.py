@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from strobe.commands.breakdown import BreakdownConfig, read
 from strobe.core.cli.bounds import above, at_least, between, check_bounds
 from strobe.core.cli.help import help_text
 from strobe.core.cli.parse import parse
 from strobe.core.errors import UserError
 from strobe.dataloader.command import DataloaderConfig
 from strobe.ladder.command import OptimizeConfig
-from strobe.lerobot.commands.breakdown import BreakdownConfig, read
 from strobe.lerobot.flags.subject_flags import split_subject
 from strobe.simulators.record_command import RecordConfig
 from strobe.sweep.command import SweepConfig

@@ -16,6 +16,7 @@ from support import example_loader
 from support import example_runs as runs
 from support import example_sweeps as sweeps
 
+from strobe.commands import breakdown
 from strobe.core.cli import keep as keeping
 from strobe.core.cli.main import main
 from strobe.core.cli.runner import Studied
@@ -25,7 +26,6 @@ from strobe.core.findings import Thresholds
 from strobe.core.results.answer import Result
 from strobe.core.runs import store
 from strobe.dataloader import command as dataloader
-from strobe.lerobot.commands import breakdown
 from strobe.lerobot.flags.subject import studied
 from strobe.train import command as train
 

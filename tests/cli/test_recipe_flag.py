@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from strobe.commands import breakdown, compare
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.results.answer import CompareResult, Result
@@ -15,7 +16,6 @@ from strobe.core.results.recipe import Recipe
 from strobe.core.runs import store
 from strobe.core.runs.recipe_file import dump
 from strobe.core.treatments.catalogue import ENTRIES
-from strobe.lerobot.commands import breakdown, compare
 from strobe.sweep import grid
 
 TINY = ["--policy.size=tiny", "--device=cpu", "--iterations=2", "--skip_counting", "--image_size=64x64", "--cameras=1"]

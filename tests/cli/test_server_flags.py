@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.openpi_server import TRACEBACK, Policy, serving
 
+from strobe.commands import breakdown
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
-from strobe.lerobot.commands import breakdown
 
 URL = "--policy.server=ws://127.0.0.1:9"
 

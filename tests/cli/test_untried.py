@@ -6,11 +6,11 @@ from typing import get_args
 
 import pytest
 
+from strobe.commands import compare
 from strobe.core.devices import untried
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Entry
 from strobe.ladder import command as optimize
-from strobe.lerobot.commands import compare
 
 
 def block(shown: str, head: str) -> str:

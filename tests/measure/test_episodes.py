@@ -14,8 +14,9 @@ from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
 from strobe.core.results.agreement import Agreement
 from strobe.evaluate.measure.episodes import judge
 from strobe.evaluate.pages.episodes import answers, sections
-from strobe.evaluate.results.episodes import Episode, EpisodePair
+from strobe.evaluate.results.episodes import EpisodePair
 from strobe.ladder.episodes import lost
+from strobe.simulators.results import Episode
 
 SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
 rewards = st.floats(-1e6, 1e6)

@@ -9,13 +9,14 @@ from support.example_ladder import climbed
 from support.shown import printed, spoken, whole
 
 from strobe.core import kinds
+from strobe.core.measure.in_time import in_time
 from strobe.core.measure.verdicts import unpaired_verdict
 from strobe.core.results.measurement import Limit, Lower
 from strobe.evaluate.measure.episodes import judge as judge_episodes
-from strobe.evaluate.results.episodes import Episode, EpisodePair, PairedEpisodes
+from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
 from strobe.ladder import page as ladder
-from strobe.ladder.in_time import in_time
 from strobe.ladder.results import OptimizeResult
+from strobe.simulators.results import Episode
 
 
 def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from support.sleeper import Clock, Planted, Sleeper
 
+from strobe.commands.breakdown import read as read_breakdown
+from strobe.commands.compare import read as read_compare
 from strobe.core.errors import UserError
 from strobe.core.kinds import advise, document, page
 from strobe.core.measure.sampling import SamplingBudget
@@ -26,8 +28,6 @@ from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.ladder.run import optimize
 from strobe.ladder.settings import Aim
-from strobe.lerobot.commands.breakdown import read as read_breakdown
-from strobe.lerobot.commands.compare import read as read_compare
 
 HZ, TICKS = 30.0, 5
 PERIOD = TICKS / HZ

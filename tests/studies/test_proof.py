@@ -15,7 +15,7 @@ from strobe.core.results.subject import Machine, SubjectInfo
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Variant
 from strobe.evaluate.measure.episodes import judge
-from strobe.evaluate.results.episodes import Episode, EpisodePair
+from strobe.evaluate.results.episodes import EpisodePair
 from strobe.ladder.answer import Choosing
 from strobe.ladder.climb import AS_IT_IS, Step
 from strobe.ladder.closing import prove, start_episodes
@@ -24,6 +24,7 @@ from strobe.ladder.results import OptimizeResult, Try
 from strobe.ladder.settings import SilentClimb
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.simulators.results import Episode
 
 VARIANTS = [Variant(AS_IT_IS), Variant("rung 1"), Variant("rung 2")]
 

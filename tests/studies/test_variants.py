@@ -10,6 +10,8 @@ import pytest
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.sleeper import Clock, Sleeper
 
+from strobe.commands import compare as command
+from strobe.commands.variants import RequestedVariants, check, compose, parse_variant
 from strobe.core.errors import UserError
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.recipe import Recipe
@@ -19,8 +21,6 @@ from strobe.core.studies.shared.measuring import Options, measure
 from strobe.core.subjects.subject import Phase
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import Treatment, Variant
-from strobe.lerobot.commands import compare as command
-from strobe.lerobot.commands.variants import RequestedVariants, check, compose, parse_variant
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject

@@ -15,12 +15,12 @@ import pytest
 from support import example_runs as runs
 from support import warm
 
+from strobe.commands import breakdown
 from strobe.core.cli.main import main
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
 from strobe.core.measure import other_work
 from strobe.core.runs import store
-from strobe.lerobot.commands import breakdown
 from strobe.lerobot.flags.subject import studied
 from strobe.lerobot.policies.options import PolicyOptions
 from strobe.sweep import cell_command as cell

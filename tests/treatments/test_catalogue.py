@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from strobe.commands.variants import parse_variant
 from strobe.core.cli.main import main
 from strobe.core.errors import UserError
 from strobe.core.results.recipe import Recipe
@@ -21,7 +22,6 @@ from strobe.core.treatments import catalogue, known
 from strobe.core.treatments.recipe import rungs_of
 from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
 from strobe.ladder.candidates import Choice, candidates
-from strobe.lerobot.commands.variants import parse_variant
 from strobe.treatments import table
 
 DOCS = Path(__file__).parents[2] / "docs" / "treatments.md"

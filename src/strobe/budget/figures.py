@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from strobe.budget.results import Asynchrony, Latency, Line
+from strobe.core.measure.in_time import REQUIRED, in_time
 from strobe.core.measure.statistics import Array, inflation
 from strobe.core.results.data import Interval
-from strobe.ladder.in_time import REQUIRED, in_time
-from strobe.ladder.results import InTime, Need, Try
+from strobe.core.results.in_time import InTime
+from strobe.ladder.results import Need, Try
 
 AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
 WHOLES = ("policy",)  # parts that are replaced by the parts inside them

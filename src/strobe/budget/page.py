@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from strobe.budget.results import Asynchrony, Budget, Latency, Line
 from strobe.core.report import charts, frame
+from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import Column, Document, Row, Section, Table
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.ladder import in_words
 from strobe.ladder.results import Need
 
 REST = "in no part"

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite, Interval
-from strobe.ladder.results import InTime, Need
+from strobe.core.results.in_time import InTime
+from strobe.ladder.results import Need
 
 ROUNDING = 1e-9  # of a time
 

@@ -29,9 +29,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from strobe.commands import breakdown, compare
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.runner import Command
-from strobe.lerobot.commands import breakdown, compare
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
 from strobe.train import command as train

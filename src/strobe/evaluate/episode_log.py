@@ -17,7 +17,8 @@ from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import parsed
 from strobe.core.results.data import Data, Finite
 from strobe.core.runs.contents import contents
-from strobe.evaluate.results.evaluate import EpisodeTiming, Motion
+from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.rollout.results.motion import Motion
 
 NAME = "episodes.jsonl"
 MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as JSON
@@ -56,8 +57,8 @@ class EpisodeLine(Data):
     step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
     render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
     reset_ms: Finite
-    seconds: Finite | None = Field(default=None, description="as of `strobe.evaluate.results.episodes.Episode`")
-    limit_s: Finite | None = Field(default=None, description="as of `strobe.evaluate.results.episodes.Episode`")
+    seconds: Finite | None = Field(default=None, description="as of `strobe.simulators.results.Episode`")
+    limit_s: Finite | None = Field(default=None, description="as of `strobe.simulators.results.Episode`")
     timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
     motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
     drawn: int | None = Field(

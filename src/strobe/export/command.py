@@ -38,12 +38,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from strobe.commands.verify import REFUSED, VerifyConfig, settings_of, verify_export
 from strobe.core.cli.bounds import checked
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.export.formats import FORMATS, require
-from strobe.lerobot.commands.verify import REFUSED, VerifyConfig, settings_of, verify_export
 from strobe.lerobot.flags.run_flags import SubjectFlags, check_recipe, read_flags
 from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
 from strobe.lerobot.flags.subject_flags import ModelFlags

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from strobe.budget import figures as budgets
 from strobe.budget.results import Latency
 from strobe.core.measure.components import common_parts
+from strobe.core.measure.in_time import best_rung, in_time
 from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
 from strobe.core.results import recipe
 from strobe.core.results.comparison import Comparison
@@ -18,7 +19,6 @@ from strobe.core.studies.shared.paired_comparison import judge
 from strobe.core.treatments.recipe import PACKAGES
 from strobe.evaluate.results.episodes import PairedEpisodes
 from strobe.ladder.climb import AS_IT_IS, Climb, Step
-from strobe.ladder.in_time import best_rung, in_time
 from strobe.ladder.results import Ladder, OptimizeResult, Rung
 
 

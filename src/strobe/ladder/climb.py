@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from strobe.core.errors import UserError
 from strobe.core.measure.components import share, shares
 from strobe.core.measure.guard import strongest
+from strobe.core.measure.in_time import in_time
 from strobe.core.measure.sequential import MATTERS
 from strobe.core.results.agreement import Effect
+from strobe.core.results.in_time import InTime
 from strobe.core.results.measurement import Measurement
 from strobe.core.treatments import catalogue
 from strobe.core.treatments.treatment import CAPTURED, Spec, Variant
@@ -28,8 +30,7 @@ from strobe.ladder.candidates import (
     together,
 )
 from strobe.ladder.earlier import Earlier
-from strobe.ladder.in_time import in_time
-from strobe.ladder.results import InTime, Try, TryOutcome
+from strobe.ladder.results import Try, TryOutcome
 from strobe.ladder.runner import ActionGuard, Runs
 from strobe.ladder.settings import Aim, Climbing
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from strobe.core.errors import UserError
 from strobe.core.measure.guard import DROP, Guards
+from strobe.core.measure.in_time import best_rung
 from strobe.core.measure.planning import fewest_pairs
 from strobe.core.measure.time_limit import LookInterrupted
 from strobe.core.results.agreement import Agreement, YardstickName
@@ -31,7 +32,6 @@ from strobe.ladder import settings
 from strobe.ladder.answer import Choosing, with_as_it_is
 from strobe.ladder.climb import AS_IT_IS, Climb
 from strobe.ladder.episodes import CandidateError, Episodes, lost
-from strobe.ladder.in_time import best_rung
 from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import verdict_of
 from strobe.ladder.settings import Climbing

@@ -180,8 +180,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, OptimizeConfig]:
 
 def _check_words(config: OptimizeConfig) -> None:
     """Check what needs no torch: keys of treatments, effects. Raises UserError."""
+    from strobe.commands.variant_text import check_treatments
     from strobe.core.treatments.known import known_words
-    from strobe.lerobot.commands.variant_text import check_treatments
 
     for flag, texts in (("candidate", config.candidate), ("start", [config.start])):
         for text in texts:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strobe.core.report import charts, compare, limits, measured, memory, pace, sameness, sameness_plots
+from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
 from strobe.core.report.document import Column, Document, Row, Section, Table
 from strobe.core.report.frame import Plots
@@ -16,7 +17,6 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pages import episodes
-from strobe.ladder import in_words
 from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung
 
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
@@ -90,7 +90,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     else:
         climbed, moved = f"It takes {reached} as it is", ""
     nothing = "" if len(accepted) > 1 or ladder.met else ", and no treatment that was tried made it faster"
-    sentences = [f"{in_words.describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
+    sentences = [f"{describe_target(name, target, last.samples.summary.median, ladder)} {climbed}{nothing}."]
     sentences += [moved] if moved else []
     if len(accepted) > 1:
         bought = [f"{brief(rung.treatment)} ({_describe_gain(result, ladder, rung)})" for rung in accepted[1:]]
@@ -372,3 +372,26 @@ def _ms(m: Measurement) -> str:
 def _hz(m: Measurement) -> str:
     hz = 1e3 / m.samples.summary.median if m.samples.summary.median > 0 else 0.0
     return f"{hz:,.1f}" if hz >= 10 else f"{hz:.3g}"
+
+
+def describe_target(name: str, target: str, median_ms: float, ladder: Ladder) -> str:
+    """Return whether the rung that a ladder ends with reaches its target, in a sentence or two.
+
+    Args:
+        name: of the policy.
+        target: the rate, with its milliseconds.
+    """
+    judged = ladder.in_time
+    by = median_ms - ladder.target_ms
+    if judged is None:  # of an earlier version, which looked at the median
+        return f"{name} reaches {target} by its median." if ladder.met else f"{name} misses {target}{_by(by)}."
+    if judged.outcome == "reached":
+        return f"{name} reaches {target}: {in_words.describe_share(judged)}."
+    if judged.outcome == "missed":
+        required = f", where {in_words.percent_of_chunks(judged.asked)} must be" if by <= 0 else ""
+        return f"{name} misses {target}{_by(by)}: {in_words.describe_share(judged)}{required}."
+    return f"Too few chunks to say whether {name} reaches {target}: {in_words.describe_lack(judged)}."
+
+
+def _by(missing_ms: float) -> str:
+    return f" by {units.short_ms(missing_ms)} ms" if missing_ms > 0 else ""

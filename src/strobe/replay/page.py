@@ -9,7 +9,8 @@ from strobe.core.report.charts import OTHER, Plot, Trace
 from strobe.core.report.document import Column, Document, Row, Section, Table
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.replay.results import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called, promised
+from strobe.replay.results import FIGURES, Check, Range, Replayed, ReplayResult, called, promised
+from strobe.rollout.results.motion import Jump
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
 COLOURS = {

@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from strobe.core.results.answer import Answer
-from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.data import Data, Finite
+from strobe.rollout.results.motion import Jump
 from strobe.rollout.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
 
 ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
@@ -20,15 +21,6 @@ class Range(Data):
     value: Finite | None = Field(description="with the recorded latencies in their order; None where there is none")
     low: Finite | None = Field(default=None, description="None of what was recorded, and of what cannot vary")
     high: Finite | None = None
-
-
-class Jump(Data):
-    """The median jump of one joint from chunk to chunk over the 95th percentile of its steps inside chunks."""
-
-    joint: str
-    ratio: Finite
-    interval: Interval | None = Field(default=None, description="bootstrap over seams; None with fewer than three")
-    seams: int
 
 
 class Replayed(Data):

@@ -21,8 +21,8 @@ from strobe.core.measure.sampling import Progress
 from strobe.core.measure.statistics import describe, find_warmup
 from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
-from strobe.rollout.measure import image_encodings
 from strobe.rollout.measure.rollout import quantiles
+from strobe.servers import image_encodings
 from strobe.servers.figures import Trip, action_age, parts, timed
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy

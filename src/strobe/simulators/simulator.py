@@ -19,9 +19,9 @@ from torch import Tensor
 from strobe.core.errors import UserError
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Attached, Hook
-from strobe.evaluate.results.episodes import Episode
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import environments, libero
+from strobe.simulators.results import Episode
 from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
 
 READ = "is_success"

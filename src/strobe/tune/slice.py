@@ -19,7 +19,7 @@ SLICE = Slice(
             "strobe.tune.results:TuneResult",
             "strobe.tune.page",
             (
-                "strobe.evaluate.findings:OF_TUNINGS",
+                "strobe.tune.findings:RULES",
                 "strobe.core.findings.trust:stand_ins",
             ),
         ),

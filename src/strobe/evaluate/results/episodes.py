@@ -8,23 +8,11 @@ from pydantic import Field
 
 from strobe.core.results.data import Data, Finite, Interval
 from strobe.evaluate.results.time_to_task import PairedTimes
+from strobe.simulators.results import Episode
 
 EpisodesKind = Literal[
     "the same", "worse", "better", "not worse by more than the margin", "no difference shown", "too few"
 ]
-
-
-class Episode(Data):
-    """One episode of a policy in a simulator."""
-
-    success: bool
-    reward: Finite = Field(description="sum over its control ticks")
-    best_reward: Finite = Field(description="of one control tick")
-    ticks: int = Field(description="control ticks until it ended")
-    seconds: Finite | None = Field(
-        default=None, description="from its start to its end: of its ticks at their rate, or of a virtual clock"
-    )
-    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not saved")
 
 
 class EpisodePair(Data):

@@ -13,6 +13,7 @@ from strobe.core.results.data import Data, Finite, Interval, Quantiles, Summary
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.numerals import points
 from strobe.evaluate.results.time_to_task import PairedTimes, TimeToTask
+from strobe.rollout.results.motion import Motion
 
 
 class Video(Data):
@@ -66,17 +67,6 @@ class Timing(Data):
     def starved(self) -> float:
         """Share of the simulator's ticks without a new action."""
         return self.held / self.ticks
-
-
-class Motion(Data):
-    """Steps and jerk of actions as the simulator got them, in the actions' units, Euclidean over their dimensions."""
-
-    path: Finite = Field(description="mean distance of an action to the one before it, per control tick")
-    jerk: Finite | None = Field(description="root mean square of the third difference, per tick³; None: too few ticks")
-    within: Finite | None = Field(description="mean distance to the action before, in ticks whose action was queued")
-    seam: Finite | None = Field(
-        description="the same where a new chunk begins; None, as `within`, where no chunk or each tick began one"
-    )
 
 
 class ChunkTimes(Data):

@@ -26,7 +26,7 @@ from strobe.rollout.loops.event_log import Log
 from strobe.rollout.loops.header import Header, subject_of
 from strobe.rollout.loops.instrument import ACTION, OBSERVATION, SLEEP, Call, LoopWatch, standing_in
 from strobe.rollout.loops.remote_stamps import key_of
-from strobe.rollout.measure.image_encodings import jpeg, repeated
+from strobe.servers.image_encodings import jpeg, repeated
 
 COMMAND = "robot_client"
 PICKLE, SEND = "pickle observation", "send observation"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from strobe.evaluate.results.evaluate import Motion
 from strobe.rollout.measure.rollout import quantiles
+from strobe.rollout.results.motion import Motion
 from strobe.rollout.results.rollout import Bus, JointTracking
 
 MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from strobe.core.results.data import Interval, Quantiles
-from strobe.replay.results import Jump
+from strobe.rollout.results.motion import Jump
 from strobe.rollout.results.rollout import Delays, Inference, JointSeam, Pace, Queue, Series
 
 MOST_POINTS = 4000  # in a series; more only make the page heavy

@@ -71,7 +71,7 @@ from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 from strobe.servers import compare_command as compare_servers
 
 if TYPE_CHECKING:
-    from strobe.lerobot.commands.variants import RequestedVariants
+    from strobe.commands.variants import RequestedVariants
 
 
 @dataclass
@@ -104,8 +104,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
     config.phase = config.phase or ("training step" if config.levers else "inference")
     if config.phase not in ("inference", "training forward", "training step"):
         raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
+    from strobe.commands.variant_text import check_levers, check_words
     from strobe.core.treatments.words import MODES, precisions
-    from strobe.lerobot.commands.variant_text import check_levers, check_words
 
     if config.compile_mode not in MODES:
         raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
@@ -133,7 +133,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
 def check_variants(config: CompareConfig) -> None:
     """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
     with importing():
-        from strobe.lerobot.commands.variants import check
+        from strobe.commands.variants import check
 
     check(wanted_of(config))
 
@@ -141,8 +141,8 @@ def check_variants(config: CompareConfig) -> None:
 def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
     """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
     subject = load_subject(flags, config, live)
+    from strobe.commands.variants import compose
     from strobe.core.studies.compare import compare
-    from strobe.lerobot.commands.variants import compose
 
     wanted = wanted_of(config)
     composed = compose(subject, wanted)
@@ -160,7 +160,7 @@ def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
 
 def wanted_of(config: CompareConfig) -> RequestedVariants:
     """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
-    from strobe.lerobot.commands.variants import RequestedVariants, parse_variant
+    from strobe.commands.variants import RequestedVariants, parse_variant
 
     return RequestedVariants(
         phase=config.phase,  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from strobe.core.measure.statistics import Array, checked, inflation
 from strobe.core.measure.verdicts import paired_verdict
-from strobe.ladder.results import InTime
+from strobe.core.results.in_time import InTime
 
 REQUIRED = 0.95  # of chunks that must be in time, unless another share is required
 LEVEL = 0.95  # of either bound

@@ -14,6 +14,7 @@ from pathlib import Path
 import yaml
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
+from strobe.commands.variant_text import check_levers, check_rtc, split_variant
 from strobe.core.errors import UserError, in_a_line
 from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments import catalogue, levers
@@ -21,7 +22,6 @@ from strobe.core.treatments.recipe import RecipeTreatment, rungs_of, with_specs
 from strobe.core.treatments.treatment import Spec, Treatment, Variant
 from strobe.core.treatments.words import AUTO, precisions
 from strobe.export.exported import group_of
-from strobe.lerobot.commands.variant_text import check_levers, check_rtc, split_variant
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
 
 

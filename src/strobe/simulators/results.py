@@ -1,0 +1,20 @@
+"""An episode as data."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite
+
+
+class Episode(Data):
+    """One episode of a policy in a simulator."""
+
+    success: bool
+    reward: Finite = Field(description="sum over its control ticks")
+    best_reward: Finite = Field(description="of one control tick")
+    ticks: int = Field(description="control ticks until it ended")
+    seconds: Finite | None = Field(
+        default=None, description="from its start to its end: of its ticks at their rate, or of a virtual clock"
+    )
+    limit_s: Finite | None = Field(default=None, description="that it may last at most; None as `seconds`: not saved")
