@@ -1,16 +1,15 @@
-"""Which tests belong to which question, from what they import and where they lie.
+"""Which tests belong to which slice, from what they import and where they lie; and what the slices import.
 
-    python scripts/slices.py                 a table: question, files of tests, seconds
+    python scripts/slices.py                 a table: slice, files of tests, seconds
     python scripts/slices.py --files tune    the files that `make test SLICE=tune` runs
 
-A question's run has its own tests, the contracts (the house, its words, its floors), and the core's quick tests.
+A slice's run has its own tests, the contracts (the house, its words, its floors), and the core's quick tests.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import fnmatch
 import json
 import sys
 import tomllib
@@ -21,34 +20,28 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 CORE = "core"
 CONTRACTS = ("tests/docs/test_house.py", "tests/docs/test_durations.py", "tests/docs/test_slices.py")
-# The core's files that take longer are not in a question's run: `make test` has them.
+# The core's files that take longer are not in a slice's run: `make test` has them.
 QUICK_S = 4.0
 
 
 @cache
-def patterns() -> dict[str, list[str]]:
-    """Return the modules of each question, as patterns."""
-    return tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())
+def allowed() -> dict[str, list[str]]:
+    """Return each slice with the other slices that it may import."""
+    return tomllib.loads((ROOT / "scripts" / "slices.toml").read_text())["imports"]
 
 
 def of_module(module: str) -> set[str]:
-    """Return the questions that ``module``, a dotted name below strobe, is for; none for the core's."""
-    return {name for name, each in patterns().items() if not matching(module).isdisjoint(each)}
-
-
-@cache
-def matching(module: str) -> set[str]:
-    """Return the patterns that ``module`` matches."""
-    return {pattern for each in patterns().values() for pattern in each if fnmatch.fnmatch(module, pattern)}
+    """Return the slice that ``module``, a dotted name below strobe, lies in; none for the core's."""
+    return {module.partition(".")[0]} & allowed().keys()
 
 
 def of_test(path: Path) -> set[str]:
-    """Return the questions that a file of tests belongs to; the core where it belongs to none."""
-    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in patterns()}
+    """Return the slices that a file of tests belongs to; the core where it belongs to none."""
+    found = {part for part in path.relative_to(TESTS).parts[:-1] if part in allowed()}
     for module in imported(path):
         found |= of_module(module)
     words = path.stem.removeprefix("test_").split("_")
-    found |= {name for name in patterns() if name in words or name.rstrip("s") in words}
+    found |= {name for name in allowed() if name in words or name.rstrip("s") in words}
     return found or {CORE}
 
 
@@ -64,9 +57,19 @@ def imported(path: Path) -> set[str]:
     return {name.removeprefix("strobe.") for name in found if name != "strobe"}
 
 
+def imports() -> dict[str, set[str]]:
+    """Return each slice with the other slices that it imports, at whatever level."""
+    found: dict[str, set[str]] = {name: set() for name in allowed()}
+    for name in found:
+        for path in (ROOT / "src" / "strobe" / name).rglob("*.py"):
+            for module in imported(path):
+                found[name] |= of_module(module) - {name}
+    return found
+
+
 def table() -> dict[str, list[str]]:
-    """Return each question with its files of tests, the core last."""
-    rows: dict[str, list[str]] = {name: [] for name in (*patterns(), CORE)}
+    """Return each slice with its files of tests, the core last."""
+    rows: dict[str, list[str]] = {name: [] for name in (*allowed(), CORE)}
     for path in sorted(TESTS.rglob("test_*.py")):
         for name in of_test(path):
             rows[name].append(str(path.relative_to(ROOT)))
@@ -74,7 +77,7 @@ def table() -> dict[str, list[str]]:
 
 
 def files(name: str) -> list[str]:
-    """Return the files that a run of the question ``name`` has. Raises KeyError where there is no such question."""
+    """Return the files that a run of the slice ``name`` has. Raises KeyError where there is no such slice."""
     rows, took = table(), seconds()
     quick = [path for path in rows[CORE] if took.get(path, 0.0) <= QUICK_S]
     return sorted({*rows[name], *CONTRACTS, *quick})
@@ -89,15 +92,15 @@ def seconds() -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", metavar="QUESTION", help="print the files of one question's run")
+    parser.add_argument("--files", metavar="SLICE", help="print the files of one slice's run")
     wanted = parser.parse_args().files
     if wanted is None:
         took = seconds()
         for name, rows in table().items():
             print(f"{name:14} {len(rows):4} files {sum(took.get(path, 0.0) for path in rows):7.0f} s")
         return 0
-    if wanted not in (*patterns(), CORE):
-        print(f"SLICE={wanted}: there are {', '.join((*patterns(), CORE))}", file=sys.stderr)
+    if wanted not in (*allowed(), CORE):
+        print(f"SLICE={wanted}: there are {', '.join((*allowed(), CORE))}", file=sys.stderr)
         return 2
     print("\n".join(files(wanted)))
     return 0

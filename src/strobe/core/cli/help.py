@@ -56,7 +56,8 @@ def about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -
     if (bound := bound_of(item)) and bound.words:
         notes.append(bound.words)
     name = positional_of(item) or f"{prefix}{item.name}"
-    lines = [f"  {name}{f' ({"; ".join(notes)})' if notes else ''}"]
+    said = f" ({'; '.join(notes)})" if notes else ""
+    lines = [f"  {name}{said}"]
     lines += [f"      {line}" for line in comment.splitlines() if line.strip()]
     if words := untried(*item.metadata.get(KEY, ())):
         lines.append(f"      {words}")

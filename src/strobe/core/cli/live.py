@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from typing_extensions import Self
 
 from strobe.core import slices
 from strobe.core.cli.display import quiet
@@ -97,6 +98,9 @@ def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
+
+
+T = TypeVar("T")
 
 
 class Bar:
@@ -204,7 +208,7 @@ class Live(Bar):
         """Print a line that stays."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def each[T](self, what: str, items: Sequence[T], unit: str) -> Iterator[T]:
+    def each(self, what: str, items: Sequence[T], unit: str) -> Iterator[T]:
         """Yield ``items`` in their order; once that takes over a second, show how far it is."""
         began = first = time.monotonic()
         if self._bar is not None:

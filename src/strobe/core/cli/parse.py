@@ -15,7 +15,7 @@ import difflib
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import draccus
 from draccus.wrappers import docstring
@@ -27,6 +27,9 @@ from strobe.core.findings.thresholds import refusal_of_former
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
 docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
+
+
+C = TypeVar("C")
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
@@ -100,7 +103,7 @@ def spelt(name: str, value: str | None) -> str:
     return name if value is None else f"{name}={value}"
 
 
-def parse[C](
+def parse(
     config_class: type[C], argv: Sequence[str], *, extra: Iterable[str] = (), refused: Mapping[str, str] | None = None
 ) -> C:
     """Parse ``argv`` into ``config_class`` (a dataclass).

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TypeVar
 
 from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 from strobe.core.results.answer import Answer, BreakdownResult, CompareResult
 from strobe.core.results.finding import Finding
 
-type Rule[A: Answer] = Callable[[A, Thresholds], Iterable[Finding]]
+A = TypeVar("A", bound=Answer)
+Rule = Callable[[A, Thresholds], Iterable[Finding]]
+R = TypeVar("R", bound=Callable[..., Iterable[Finding]])
 
 GROUP = "strobe.rules"
 BY_DEFAULT: tuple[type[Answer], ...] = (BreakdownResult, CompareResult)
@@ -18,7 +20,7 @@ _ANSWERS = "strobe_answers"  # the attribute of a rule that says which answers i
 _LEVELS = ("warning", "info", "good")
 
 
-def rule_for[R: Rule[Any]](*answers: type[Answer]) -> Callable[[R], R]:
+def rule_for(*answers: type[Answer]) -> Callable[[R], R]:
     """Say which answers a rule of another package is for. Those classes count, and what derives from them.
 
     A rule without it runs on breakdowns and comparisons::
@@ -34,7 +36,7 @@ def rule_for[R: Rule[Any]](*answers: type[Answer]) -> Callable[[R], R]:
     return mark
 
 
-def run[A: Answer](rules: Sequence[Rule[A]], answer: A, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
+def run(rules: Sequence[Rule[A]], answer: A, thresholds: Thresholds = DEFAULTS) -> list[Finding]:
     """The findings of ``rules`` and of other packages' rules: warnings first, then by the share that they could save.
 
     A rule that fails costs the user its finding, which says so, and never the measured result.
@@ -56,7 +58,7 @@ def _of_another_package(entry: EntryPoint, answer: Answer, thresholds: Threshold
     return _findings(entry.value, rule, answer, thresholds) if wanted else []
 
 
-def _findings[A: Answer](name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> list[Finding]:
+def _findings(name: str, rule: Rule[A], answer: A, thresholds: Thresholds) -> list[Finding]:
     try:
         return list(rule(answer, thresholds))
     except Exception as error:

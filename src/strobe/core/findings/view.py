@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, Result
@@ -19,6 +20,9 @@ CUDA_GRAPHS = (
     "CUDA graphs (`strobe compare --variant 'graph: graph=chunk'` for inference, else --compile "
     "--compile_mode=reduce-overhead)"
 )
+
+
+R = TypeVar("R", bound=Result)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def compared(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, M
             yield comparison, before, after
 
 
-def plausible[R: Result](result: R) -> R:
+def plausible(result: R) -> R:
     """``result`` without what cannot have been measured: rules divide and extrapolate."""
 
     def possible(component: Component) -> bool:

@@ -17,10 +17,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 from unittest import mock
 
 import psutil
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.processes.lifetime import Closing, Ending, ctrl_c_ignored, end_with, kill, with_children
@@ -101,7 +102,10 @@ def unfit() -> str:
     return _unfit[0] if _unfit else ""
 
 
-def run[T](call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) -> T:
+T = TypeVar("T")
+
+
+def run(call: Callable[..., T], *arguments: Any, limit_s: float = LIMIT_S) -> T:
     """Return ``call(*arguments)``, computed in a process of its own. Both must be picklable.
 
     It is forked from the server; where the server is unfit, it is started from nothing, and `unfit` says why.

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import psutil
+from typing_extensions import Self
 
 _ENDS_WITH_PARENT = 1  # prctl's PR_SET_PDEATHSIG
 

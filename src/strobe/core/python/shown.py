@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from strobe.core.errors import UserError
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from strobe.core.timeline import Section
 
 
-class ShownAnswer[R: "Result"]:
+R = TypeVar("R", bound="Result")
+
+
+class ShownAnswer(Generic[R]):
     """The answer of a study. It has the fields of its ``result``, such as ``answer.comparisons``.
 
     Attributes:

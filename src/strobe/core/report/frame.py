@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from strobe.core.report.charts import Plot
 from strobe.core.report.document import Document, Section
@@ -18,7 +18,10 @@ LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
 Plots = dict[str, list[Plot]]  # of each section, by its key
 
 
-class Page[A: Answer](Protocol):
+A = TypeVar("A", bound=Answer, contravariant=True)
+
+
+class Page(Protocol[A]):
     """The report on one kind of answer: the file of this package that is called like the study.
 
     ``depth`` is the number of levels to show of an answer's trees, None for all.

@@ -14,7 +14,8 @@ def describe_share(judged: InTime) -> str:
         if missed
         else f"at least {_bound_in_words(judged.low, judged)}"
     )
-    text = f"{percent_of_chunks(judged.share)} of {units.count(judged.chunks, 'chunk')} are in time ({bound}, {_level(judged)}"
+    share, chunks = percent_of_chunks(judged.share), units.count(judged.chunks, "chunk")
+    text = f"{share} of {chunks} are in time ({bound}, {_level(judged)}"
     return f"{text}, if no more than {judged.burst} in a row are late)" if judged.burst is not None else f"{text})"
 
 

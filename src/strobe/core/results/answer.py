@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -30,7 +30,7 @@ class Answer(Data):
     title: str
     command: list[str] = Field(default_factory=list)
     config: dict[str, object] = Field(default_factory=dict)
-    started: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    started: datetime = Field(default_factory=lambda: datetime.now(timezone.utc))
     duration_s: Finite = 0.0
     status: Literal["complete", "interrupted", "failed"] = "complete"
     machine: Machine | None = Field(default=None, description="None where nothing was measured, or on several")

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from pydantic import Field
 
@@ -64,7 +64,7 @@ class Recipe(Data):
     device_name: str = ""
     versions: dict[str, str] = Field(default_factory=dict, description="of strobe, lerobot, transformers, torch")
     command: str = Field(default="", description="that found it")
-    made: datetime = Field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+    made: datetime = Field(default_factory=lambda: datetime.now(timezone.utc).replace(microsecond=0))
 
 
 def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -125,7 +125,10 @@ def _on_parts(key: str, label: str, remaining: Facts) -> list[TreatmentTraits]:
         return [TreatmentTraits.model_validate({"key": key, "builds": _BUILDS.get(key, ""), **text, "notes": notes})]
 
 
-def _filled[R: Record](kind: type[R], remaining: Facts) -> R | None:
+R = TypeVar("R", bound=Record)
+
+
+def _filled(kind: type[R], remaining: Facts) -> R | None:
     """Return a record of what ``remaining`` has of its fields, which is taken out; None where it has none."""
     labels = dict(_labels(kind, remaining))
     if not labels:

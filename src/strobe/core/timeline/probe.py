@@ -18,10 +18,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import nn
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.layers import (

@@ -7,9 +7,10 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import torch
+from typing_extensions import Self
 
 from strobe.core.timeline import sections as sections_in_force
 from strobe.core.timeline import workers

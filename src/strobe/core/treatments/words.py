@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import yaml
 
@@ -98,7 +98,10 @@ class Keyed(Protocol):
         ...
 
 
-def entry_of[E: Keyed](key: str, entries: Sequence[E]) -> E:
+E = TypeVar("E", bound=Keyed)
+
+
+def entry_of(key: str, entries: Sequence[E]) -> E:
     """Return the entry that ``key`` begins. Raises UserError."""
     for entry in entries:
         if key == entry.key or (entry.key.endswith(".") and key.startswith(entry.key) and key != entry.key):

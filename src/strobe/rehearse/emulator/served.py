@@ -1,9 +1,9 @@
 """The process of an emulated arm: ``python -m strobe.rehearse.emulator.served``.
 
-`strobe.rehearse.emulator.arm` starts it. It has a process of its own because a driver spins while it waits for an answer, and would starve a thread. Its servos
-answer on a pseudo-terminal that passes for a serial port (`Terminal`). The first line on stdin says what to emulate;
-each further line is a request. Each is answered by one line on stdout, all in JSON. On a request to end, or when the
-parent has ended, it closes the port and reports the arm's last state.
+`strobe.rehearse.emulator.arm` starts it. It has a process of its own because a driver spins while it waits for an
+answer, and would starve a thread. Its servos answer on a pseudo-terminal that passes for a serial port (`Terminal`).
+The first line on stdin says what to emulate; each further line is a request. Each is answered by one line on stdout,
+all in JSON. On a request to end, or when the parent has ended, it closes the port and reports the arm's last state.
 """
 
 from __future__ import annotations

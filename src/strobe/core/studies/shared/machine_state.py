@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -48,7 +48,10 @@ def _missing(ceiling: Ceiling, dtypes: Iterable[str]) -> list[str]:
     return missing + (["memory"] if ceiling.memory_gbps is None else [])
 
 
-def begin_result[R: Result](
+R = TypeVar("R", bound=Result)
+
+
+def begin_result(
     kind: type[R],
     subject: Subject,
     title: str,
