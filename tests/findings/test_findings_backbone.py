@@ -10,13 +10,13 @@ from support.findings_results import approve_findings, measured, result
 from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retimed
 from support.sleeper import Clock
 
+from strobe.core import slices
 from strobe.core.cli.main import main
 from strobe.core.findings import Thresholds
 from strobe.core.kinds import advise
 from strobe.core.measure.sampling import SamplingBudget
 from strobe.core.results.measurement import Blocks, Memory
 from strobe.core.runs import store
-from strobe.core.slices import commands, load
 from strobe.core.studies.breakdown import breakdown
 from strobe.core.studies.shared.measuring import Options
 from strobe.core.timeline.trace import exported
@@ -113,7 +113,7 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
 
 def run(monkeypatch, clock, folder, argv: list[str], plant, expected: set[str]) -> dict:
     """The findings of a command on a model that ``plant`` has done something to."""
-    command = load(commands()[argv[0]].module)
+    command = slices.load(slices.commands()[argv[0]].module)
     load = command.load_subject
 
     def planted(*args):

@@ -1,6 +1,7 @@
 """A cell that costs nothing: ``python -m support.light_cell FOLDER STUDY FLAGS…``.
 
-It is called as `strobe.sweep.cell_command` is. It tells a log that all cells share when it begins and ends, and does what its flags say.
+It is called as `strobe.sweep.cell_command` is. It tells a log that all cells share when it begins and ends, and does
+what its flags say.
 """
 
 from __future__ import annotations

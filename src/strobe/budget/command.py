@@ -25,9 +25,9 @@ from pathlib import Path
 
 from strobe.budget.run import budget
 from strobe.core.cli.bounds import above, between, positional
+from strobe.core.cli.flags import PageFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
-from strobe.lerobot.flags.run_flags import PageFlags
 
 
 @dataclass

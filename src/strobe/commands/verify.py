@@ -31,11 +31,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import EXIT_CODES, Command, Studied
 from strobe.core.errors import UserError
 from strobe.environments import verify_command as verify_environment
-from strobe.lerobot.flags.run_flags import InputFlags, OutputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
+from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
 from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions
@@ -124,7 +125,7 @@ def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
     from strobe.core.studies.verify_outputs import verify_recipe
     from strobe.core.subjects.callable_subject import CallableSubject
     from strobe.core.treatments.recipe import guards_of, load
-    from strobe.lerobot.policies.policy_subject import policy_of
+    from strobe.lerobot.policies.policy_of import policy_of
     from strobe.lerobot.verify import verify
 
     assert config.recipe is not None  # checked when it was read
@@ -145,7 +146,7 @@ def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) 
     """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
     from strobe.core.measure.guard import Guards
     from strobe.export import verify as study_of
-    from strobe.lerobot.policies.policy_subject import policy_of
+    from strobe.lerobot.policies.policy_of import policy_of
 
     export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
     seconds = config.seconds or math.inf

@@ -25,12 +25,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
-from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
 
 if TYPE_CHECKING:
     from lerobot.configs.train import TrainPipelineConfig

@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from strobe.core.measure.statistics import inflation
 from strobe.core.results.data import Interval
 from strobe.dataloader.results import Rate
+
+Arm = TypeVar("Arm", bound="Hashable")
+E = TypeVar("E", bound="Estimate")
 
 _LEVEL = 0.95
 _FEWEST = 3
@@ -85,7 +88,7 @@ class Estimate(Protocol):
 
 
 @dataclass(frozen=True)
-class HalvingRung[Arm]:
+class HalvingRung(Generic[Arm]):
     """One round: how much each of ``arms`` had been measured by its end, and which of them went on."""
 
     budget: float
@@ -94,7 +97,7 @@ class HalvingRung[Arm]:
 
 
 @dataclass
-class Halved[Arm]:
+class Halved(Generic[Arm]):
     """How the search went.
 
     ``remaining``: the arms still in it, best first; empty where every arm failed. ``good_enough``: the first of them
@@ -107,7 +110,7 @@ class Halved[Arm]:
     good_enough: bool = False
 
 
-def halve[Arm: Hashable, E: Estimate](
+def halve(
     arms: Sequence[Arm],
     measure: Callable[[Arm, float], E | None],
     *,
@@ -165,9 +168,7 @@ def halve[Arm: Hashable, E: Estimate](
     return search
 
 
-def _why_ended[Arm: Hashable, E: Estimate](
-    arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool
-) -> str:
+def _why_ended(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool) -> str:
     """Return why the search is over with ``arms`` left, in words; '' where it goes on."""
     if not arms:
         return "every one failed"
@@ -178,11 +179,11 @@ def _why_ended[Arm: Hashable, E: Estimate](
     return f"those left are within {100 * tie:g} % of each other" if _tied(arms, known, tie) else ""
 
 
-def _ranked[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
+def _ranked(arms: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
     return sorted((arm for arm in arms if arm in known), key=lambda arm: -known[arm].value)
 
 
-def _better[Arm: Hashable, E: Estimate](ranked: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
+def _better(ranked: Sequence[Arm], known: Mapping[Arm, E]) -> list[Arm]:
     """The best third, less those shown to be worse than the best."""
     if not ranked:
         return []
@@ -190,6 +191,6 @@ def _better[Arm: Hashable, E: Estimate](ranked: Sequence[Arm], known: Mapping[Ar
     return [arm for arm in ranked[: math.ceil(len(ranked) / _FACTOR)] if known[arm].high >= best.low]
 
 
-def _tied[Arm: Hashable, E: Estimate](arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:
+def _tied(arms: Sequence[Arm], known: Mapping[Arm, E], tie: float) -> bool:
     best = max(known[arm].value for arm in arms)
     return all(known[arm].low >= (1 - tie) * best and known[arm].high <= (1 + tie) * best for arm in arms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from strobe.core.errors import UserError
 from strobe.core.results.recipe import Recipe
@@ -17,8 +17,10 @@ from strobe.core.treatments import recipe as recipes
 from strobe.core.treatments.treated import Treated, treated
 from strobe.core.treatments.treatment import Variant
 
+P = TypeVar("P")
 
-def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
+
+def put_on(recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
     """Put a recipe on ``policy``, until `take_off`, and return it.
 
         policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())
@@ -59,7 +61,7 @@ def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = Non
     return policy
 
 
-def take_off[P](policy: P) -> P:
+def take_off(policy: P) -> P:
     """Take off what `put_on` put on ``policy``, and return it as it was. Raises UserError where nothing is on it."""
     found = _on(policy)
     if found is None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 from pydantic import Field
+from typing_extensions import Self
 
 from strobe.core.results.answer import Answer
 from strobe.core.results.data import Data, Finite

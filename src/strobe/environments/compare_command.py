@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import pairs, take_repeated
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError, nearest
 from strobe.environments.options import SideOptions
-from strobe.lerobot.flags.run_flags import InputFlags, OutputFlags, SubjectFlags, read_flags
+from strobe.lerobot.flags.run_flags import InputFlags, SubjectFlags, read_flags
 from strobe.lerobot.flags.subject import NO_LIMIT_S, load_subject, studied
 from strobe.lerobot.policies.options import PolicyOptions
 
@@ -125,7 +126,8 @@ def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[S
         from strobe.core.studies.shared.measuring import Options
         from strobe.environments.compare import compare_environments
         from strobe.environments.sides import SidesOptions
-        from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+        from strobe.lerobot.policies.policy_of import policy_of
+        from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
         return policy_of(load_subject(flags, config, live))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs
@@ -26,7 +27,7 @@ from strobe.core.cli.runner import EXIT_CODES, Studied
 from strobe.core.errors import UserError
 from strobe.environments.compare_command import HERE, require_policy
 from strobe.environments.options import SideOptions
-from strobe.lerobot.flags.run_flags import InputFlags, OutputFlags, read_flags
+from strobe.lerobot.flags.run_flags import InputFlags, read_flags
 from strobe.lerobot.flags.subject import load_subject, studied
 from strobe.lerobot.policies.options import PolicyOptions
 
@@ -92,7 +93,8 @@ def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> 
         from strobe.core.measure.guard import Guards
         from strobe.environments.sides import SidesOptions
         from strobe.environments.verify import verify_environment
-        from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+        from strobe.lerobot.policies.policy_of import policy_of
+        from strobe.lerobot.policies.policy_subject import PolicySubject
 
     def load() -> PolicySubject:
         return policy_of(load_subject(flags, config, live))

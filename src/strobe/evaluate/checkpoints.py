@@ -128,7 +128,7 @@ class SuccessiveElimination(StartByStart):
     def _decide(self) -> list[str]:
         outcomes = {each.name: self._won[each.name] for each in self.playing}
         for name, won in outcomes.items():
-            won += [self.counted[name, *start].success for start in self._starts[len(won) : self._place]]
+            won += [self.counted[(name, *start)].success for start in self._starts[len(won) : self._place]]
         gone = eliminated(outcomes, self.each_level)
         self.by |= gone
         self.starts |= dict.fromkeys(gone, self._place)

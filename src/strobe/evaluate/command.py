@@ -78,6 +78,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import between
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse
@@ -87,7 +88,7 @@ from strobe.evaluate import checkpoints_command as checkpoints
 from strobe.evaluate import realtime_flags as realtime
 from strobe.evaluate.episode_flags import resumable
 from strobe.evaluate.flags import EvaluateConfig, evaluate
-from strobe.lerobot.flags.run_flags import OutputFlags, check_launcher, check_recipe_file
+from strobe.lerobot.flags.run_flags import check_launcher, check_recipe_file
 from strobe.lerobot.flags.subject_flags import (
     MODEL_NAMES,
     POLICY_NAMES,

@@ -91,7 +91,7 @@ def judged(
     """Return what the episodes show; ``policies``: the type of each checkpoint, by its name."""
     starts = list(plan.starts())
     played = {
-        each.name: [order.counted[each.name, *start] for start in starts[: order.played(each.name)]]
+        each.name: [order.counted[(each.name, *start)] for start in starts[: order.played(each.name)]]
         for each in checkpoints
     }
     best = _best({each.name: played[each.name] for each in order.playing})

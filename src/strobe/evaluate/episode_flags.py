@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.cli.bounds import at_least, between, one_of
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Studied, as_json
 from strobe.core.errors import NotKeptError, UserError, in_words
 from strobe.lerobot.flags.lazy_flags import of_lerobot
-from strobe.lerobot.flags.run_flags import OutputFlags, RayFlags
+from strobe.lerobot.flags.run_flags import RayFlags
 from strobe.lerobot.policies.options import PolicyOptions
 
 if TYPE_CHECKING:

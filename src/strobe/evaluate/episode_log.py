@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from pydantic import Field, ValidationError
+from typing_extensions import Self
 
 from strobe.core.errors import UserError, in_words
 from strobe.core.json_text import parsed

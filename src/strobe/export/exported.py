@@ -26,7 +26,8 @@ from strobe.export.formats import FORMATS
 from strobe.export.package import InPlaceOfPolicy, PolicyPackage, is_package
 from strobe.export.prompt import is_form
 from strobe.export.whole import numbers_of, split
-from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines.backends import without_telemetry
 
 PROGRAM = "policy.py"  # in an export's folder, beside its manifest

@@ -24,7 +24,7 @@ from strobe.core.treatments.treatment import FOR_INFERENCE, Effect, Treatment, U
 from strobe.environments.options import SideOptions
 from strobe.environments.side import Side, SideFailedError
 from strobe.export.whole import draws
-from strobe.lerobot.policies.policy_subject import policy_of
+from strobe.lerobot.policies.policy_of import policy_of
 
 MANIFEST = "manifest.json"
 STATE, IMAGES = "observation.state", "observation.images."

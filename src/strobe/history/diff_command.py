@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import positional
+from strobe.core.cli.flags import PageFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.runs import store
 from strobe.history.diff import diff
 from strobe.history.diff import gate as judge
 from strobe.history.gates_command import GateFlags, gate
-from strobe.lerobot.flags.run_flags import PageFlags
 
 
 @dataclass

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strobe.core.cli.bounds import positional
+from strobe.core.cli.flags import PageFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.cli.summaries import summary_of_run
@@ -33,7 +34,6 @@ from strobe.core.runs.saved_runs import in_git, measured_runs
 from strobe.history.gates_command import GateFlags, gate
 from strobe.history.history import gate as judge
 from strobe.history.history import history
-from strobe.lerobot.flags.run_flags import PageFlags
 
 
 @dataclass

@@ -36,7 +36,7 @@ from strobe.ladder.results import OptimizeResult
 from strobe.ladder.runner import verdict_of
 from strobe.ladder.settings import Climbing
 from strobe.ladder.trial import moved, outcome_of, run_rungs
-from strobe.lerobot.policies.policy_subject import policy_of
+from strobe.lerobot.policies.policy_of import policy_of
 
 MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
 NO_EPISODES = "no episodes show what it loses"

@@ -72,19 +72,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import with_treatments
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError, nearest
-from strobe.lerobot.flags.run_flags import (
-    GuidanceFlags,
-    InputFlags,
-    OutputFlags,
-    SamplingFlags,
-    SubjectFlags,
-    read_flags,
-)
+from strobe.lerobot.flags.run_flags import GuidanceFlags, InputFlags, SamplingFlags, SubjectFlags, read_flags
 from strobe.lerobot.flags.subject import load_subject, options_of, studied
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions

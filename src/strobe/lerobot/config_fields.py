@@ -17,7 +17,7 @@ from strobe.core.subjects.subject import Phase, Subject
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import ANY_PHASE, FOR_INFERENCE, FOR_TRAINING, Spec, Treatment, Undo
 from strobe.core.treatments.words import LIVE
-from strobe.lerobot.policies.policy_subject import policy_of
+from strobe.lerobot.policies.policy_of import policy_of
 
 # What a policy sizes its queue of actions by, in `reset`.
 QUEUED = "n_action_steps"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import traceback
 import urllib.error
 from collections.abc import Iterator
@@ -157,6 +158,8 @@ def of_the_hub(error: BaseException) -> bool:
 
 
 def _is_the_hubs(error: BaseException) -> bool:
+    if "huggingface_hub" not in sys.modules:  # without it nothing asked the Hub
+        return False
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
     if isinstance(error, (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, urllib.error.URLError)):

@@ -45,11 +45,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from strobe.core.cli.bounds import above
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, spelt, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import OutputFlags
 from strobe.lerobot.flags.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from lerobot.configs.default import DatasetConfig
@@ -36,6 +37,8 @@ from strobe.preflight.results.open_loop import (
     Strip,
 )
 from strobe.preflight.subject_wiring import subject_wiring
+
+T = TypeVar("T")
 
 Array = NDArray[np.float64]
 
@@ -111,7 +114,7 @@ def _chosen_episodes(frames: Frames) -> list[int] | None:
     return sorted([*_thinned(held, room), *_thinned(others, room)])
 
 
-def _thinned[T](values: Sequence[T], most: int) -> list[T]:
+def _thinned(values: Sequence[T], most: int) -> list[T]:
     """Return at most ``most`` of ``values``, evenly spread."""
     count = min(len(values), most)
     return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]

@@ -45,12 +45,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from strobe.core.cli.bounds import at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, joined
-from strobe.lerobot.flags.run_flags import OutputFlags
 from strobe.rollout.files import observations_folder
 from strobe.rollout.flags import (
     ChosenLoop,

@@ -36,11 +36,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.core.cli.bounds import at_least, one_of, positional
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, spelt, take_positional
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import OutputFlags
 from strobe.rollout.files import events_of
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from strobe.core.errors import UserError, nearest
 from strobe.replay.settings import OF_POLICY, PLAIN, Changes
 from strobe.rollout.loops.recorded_run import RecordedRun, load
 from strobe.rollout.loops.virtual_rollout import Setting, rtc_config
+
+N = TypeVar("N", int, float)
 
 
 def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
@@ -114,9 +116,7 @@ def _delay(value: str | None) -> str:
     return value
 
 
-def _number[N: (int, float)](
-    name: str, value: str, kind: type[N], *, least: float = -math.inf, above: float = -math.inf
-) -> N:
+def _number(name: str, value: str, kind: type[N], *, least: float = -math.inf, above: float = -math.inf) -> N:
     try:
         number = kind(value)
     except ValueError:

@@ -49,12 +49,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from strobe.core.cli.bounds import at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
-from strobe.lerobot.flags.run_flags import OutputFlags
 from strobe.rollout.files import observations_folder
 from strobe.rollout.flags import (
     ChosenLoop,

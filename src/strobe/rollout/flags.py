@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import OutputFlags
 from strobe.rollout.files import leave
 
 if TYPE_CHECKING:

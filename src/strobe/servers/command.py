@@ -26,19 +26,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.help import help_text
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import pairs, parse
 from strobe.core.cli.runner import Studied
 from strobe.core.errors import UserError
-from strobe.lerobot.flags.run_flags import OutputFlags, size_of
+from strobe.lerobot.flags.run_flags import size_of
 
 if TYPE_CHECKING:
     from strobe.servers.protocols.lerobot_messages import ServedPolicy
     from strobe.servers.protocols.observations import ObservationOptions
+
+C = TypeVar("C", bound="ServerCallFlags")
 
 FLAG = "--policy.server"
 LEAVE = "leave one out"
@@ -115,7 +118,7 @@ def read(argv: Sequence[str]) -> tuple[ServerConfig]:
     return (parsed(ServerConfig, argv),)
 
 
-def parsed[C: ServerCallFlags](kind: type[C], argv: Sequence[str]) -> C:
+def parsed(kind: type[C], argv: Sequence[str]) -> C:
     """Return the flags of ``kind``, checked. Raises UserError."""
     from strobe.servers.protocols.connect import check_url, require_packages
 

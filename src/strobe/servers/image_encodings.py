@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from strobe.servers.results.server import EncodingKind, ImageEncoding, ImageSent
+
+T = TypeVar("T")
 
 QUALITY = 95  # of JPEG
 SIDE = 224  # of the images that openpi's models read
 SMALLEST = 16  # pixels of a side from which an array is an image
 TRIES = 5
 
-type _Form = Callable[[np.ndarray], Any]
+_Form = Callable[[np.ndarray], Any]
 
 
 def images(observation: Mapping[str, Any], prefix: str = "") -> list[ImageSent]:
@@ -105,7 +107,7 @@ def jpeg(pixels: np.ndarray) -> bytes:
     return coded.tobytes() if done else pixels.tobytes()
 
 
-def repeated[T](work: Callable[[], T], times: int) -> tuple[T, int]:
+def repeated(work: Callable[[], T], times: int) -> tuple[T, int]:
     """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
     took: list[int] = []
     while True:

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from strobe.core import slices
@@ -50,7 +50,7 @@ def main() -> int:
     end_with(int(os.environ.get(PARENT, "0")))
     end_first()
     quicken()
-    started, clock = datetime.now(UTC), time.monotonic()
+    started, clock = datetime.now(timezone.utc), time.monotonic()
     code = 0
     try:
         status, reason = attempt(folder, study, argv)

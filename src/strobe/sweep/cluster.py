@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from strobe.core.errors import in_words
@@ -126,7 +126,7 @@ def _give_up(folder: Path, lost: Lost) -> Outcome:
         status="crashed",
         reason=f"given up after {len(lost.reasons)} nodes that ran it were lost; {lost.reasons[-1]}",
         started=lost.worker.since,
-        duration_s=round((datetime.now(UTC) - lost.worker.since).total_seconds(), 3),
+        duration_s=round((datetime.now(timezone.utc) - lost.worker.since).total_seconds(), 3),
         node=lost.worker.node,
     )
     return _bring_home(folder, outcome, {LOG: "\n".join(lost.reasons).encode(), OUTCOME: b""})

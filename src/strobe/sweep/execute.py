@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Protocol
 
@@ -108,7 +108,7 @@ def execute(
     happens where its files cannot be written, as on a full disk: the outcome returned says so, and the same sweep runs
     the cell again.
     """
-    started, clock, log = datetime.now(UTC), time.monotonic(), job.folder / LOG
+    started, clock, log = datetime.now(timezone.utc), time.monotonic(), job.folder / LOG
 
     def ended(status: Status, reason: str) -> Outcome:
         duration_s = round(time.monotonic() - clock, 3)
@@ -130,7 +130,7 @@ def execute(
         if server is not None:
             process = server.fork(command, lambda: look("importing what the cells need"), job.limits.seconds)
         process = process or start(command)
-        started, clock = datetime.now(UTC), time.monotonic()  # of the cell, once a server has forked it
+        started, clock = datetime.now(timezone.utc), time.monotonic()  # of the cell, once a server has forked it
         ending, exceeded = supervise(process, job.limits, lambda: look(last_line(log)))
     except BaseException:
         if outcome_of(job.folder) is None:  # else it had ended, and only its process was still on its way out

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rich.progress import TaskID
+from typing_extensions import Self
 
 from strobe.core.cli.live import Bar
 

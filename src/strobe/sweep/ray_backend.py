@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from strobe.core.errors import UserError, install
@@ -176,7 +176,7 @@ class Fleet:
         """
         working = Counter(worker.device[0] for worker in self._workers.values() if worker.job is not None)
         worker = min(self._free(), key=lambda free: working[free.device[0]])
-        worker.job, worker.since = job, datetime.now(UTC)
+        worker.job, worker.since = job, datetime.now(timezone.utc)
         self._calls[worker.actor.run.remote(*arguments)] = worker
         return worker
 

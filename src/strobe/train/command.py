@@ -28,11 +28,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strobe.core.cli.bounds import at_least, one_of
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.core.cli.runner import Command, Studied
 from strobe.lerobot.flags.argument_names import check
-from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
 
 
 @dataclass

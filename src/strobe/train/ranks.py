@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from pydantic import ValidationError
+from typing_extensions import Self
 
 from strobe.core.runs import store
 from strobe.train.results import Rank

@@ -14,7 +14,8 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo
 from strobe.core.treatments.words import FORMS
-from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
 # The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over

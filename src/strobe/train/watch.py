@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import torch
@@ -21,6 +21,7 @@ from lerobot.configs.train import TrainPipelineConfig
 from lerobot.scripts import lerobot_train as loop
 from torch import nn
 from torch.utils.data import dataloader as torch_loader
+from typing_extensions import Self
 
 from strobe.core.devices.accelerators import DeviceMemory, memory_of
 from strobe.core.errors import UserError

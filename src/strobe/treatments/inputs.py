@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,15 @@ from torch.nn.functional import interpolate
 
 from strobe.core.errors import UserError
 from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.sections import recording, section
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
-from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.vision.model_subject import ModelSubject
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 @dataclass
@@ -81,7 +84,7 @@ class OtherImages(Treatment, key="images"):
     def apply(self, subject: Subject) -> Undo:
         if isinstance(subject, ModelSubject):
             return self._of_model(subject)
-        if isinstance(subject, PolicySubject):
+        if isinstance(subject, ActingSubject):
             return self._of_policy(subject)
         raise UserError(f"{subject.info.name} is given no images")
 

@@ -14,9 +14,9 @@ from torch import nn
 from strobe.core.errors import UserError, nearest
 from strobe.core.families import family as families
 from strobe.core.families.registry import steps_of, types_with
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
-from strobe.lerobot.policies.policy_subject import PolicySubject
 
 __all__ = [
     "EXPERT", "PREFIX", "STEP", "VISION", "FlowModules", "deriving", "dominant", "flow_of", "is_flow", "part_of",
@@ -52,7 +52,7 @@ def part_of(module: nn.Module, path: str) -> nn.Module:
 
 def is_flow(subject: Subject) -> bool:
     """Return whether it is a flow policy: a prefix pass fills a cache, denoising steps read it."""
-    return isinstance(subject, PolicySubject) and subject.family.flow is not None
+    return isinstance(subject, ActingSubject) and subject.family.flow is not None
 
 
 def _parts(subject: Subject, path: str) -> list[str]:
@@ -119,7 +119,7 @@ class FlowModules:
 
 def flow_of(subject: Subject) -> FlowModules:
     """Return ``subject``'s modules. Raises UserError if its family's record has no flow."""
-    sampling = subject.family.flow if isinstance(subject, PolicySubject) else None
+    sampling = subject.family.flow if isinstance(subject, ActingSubject) else None
     if sampling is None:
         raise UserError(f"{subject.info.name}: this is for {', '.join(types_with(lambda family: family.flow))}")
     module: Any = subject.module

@@ -18,11 +18,12 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 
 from strobe.core import slices
 from strobe.core.cli import display
-from strobe.core.errors import UserError, in_words, nearest
+from strobe.core.errors import UserError, in_words, install, nearest
 
 # torch.profiler's library complains about every machine without a GPU, on stderr, past Python.
 os.environ.setdefault("KINETO_LOG_LEVEL", "5")
@@ -118,12 +119,25 @@ def _run(arguments: list[str]) -> int:
     style, log, own = display.take_flags(rest[:at])
     argv = [*own, *rest[at:]]
     with display.applied(style, log):
-        run = slices.load(known.module).run
+        run = _loaded(known)
         try:
             return run(argv)
         finally:
             if display.asks_for_help(own):
                 print(f"\n{display.HELP}")
+
+
+def _loaded(command: slices.Command) -> Callable[[list[str]], int]:
+    """Return what runs ``command``. Raises UserError if it needs LeRobot, and LeRobot is not installed."""
+    try:
+        return slices.load(command.module).run
+    except (ImportError, SyntaxError) as error:  # LeRobot's Python is newer than the core's oldest
+        missing = isinstance(error, SyntaxError) or (error.name or "").partition(".")[0] != "strobe"
+        if not missing or find_spec("lerobot") is not None:
+            raise
+        raise UserError(
+            f"strobe {command.name} needs LeRobot, which has Python 3.12 or newer: {install('lerobot')}"
+        ) from None
 
 
 def listed_commands() -> str:

@@ -19,10 +19,21 @@ from strobe.core.treatments.treatment import Entry, Spec, Treatment
 
 
 def _load(words: Words) -> Entry:
+    """Return the entry of ``words``. Raises ModuleNotFoundError where it needs a library that is not installed."""
     return slices.load(words.at if ":" in words.at else f"{words.at}:ENTRY")
 
 
-ENTRIES: tuple[Entry, ...] = tuple(map(_load, table().values()))
+def _entries() -> Iterator[Entry]:
+    """Yield the entries of slices, without those that need LeRobot where it is not installed."""
+    for words in table().values():
+        try:
+            yield _load(words)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "strobe":
+                raise
+
+
+ENTRIES: tuple[Entry, ...] = tuple(_entries())
 
 
 # What `--variant` reads before it looks here.

@@ -6,13 +6,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from strobe.core.errors import UserError
 from strobe.evaluate import episode_log
 
 if TYPE_CHECKING:
     from strobe.core.treatments.treatment import Variant
+
+N = TypeVar("N")
 
 FIRST = "as it is"
 
@@ -52,7 +54,7 @@ def parse_counts(flag: str, text: str, what: str, example: str) -> tuple[int, ..
     return parse_numbers(flag, text, read, f"is not a number of {what}: write {flag}={example}")
 
 
-def parse_numbers[N](flag: str, text: str, read: Callable[[str], N | None], wrong: str) -> tuple[N, ...]:
+def parse_numbers(flag: str, text: str, read: Callable[[str], N | None], wrong: str) -> tuple[N, ...]:
     """Return the numbers of ``'10,5,2'``, each given once.
 
     Args:

@@ -10,7 +10,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
 from draccus.help_formatter import SimpleHelpFormatter
@@ -22,6 +22,8 @@ from lerobot.configs import parser
 from strobe.core.cli.placeholders import errors_alone
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.flags.argument_names import joined
+
+C = TypeVar("C")
 
 __all__ = ["joined", "parsed", "patched_arguments"]
 
@@ -37,7 +39,7 @@ def patched_arguments(argv: Sequence[str], command: str = "lerobot-train") -> It
         yield
 
 
-def parsed[C](
+def parsed(
     arguments: Sequence[str], config_class: type[C], check: Callable[[C], object], command: str = "lerobot-train"
 ) -> C:
     """Return the config that ``command`` makes of ``arguments``, after ``check``. Call it inside `patched_arguments`.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from strobe.core.cli.bounds import above, at_least, checked
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import importing
 from strobe.core.cli.parse import parse
 from strobe.core.devices.untried import KEY
 from strobe.core.errors import UserError, nearest
-from strobe.core.findings.thresholds import Thresholds
 from strobe.lerobot.flags.lazy_flags import of_lerobot
 from strobe.lerobot.flags.subject_flags import (
     MODEL_NAMES,
@@ -36,32 +36,10 @@ else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
     RTCConfig = of_lerobot("lerobot.policies.rtc.configuration_rtc:RTCConfig")
 
+C = TypeVar("C", bound="InputFlags")
+
 
 NO_TRAINING_RECIPE = {"--recipe": "--recipe is for inference: `strobe breakdown` and `strobe compare` take it"}
-
-
-@dataclass
-class OutputFlags:
-    """Where a run goes, and the limits of its findings."""
-
-    # Folder for run folders.
-    output_dir: Path = Path("runs")
-    # Limits at which findings fire, e.g. --thresholds.control_hz=50
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-
-def _not_a_page(file: Path) -> str:
-    return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
-
-
-@dataclass
-class PageFlags:
-    """Where an answer about saved runs goes; it is shown alone unless one of them is given."""
-
-    # Also write a page there: .html, or .md for Markdown.
-    output: Path | None = field(default=None, metadata=checked(_not_a_page))
-    # Also save the answer there, in a run folder of its own.
-    output_dir: Path | None = None
 
 
 @dataclass
@@ -192,7 +170,7 @@ def check_pace(config: SamplingFlags, phases: Sequence[str]) -> None:
         raise UserError(f"--pace is for inference, as on a robot, not for '{phases[0]}': leave it out")
 
 
-def read_flags[C: InputFlags](
+def read_flags(
     config_class: type[C],
     argv: Sequence[str],
     extra: Sequence[str] = (),

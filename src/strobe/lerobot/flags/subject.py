@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.placeholders import one_line
 from strobe.core.cli.runner import Studied
 from strobe.lerobot.flags.lazy_flags import realise
-from strobe.lerobot.flags.run_flags import InputFlags, OutputFlags, RunConfig, SamplingFlags, SubjectFlags, size_of
+from strobe.lerobot.flags.run_flags import InputFlags, RunConfig, SamplingFlags, SubjectFlags, size_of
 from strobe.lerobot.flags.subject_flags import ModelFlags
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions, check_dataset
 

@@ -20,7 +20,7 @@ from strobe.core.results.subject import SubjectInfo
 from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.check_inputs import COUNT, Checks, varied
-from strobe.core.subjects.subject import ITERATION, Fed, Phase, Subject
+from strobe.core.subjects.subject import ITERATION, Fed, Phase
 from strobe.core.timeline.clock import synchronise
 from strobe.core.timeline.probe import Hook
 from strobe.core.timeline.sections import section
@@ -276,13 +276,6 @@ class PolicySubject(ActingSubject):
                     scaled(loss).backward()
             losses.append(loss.detach())
         return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-
-
-def policy_of(subject: Subject) -> PolicySubject:
-    """Return ``subject`` if it is a policy of LeRobot; raises UserError if not."""
-    if not isinstance(subject, PolicySubject):
-        raise UserError(f"{subject.info.name} is not a policy: this applies to policies only")
-    return subject
 
 
 def _step_name(kind: type) -> str:

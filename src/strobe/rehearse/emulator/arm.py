@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.rehearse.emulator import calibration as cal

@@ -15,9 +15,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 from lerobot.processor.pipeline import DataProcessorPipeline
+from typing_extensions import Self
 
 from strobe.core.timeline.clock import host_ns
 from strobe.core.timeline.probe import Attached, Hook

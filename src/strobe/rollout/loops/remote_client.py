@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.clock import host_ns

@@ -18,9 +18,10 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from lerobot.processor.pipeline import DataProcessorPipeline
+from typing_extensions import Self
 
 from strobe.core.families.registry import family_of
 from strobe.core.timeline import sections

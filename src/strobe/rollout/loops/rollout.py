@@ -12,7 +12,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any
 
 from lerobot.policies.rtc import ActionQueue
 from lerobot.rollout import RolloutConfig
@@ -22,6 +22,7 @@ from lerobot.rollout.strategies import core
 from lerobot.scripts import lerobot_rollout as loop
 from lerobot.utils.action_interpolator import ActionInterpolator
 from lerobot.utils.import_utils import register_third_party_plugins
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.families.registry import family_of

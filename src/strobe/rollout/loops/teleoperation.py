@@ -11,10 +11,11 @@ import math
 import threading
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, Self
+from typing import Any
 
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from lerobot.utils.import_utils import register_third_party_plugins
+from typing_extensions import Self
 
 from strobe.core.errors import UserError
 from strobe.core.timeline.clock import host_ns

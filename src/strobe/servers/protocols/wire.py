@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
 from strobe.core.errors import in_a_line, in_words
 from strobe.servers.protocols.observations import Observations, Source

@@ -7,6 +7,7 @@ the profiler can have added to the gaps is taken off, over the time without it: 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 from strobe.core.findings.thresholds import Thresholds
 from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
@@ -14,6 +15,8 @@ from strobe.core.results.answer import Profiled
 from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Measurement
 from strobe.traces.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
+
+P = TypeVar("P", bound="OperatorProfile | PythonProfile")
 
 IDLE_DEVICE = 0.2  # share of an iteration in which the device runs nothing
 BETWEEN_OPERATORS = 0.2  # share of an iteration on the CPU outside torch's operators
@@ -133,9 +136,7 @@ def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-def _profiled[P: OperatorProfile | PythonProfile](
-    result: Profiled, profile: P | None
-) -> tuple[P | None, Measurement | None]:
+def _profiled(result: Profiled, profile: P | None) -> tuple[P | None, Measurement | None]:
     """Return ``profile`` and the measurement that it was taken of."""
     name = profile.measurement if profile is not None else None
     return profile, next((m for m in result.measurements if m.name == name), None)

@@ -241,7 +241,7 @@ def device_busy(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     )
 
 
-type _Found = tuple[TracedRank, DeviceTime, float, str]
+_Found = tuple[TracedRank, DeviceTime, float, str]
 
 
 def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Found | None:

@@ -18,13 +18,13 @@ from torch import nn
 from strobe.core.devices.accelerators import Pool, numbered
 from strobe.core.errors import UserError, nearest
 from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.layers import peeled, within
 from strobe.core.treatments.patch import Patches, identity
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import Spec, Treatment, Undo
 from strobe.core.treatments.words import MODES
-from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
 
@@ -147,7 +147,7 @@ def _parts(subject: Subject, spec: Spec) -> Sequence[str]:
         return ()
     if parts := parts_of(subject, [path]):
         return parts
-    if not isinstance(subject, PolicySubject):
+    if not isinstance(subject, ActingSubject):
         return ()
     hooks = subject.family.hooks(subject.policy, training=False)
     owner, name = target(subject.module, path)

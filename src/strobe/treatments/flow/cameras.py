@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Spec, Undo
-from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
@@ -70,7 +70,7 @@ class PresentViews(Switch, key="views", of=lambda family: family.views):
 
     @classmethod
     def fits(cls, subject: Subject) -> bool:
-        if not isinstance(subject, PolicySubject) or subject.family.views is None:
+        if not isinstance(subject, ActingSubject) or subject.family.views is None:
             return False
         config: Any = subject.policy.config
         return len(config.image_features) < getattr(config, subject.family.views.most)

@@ -23,7 +23,7 @@ from strobe.core.treatments.patch import Patches, replaced_method
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
 from strobe.lerobot.families.flow_parts import RTC_STEP
-from strobe.lerobot.policies.policy_subject import policy_of
+from strobe.lerobot.policies.policy_of import policy_of
 
 
 @dataclass

@@ -20,7 +20,8 @@ from strobe.core.results.traits import TreatmentTraits
 from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo
-from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own

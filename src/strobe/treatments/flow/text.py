@@ -15,7 +15,7 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_subject import policy_of
+from strobe.lerobot.policies.policy_of import policy_of
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import deriving, parts_of, weights_seen
 

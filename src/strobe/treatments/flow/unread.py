@@ -14,7 +14,8 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import Undo
-from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.

@@ -28,7 +28,8 @@ from strobe.core.treatments.patch import Patches
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
 from strobe.core.treatments.words import GRAPHS
-from strobe.lerobot.policies.policy_subject import PolicySubject, policy_of
+from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow

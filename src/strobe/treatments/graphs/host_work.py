@@ -15,11 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from typing_extensions import Self
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
 _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
@@ -143,7 +147,7 @@ def in_region() -> bool:
     return _epoch is not None
 
 
-class EpochCache[K, V](dict[K, V]):
+class EpochCache(dict[K, V]):
     """Values that a treatment keeps from one step or call to the next, for as long as the epoch lasts.
 
     Each warm-up and each capture of a region is an epoch of its own, and all that is outside of them is one. What was

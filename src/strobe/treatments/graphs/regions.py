@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,10 @@ from strobe.core.timeline import section
 from strobe.core.timeline.sections import CAPTURED as UNSEEN
 from strobe.core.timeline.sections import note_unseen, recording
 from strobe.core.treatments.patch import identity, patched
-from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.host_work import Host, RegionChangedError
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 

@@ -8,15 +8,19 @@ for channels last on tensor cores and on CPUs with wide vectors; elsewhere it ma
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from strobe.core.errors import UserError
+from strobe.core.subjects.acting import ActingSubject
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
-from strobe.lerobot.policies.policy_subject import PolicySubject
+
+if TYPE_CHECKING:
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 LAST = torch.channels_last
 
@@ -42,17 +46,17 @@ class ChannelsLast(Switch, key="channels_last"):
         if not weights:
             raise UserError(f"{subject.info.name} has no 2-D convolution: channels_last changes nothing")
         tensors = list(weights)
-        if isinstance(subject, PolicySubject):
+        if isinstance(subject, ActingSubject):
             tensors += _moments(subject, weights)
         pairs = [self._pair(tensor) for tensor in tensors]
         for pair in pairs:
             pair.to_last()
         before = None
-        if isinstance(subject, PolicySubject):
+        if isinstance(subject, ActingSubject):
             before, subject.training.image_format = subject.training.image_format, LAST
 
         def undo() -> None:
-            if isinstance(subject, PolicySubject):
+            if isinstance(subject, ActingSubject):
                 subject.training.image_format = before
                 known = {id(pair.tensor) for pair in pairs}
                 for moment in _moments(subject, weights):

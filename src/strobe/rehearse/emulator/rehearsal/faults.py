@@ -194,5 +194,6 @@ def listed() -> str:
     for name, kind in [*bus.FAULTS.items(), *KINDS.items()]:
         keys = [item.name for item in dataclasses.fields(kind) if name in KINDS or item.name not in shared]
         about = " ".join((kind.__doc__ or "").split("\n\n")[0].split()).replace("``", "")
-        lines.append(f"  {name:<14} {about}{f' ({", ".join(keys)})' if keys else ''}")
+        takes = f" ({', '.join(keys)})" if keys else ""
+        lines.append(f"  {name:<14} {about}{takes}")
     return "\n".join(lines)

@@ -1,0 +1,33 @@
+"""Flags of every command that answers: where the answer goes, and the limits of its findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.cli.bounds import checked
+from strobe.core.findings.thresholds import Thresholds
+
+
+@dataclass
+class OutputFlags:
+    """Where a run goes, and the limits of its findings."""
+
+    # Folder for run folders.
+    output_dir: Path = Path("runs")
+    # Limits at which findings fire, e.g. --thresholds.control_hz=50
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+def _not_a_page(file: Path) -> str:
+    return "" if file.suffix.lower() in (".html", ".htm", ".md") else "name a file that ends in .html or .md"
+
+
+@dataclass
+class PageFlags:
+    """Where an answer about saved runs goes; it is shown alone unless one of them is given."""
+
+    # Also write a page there: .html, or .md for Markdown.
+    output: Path | None = field(default=None, metadata=checked(_not_a_page))
+    # Also save the answer there, in a run folder of its own.
+    output_dir: Path | None = None
