@@ -76,7 +76,7 @@ def test_a_cell_that_takes_too_much_memory_is_stopped_and_told(tmp_path: Path) -
         ("exit", "crashed", "code 3 before it was done: it went wrong"),
         ("segfault", "crashed", "SIGSEGV"),
         ("oom-killer", "out of memory", "killed by the operating system"),
-        ("unknown study", "crashed", "ModuleNotFoundError"),
+        ("unknown study", "crashed", "KeyError"),
     ],
 )
 def test_a_cell_that_breaks_is_a_row_with_its_reason(tmp_path: Path, act: str, status: str, says: str) -> None:

@@ -25,7 +25,7 @@ from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Und
 from strobe.vision.model_subject import ModelSubject
 
 if TYPE_CHECKING:
-    from strobe.lerobot.policies.policy_subject import PolicySubject
+    pass
 
 
 @dataclass
@@ -105,7 +105,7 @@ class OtherImages(Treatment, key="images"):
             raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
         return _with_attributes((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
 
-    def _of_policy(self, subject: PolicySubject) -> Undo:
+    def _of_policy(self, subject: ActingSubject) -> Undo:
         config: Any = subject.policy.config
         if not subject.family.any_image_size:
             fixed = getattr(config, subject.family.image_size, None)
@@ -134,7 +134,7 @@ class OtherImages(Treatment, key="images"):
         scale = self.height / min(height, width)
         return max(1, round(height * scale)), max(1, round(width * scale))
 
-    def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
+    def _scalings(self, subject: ActingSubject) -> Iterable[_Scaled]:
         """Yield each of Diffusion's image encoders, which are built for one size, scaled to the new one."""
         encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
         if not encoders:

@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 from strobe.core import slices
@@ -95,6 +95,9 @@ def _in_a_line(error: Exception) -> str:
     """Return a full disk, the Hub's or a policy's own fault as a line; '' for a fault of Strobe itself."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{in_words(error)}{f': {error.filename}' if error.filename else ''}"
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing not in ("", "strobe") and find_spec("lerobot") is None:
+        return f"this needs LeRobot, for which Python must be 3.12 or newer: {install('lerobot')}"
     in_a_line = slices.offer("others' refusals")
     return in_a_line(error) if in_a_line is not None else ""
 
@@ -119,25 +122,12 @@ def _run(arguments: list[str]) -> int:
     style, log, own = display.take_flags(rest[:at])
     argv = [*own, *rest[at:]]
     with display.applied(style, log):
-        run = _loaded(known)
+        run = slices.load(known.module).run
         try:
             return run(argv)
         finally:
             if display.asks_for_help(own):
                 print(f"\n{display.HELP}")
-
-
-def _loaded(command: slices.Command) -> Callable[[list[str]], int]:
-    """Return what runs ``command``. Raises UserError if it needs LeRobot, and LeRobot is not installed."""
-    try:
-        return slices.load(command.module).run
-    except (ImportError, SyntaxError) as error:  # LeRobot's Python is newer than the core's oldest
-        missing = isinstance(error, SyntaxError) or (error.name or "").partition(".")[0] != "strobe"
-        if not missing or find_spec("lerobot") is not None:
-            raise
-        raise UserError(
-            f"strobe {command.name} needs LeRobot, which has Python 3.12 or newer: {install('lerobot')}"
-        ) from None
 
 
 def listed_commands() -> str:

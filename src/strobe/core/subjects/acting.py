@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,12 +12,14 @@ from torch import Tensor
 from strobe.core.families.family import Family
 from strobe.core.results.agreement import ActionScale
 from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.traits import Traits
 from strobe.core.subjects.check_inputs import COUNT, Checks
-from strobe.core.subjects.subject import Fed, Subject
+from strobe.core.subjects.subject import Fed, Phase
+from strobe.core.timeline.probe import Hook
 
 
-class ActingSubject(Subject, ABC):
-    """A `Subject` with chunks of actions, observations to check them on, and a loss.
+class ActingSubject(ABC):
+    """A `strobe.core.subjects.subject.Subject` with chunks of actions, observations to check them on, and a loss.
 
     A policy of LeRobot is one (`strobe.lerobot.policies.policy_subject`). Studies ask for this class where they compare
     actions, train, or put on what only a policy has.
@@ -31,12 +33,27 @@ class ActingSubject(Subject, ABC):
     seed: int
     inputs: Any
     training: Any
-    family: Family  # pyright: ignore[reportIncompatibleMethodOverride]  # each policy has its own
+    family: Family
 
     @property
     @abstractmethod
     def policy(self) -> Any:
         """The policy's own object, a torch module with a ``config``."""
+
+    @property
+    @abstractmethod
+    def module(self) -> torch.nn.Module:
+        """The module that holds the weights."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Notes on how it was built."""
+
+    @property
+    @abstractmethod
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        """Methods that ``--compile`` compiles, as (path of the object under ``module``, method)."""
 
     @property
     @abstractmethod
@@ -77,3 +94,15 @@ class ActingSubject(Subject, ABC):
     @abstractmethod
     def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
         """Return the loss of a raw batch, and leave its gradient in the parameters' ``grad``."""
+
+    @abstractmethod
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """Return index → one iteration of ``phase``. Raises UserError if the phase cannot be run."""
+
+    @abstractmethod
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Return the hooks for ``phase``, down to ``depth`` levels."""
+
+    @abstractmethod
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return what a call works on: batch size, chunk size, steps."""

@@ -20,7 +20,7 @@ from strobe.core.treatments.switch import Switch
 from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 
 if TYPE_CHECKING:
-    from strobe.lerobot.policies.policy_subject import PolicySubject
+    pass
 
 LAST = torch.channels_last
 
@@ -101,7 +101,7 @@ def _convolutions(module: nn.Module) -> list[Tensor]:
     return list({id(weight): weight for weight in weights}.values())
 
 
-def _moments(subject: PolicySubject, weights: list[Tensor]) -> list[Tensor]:
+def _moments(subject: ActingSubject, weights: list[Tensor]) -> list[Tensor]:
     """Return the tensors of a weight's shape that the optimizer keeps for it; none before the optimizer exists."""
     if not subject.training.begun:
         return []
