@@ -22,10 +22,11 @@ from strobe.core.subjects.subject import Subject
 from strobe.core.timeline.sections import recording, section
 from strobe.core.treatments.switch import entry
 from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.lerobot.policies.policy_of import policy_of
 from strobe.vision.model_subject import ModelSubject
 
 if TYPE_CHECKING:
-    pass
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 @dataclass
@@ -85,7 +86,7 @@ class OtherImages(Treatment, key="images"):
         if isinstance(subject, ModelSubject):
             return self._of_model(subject)
         if isinstance(subject, ActingSubject):
-            return self._of_policy(subject)
+            return self._of_policy(policy_of(subject))
         raise UserError(f"{subject.info.name} is given no images")
 
     def _of_model(self, subject: ModelSubject) -> Undo:
@@ -105,7 +106,7 @@ class OtherImages(Treatment, key="images"):
             raise UserError(f"images={self.height} is not divisible by the patch size {patch}")
         return _with_attributes((model, "img_size", self.height), *backbone.resized(subject.module, self.height, patch))
 
-    def _of_policy(self, subject: ActingSubject) -> Undo:
+    def _of_policy(self, subject: PolicySubject) -> Undo:
         config: Any = subject.policy.config
         if not subject.family.any_image_size:
             fixed = getattr(config, subject.family.image_size, None)
@@ -134,7 +135,7 @@ class OtherImages(Treatment, key="images"):
         scale = self.height / min(height, width)
         return max(1, round(height * scale)), max(1, round(width * scale))
 
-    def _scalings(self, subject: ActingSubject) -> Iterable[_Scaled]:
+    def _scalings(self, subject: PolicySubject) -> Iterable[_Scaled]:
         """Yield each of Diffusion's image encoders, which are built for one size, scaled to the new one."""
         encoders = [module for module in subject.module.modules() if hasattr(getattr(module, "pool", None), "pos_grid")]
         if not encoders:
