@@ -6,10 +6,11 @@ whoever fills in a document need not think of it. Each renderer then escapes wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from strobe.results import units
 from strobe.results.finding import Finding
 from strobe.results.units import plain
 
@@ -35,6 +36,9 @@ def _made_plain(value: Any) -> Any:
     return value
 
 
+type Kind = Literal["whole", "part", "other"]  # of a row
+
+
 @dataclass(frozen=True)
 class Column(_PlainText):
     """The head of a column; ``numeric`` columns are aligned to the right."""
@@ -48,7 +52,7 @@ class Row(_PlainText):
     """One line of a table; the first cell is the label and ``depth`` its place in the tree."""
 
     cells: list[str | None]
-    kind: Literal["whole", "part", "other"] = "part"
+    kind: Kind = "part"
     depth: int = 0
     share: float | None = None
 
@@ -73,6 +77,58 @@ class Table:
     def _select(self, places: Sequence[int]) -> Table:
         rows = [Row([row.cells[i] for i in places], row.kind, row.depth, row.share) for row in self.rows]
         return Table([self.columns[i] for i in places], rows)
+
+
+def heads(*titles: str, words: Collection[int] = (0,)) -> list[Column]:
+    """Return the heads of columns; ``words`` are the places of those with text, the others have numbers."""
+    return [Column(title, numeric=place not in words) for place, title in enumerate(titles)]
+
+
+@dataclass(frozen=True)
+class ColumnOf[R]:
+    """A column of records: its head, and what stands there of a record, with so many decimals."""
+
+    head: Column
+    cell: Callable[[R, int], str | None]
+
+
+type Columns[R] = Sequence[ColumnOf[R]]
+
+
+def words[R](title: str, get: Callable[[R], str | None]) -> ColumnOf[R]:
+    """Return a column of text."""
+    return ColumnOf(Column(title, numeric=False), lambda record, _: get(record))
+
+
+def figure[R, V](
+    title: str, get: Callable[[R], V | None], show: Callable[[V], str | None] = "{:,}".format
+) -> ColumnOf[R]:
+    """Return a column of numbers; ``show`` writes one, and what a record does not have is None."""
+    return ColumnOf(Column(title), lambda record, _: None if (value := get(record)) is None else show(value))
+
+
+def scaled[R, V](
+    title: str, get: Callable[[R], V | None], show: Callable[[V | None, int], str | None] = units.ms
+) -> ColumnOf[R]:
+    """Return a column of numbers that ``show`` writes with the decimals of their table."""
+    return ColumnOf(Column(title), lambda record, decimals: show(get(record), decimals))
+
+
+def table[R](
+    records: Iterable[R],
+    columns: Columns[R],
+    decimals: int = 2,
+    *,
+    kind: Callable[[R], Kind] = lambda _: "part",
+    depth: Callable[[R], int] = lambda _: 0,
+    share: Callable[[R], float | None] = lambda _: None,
+) -> Table:
+    """Return a row for each record."""
+    rows = [
+        Row([column.cell(record, decimals) for column in columns], kind(record), depth(record), share(record))
+        for record in records
+    ]
+    return Table([column.head for column in columns], rows)
 
 
 @dataclass(frozen=True)
@@ -117,6 +173,27 @@ class Section(_PlainText):
     text: list[str] = field(default_factory=list)
     detail: bool = False
     clips: Sequence[ClipRow] = ()
+
+
+def listing[R](
+    key: str,
+    title: str,
+    records: Sequence[R],
+    columns: Columns[R],
+    *text: str,
+    decimals: int = 2,
+    detail: bool = False,
+    whole: bool = False,
+) -> list[Section]:
+    """Return a section with a row for each record; [] without records.
+
+    Args:
+        whole: with the columns in which no record has anything.
+    """
+    if not records:
+        return []
+    rows = table(records, columns, decimals)
+    return [Section(key, title, rows if whole else rows.without_empty_columns(), list(text), detail)]
 
 
 @dataclass(frozen=True)

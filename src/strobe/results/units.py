@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strobe.results.data import Interval
 from strobe.results.numerals import fixed, minus, significant
 
@@ -26,6 +28,11 @@ def digits(whole_ms: float) -> int:
 def ms(value: float | None, decimals: int = 2) -> str | None:
     """Return milliseconds with so many decimals: '12.30'; None for None."""
     return None if value is None else fixed(value, decimals)
+
+
+def places(decimals: int) -> Callable[[float | None], str | None]:
+    """Return `ms` with so many decimals."""
+    return lambda value: ms(value, decimals)
 
 
 def signed(value: float | None, decimals: int = 2) -> str | None:
