@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame, pace
 from strobe.report.charts import OTHER, Plot
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
@@ -126,8 +126,11 @@ def _with_interval(value: float, interval: Interval | None) -> str:
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
     names = list(dict.fromkeys(name for latency in latencies for name in latency.parts))
-    columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz"), Column("In time")]
-    columns += [Column(f"{name} (ms)") for name in names] + [Column("In no part (ms)")]
+    columns = [
+        *heads("<Denoising steps | Total (ms) | Hz | In time"),
+        *(Column(f"{name} (ms)") for name in names),
+        *heads("In no part (ms)"),
+    ]
     rows = []
     for latency in latencies:
         cells = [str(latency.steps), units.ms(latency.total_ms), f"{1e3 / latency.total_ms:.1f}", _on_time(latency)]
@@ -144,7 +147,7 @@ def _on_time(latency: Latency) -> str | None:
 
 def _line(line: Line, budget: Budget) -> Table:
     whole = line is budget.total
-    columns = [Column("Steps", numeric=False), Column("Measured (ms)"), Column("Line (ms)"), Column("Off by")]
+    columns = heads("<Steps | Measured (ms) | Line (ms) | Off by")
     columns += [] if whole else [Column(f"{line.one_step_ms:.1f} ms × steps"), Column("Off by")]
     rows = []
     for latency in budget.latencies:
@@ -163,8 +166,9 @@ def _line(line: Line, budget: Budget) -> Table:
 
 
 def _needs(budget: Budget) -> Table:
-    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
-    columns += [Column("Faster by"), Column("Named parts alone (ms)"), Column("Faster by")]
+    columns = heads(
+        "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms)", "Faster by"
+    )
     rows = []
     for need in budget.needs:
         cells = [need.part, units.ms(need.ms), units.percent(need.share)]
@@ -179,13 +183,9 @@ def _describe_tries(needs: Sequence[Need]) -> list[str]:
 
 
 def _ticks(rows: Sequence[Asynchrony]) -> Table:
-    columns = [
-        Column("Steps", numeric=False),
-        Column("Chunks/s"),
-        Column("Delay (ticks)"),
-        Column("Least execution horizon"),
-    ]
-    columns += [Column("Age of actions, first (ms)"), Column("last (ms)")]
+    columns = heads(
+        "<Steps | Chunks/s | Delay (ticks) | Least execution horizon | Age of actions, first (ms)", "last (ms)"
+    )
     return Table(
         columns,
         [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.report import frame
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.report.measured import in_order, spread
 from strobe.results import units
@@ -43,9 +43,9 @@ def _answer(m: MeasurementChange) -> str:
 
 
 def _metrics(difference: Difference) -> Table:
-    columns = [Column("Measurement", numeric=False), Column("Verdict", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
-    columns += [Column("Samples")]
+    columns = heads(
+        "<Measurement | <Verdict | Before (ms) | After (ms) | Difference (ms) | Change | Interval of it", "Samples"
+    )
     rows = []
     for m in difference.measurements:
         before, after = m.before.summary.median, m.after.summary.median
@@ -58,7 +58,7 @@ def _metrics(difference: Difference) -> Table:
 
 
 def _figures(difference: Difference) -> Table:
-    columns = [Column("Figure", numeric=False), Column("Before"), Column("After"), Column("Difference")]
+    columns = heads("<Figure | Before | After | Difference")
     rows = []
     for figure in difference.figures:
         largest = max(abs(value) for value in (figure.before, figure.after) if value is not None)
@@ -76,8 +76,7 @@ def _parts(index: int, m: MeasurementChange) -> Section:
     if not m.components:
         text = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
         return Section(f"measurement-{index}", title, text=[text if m.judged else "Neither run has parts in common."])
-    columns = [Column("Component", numeric=False), Column("", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
+    columns = heads("<Component | < | Before (ms) | After (ms) | Difference (ms) | Change | Interval of it")
     decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
     rows = []
     for c in m.components:
@@ -91,7 +90,7 @@ def _parts(index: int, m: MeasurementChange) -> Section:
 
 
 def _memory(difference: Difference) -> Table:
-    columns = [Column("Memory", numeric=False), Column("Before"), Column("After"), Column("Difference")]
+    columns = heads("<Memory | Before | After | Difference")
     rows = []
     for m in difference.measurements:
         for c in m.memory:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.report import charts, frame
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Columns, Document, Kind, Section, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.doctor import TITLES, DoctorResult, SelfCheck
@@ -18,9 +18,13 @@ def outline(result: DoctorResult, _depth: int | None = None) -> Document:
         result,
         answers(result),
         [
-            Section(area, title, _table([check for check in result.checks if check.area == area]))
+            Section(
+                area,
+                title,
+                table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part")).without_empty_columns(),
+            )
             for area, title in TITLES.items()
-            if any(check.area == area for check in result.checks)
+            if (checks := [check for check in result.checks if check.area == area])
         ],
         banner=_banner(result),
         facts=[
@@ -100,13 +104,11 @@ def _banner(result: DoctorResult) -> str | None:
     return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, the others not."
 
 
-def _table(checks: list[SelfCheck]) -> Table:
-    columns = [Column(title, numeric=False) for title in ("Self-check", "Outcome", "Seen", "What to do")]
-    return Table(columns, [_row(check) for check in checks]).without_empty_columns()
-
-
-def _row(check: SelfCheck) -> Row:
-    kind = "whole" if check.outcome in ("fails", "doubtful") else "other" if check.outcome == "not here" else "part"
+_CHECKS: Columns[SelfCheck] = [
+    words("Self-check", lambda check: check.name),
+    words("Outcome", lambda check: check.outcome),
+    words("Seen", lambda check: check.seen),
     # What is wrong has its words in the findings above.
-    do = check.do if check.outcome == "missing" else ""
-    return Row([check.name, check.outcome, check.seen, do or None], kind)
+    words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
+]
+KINDS: dict[str, Kind] = {"fails": "whole", "doubtful": "whole", "not here": "other"}

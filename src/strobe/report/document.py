@@ -6,7 +6,7 @@ whoever fills in a document need not think of it. Each renderer then escapes wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
@@ -79,9 +79,10 @@ class Table:
         return Table([self.columns[i] for i in places], rows)
 
 
-def heads(*titles: str, words: Collection[int] = (0,)) -> list[Column]:
-    """Return the heads of columns; ``words`` are the places of those with text, the others have numbers."""
-    return [Column(title, numeric=place not in words) for place, title in enumerate(titles)]
+def heads(*titles: str) -> list[Column]:
+    """Return the heads of columns such as ``"<Part | <What it is | ms"``: below ``<`` is text, else numbers."""
+    named = [title for line in titles for title in line.split(" | ")]
+    return [Column(title.removeprefix("<"), numeric=not title.startswith("<")) for title in named]
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,11 @@ def figure[R, V](
 ) -> ColumnOf[R]:
     """Return a column of numbers; ``show`` writes one, and what a record does not have is None."""
     return ColumnOf(Column(title), lambda record, _: None if (value := get(record)) is None else show(value))
+
+
+def figures[R, V](show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], V | None]]) -> Columns[R]:
+    """Return several columns of numbers that ``show`` writes."""
+    return [figure(title, get, show) for title, get in columns]
 
 
 def scaled[R, V](

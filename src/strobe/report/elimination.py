@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, rates
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint, SuccessRate
 from strobe.results.time_to_task import PairedTimes, time_in_words
@@ -56,8 +56,11 @@ def _by_time(each: PlayedCheckpoint, elimination: Elimination) -> str:
 def section(result: EvaluateResult, elimination: Elimination) -> Section:
     """Return the table of the checkpoints, with what it rests on."""
     titles = ["Episodes", "Success (95 % interval)", "Against the best, points (interval)"]
-    columns = [Column("Checkpoint", numeric=False), Column("Policy", numeric=False), *map(Column, titles)]
-    columns += [Column("Time against the best", numeric=False), Column("ms per call"), Column("Outcome", numeric=False)]
+    columns = [
+        *heads("<Checkpoint | <Policy"),
+        *map(Column, titles),
+        *heads("<Time against the best | ms per call | <Outcome"),
+    ]
     success = _success(result)
     calls = {variant.name: variant.calls.median_ms for variant in result.variants}
     rows = []

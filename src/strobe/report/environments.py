@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.environments import Environment, PassDifference, StageDifference
 
@@ -64,12 +64,7 @@ def sections(environments: Sequence[Environment], passes: Sequence[PassDifferenc
 
 def _stages(passes: Sequence[PassDifference]) -> Table:
     several = len(passes) > 1
-    columns = [
-        Column("Stage", numeric=False),
-        Column("What differs", numeric=False),
-        Column("Distance"),
-        Column("Rounding"),
-    ]
+    columns = heads("<Stage | <What differs | Distance | Rounding")
     rows: list[Row] = []
     for one in passes:
         prefix = f"{one.candidate}: " if several else ""

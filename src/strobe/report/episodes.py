@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts
 from strobe.report.charts import OTHER, PALETTE, Plot, Trace
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.data import Interval
@@ -72,8 +72,7 @@ def _about_time(played: PairedEpisodes) -> str:
 
 
 def _sides(played: PairedEpisodes) -> Table:
-    columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
-    columns.append(Column("Control ticks (mean)"))
+    columns = heads("< | Success | Reward (mean) | Best reward (mean) | Control ticks (mean)")
     rows = []
     for name, share, sides in (
         (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
@@ -100,7 +99,7 @@ def _sides(played: PairedEpisodes) -> Table:
 
 def _pairs(played: PairedEpisodes) -> Table:
     names = [played.baseline, played.candidate]
-    columns = [Column("Task", numeric=False), Column("Seed")]
+    columns = heads("<Task | Seed")
     for name in names:
         columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
     columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]

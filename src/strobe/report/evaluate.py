@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from strobe.report import charts, elimination, evaluate_timing, measured, rates, time_to_task
 from strobe.report.charts import Plot
-from strobe.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
+from strobe.report.document import (
+    Clip,
+    ClipRow,
+    Column,
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    words,
+)
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.budget import Line
@@ -15,6 +27,12 @@ from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
 
 RANDOM = "random weights"  # of a subject without a checkpoint
+TIMES = (
+    "Means, unless another figure is named. In most control ticks the policy only takes an action from its queue. The "
+    "simulator's time does not include the rendering of its observations, if that could be measured. The reset "
+    "includes the first rendering. 'Ticks drawn' are the ticks whose observation was drawn: those that the policy "
+    "looks at, if they are known, or all with --render=always."
+)
 
 
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
@@ -36,9 +54,10 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
             sections.append(evaluate_timing.chunk_section(result))
         if any(variant.motion for variant in result.variants):
             sections.append(time_to_task.smoothness(result))
-        sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
-    page = measured.document(result, answers(result), [])
-    return replace(page, sections=sections, banner=_banner(result))
+        sections += listing("times", "Where the time of an episode goes", result.variants, _TIMES, TIMES)
+    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
+    done = f"episodes judged: {played or 'none'}"
+    return measured.document(result, answers(result), sections, failure="", done=done)
 
 
 def answers(result: EvaluateResult) -> list[str]:
@@ -146,7 +165,7 @@ def _variants(result: EvaluateResult) -> Table:
 
 
 def _tasks(result: EvaluateResult) -> Table:
-    columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
+    columns = [*heads("<Task | <Variant"), *_SUCCESS]
     played = [
         (task, variant.name, variant.tasks[task])
         for task in result.tasks
@@ -170,29 +189,17 @@ def _span(interval: Interval) -> str:
     return f"{units.signed(100 * interval.low, 1)} to {units.signed(100 * interval.high, 1)}"
 
 
-def _times(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), Column("Calls"), Column("Call, median (ms)"), Column("p95 (ms)")]
-    columns += [Column("Policy per tick (ms)")]
-    columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Ticks drawn")]
-    columns += [Column("Reset per episode (ms)")]
-    rows = []
-    for variant in result.variants:
-        loop = variant.loop
-        figures = (variant.calls.median_ms, variant.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
-        drawn = None if loop.drawn is None else units.percent(loop.drawn)
-        cells = [variant.name, f"{variant.calls.calls:,}"]
-        cells += [None if ms is None else units.rate(ms) for ms in figures]
-        rows.append(Row([*cells, drawn, units.rate(loop.reset_ms)]))
-    return Table(columns, rows).without_empty_columns()
-
-
-def _about_times() -> str:
-    return (
-        "Means, unless another figure is named. In most control ticks the policy only takes an action from its "
-        "queue. The simulator's time does not include the rendering of its observations, if that could be measured. "
-        "The reset includes the first rendering. 'Ticks drawn' are the ticks whose observation was drawn: those that "
-        "the policy looks at, if they are known, or all with --render=always."
-    )
+_TIMES: Columns[EvaluatedVariant] = [
+    words("Variant", lambda variant: variant.name),
+    figure("Calls", lambda variant: variant.calls.calls),
+    figure("Call, median (ms)", lambda variant: variant.calls.median_ms, units.rate),
+    figure("p95 (ms)", lambda variant: variant.calls.p95_ms, units.rate),
+    figure("Policy per tick (ms)", lambda variant: variant.loop.policy_ms, units.rate),
+    figure("Simulator per tick (ms)", lambda variant: variant.loop.step_ms, units.rate),
+    figure("Rendering per tick (ms)", lambda variant: variant.loop.render_ms, units.rate),
+    figure("Ticks drawn", lambda variant: variant.loop.drawn, units.percent),
+    figure("Reset per episode (ms)", lambda variant: variant.loop.reset_ms, units.rate),
+]
 
 
 def _videos(result: EvaluateResult) -> Section:
@@ -208,14 +215,6 @@ def _videos(result: EvaluateResult) -> Section:
         f"{units.count(len(rows), 'start')}. The variants of one start are side by side, in simulated time."
     )
     return Section("videos", "Videos of episodes", text=[text], clips=rows)
-
-
-def _banner(result: EvaluateResult) -> str | None:
-    if result.status == "complete":
-        return None
-    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
-    ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
-    return f"{ended} (episodes judged: {played or 'none'})."
 
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame
 from strobe.report.charts import Plot, Trace
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.data import Summary
@@ -74,13 +74,9 @@ def _answer(name: str, trend: Trend) -> str:
 
 
 def _overview(trends: Sequence[Trend]) -> Table:
-    columns = [Column("Trend", numeric=False), Column("Runs"), Column("First (ms)"), Column("Last (ms)")]
-    columns += [
-        Column("Changes"),
-        Column("Runs differ by"),
-        Column("Smallest change seen"),
-        Column("Machine", numeric=False),
-    ]
+    columns = heads(
+        "<Trend | Runs | First (ms) | Last (ms) | Changes | Runs differ by | Smallest change seen", "<Machine"
+    )
     rows = []
     for name, trend in _named(trends):
         ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]

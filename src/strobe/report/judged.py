@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from strobe.report import charts, frame, rates
-from strobe.report.charts import Plot
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report import frame, rates
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
@@ -26,20 +25,8 @@ def outline(judged: Judged, _depth: int | None = None) -> Document:
 
 def plots(judged: Judged, _depth: int | None = None) -> Plots:
     """Return the success of each run with its interval."""
-    traces = [
-        rates.success_points(
-            run.name,
-            [run.name],
-            [run.together.success],
-            charts.colour(index),
-            "%{x:.1f} %, %{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>",
-            lying=True,
-            showlegend=False,
-        )
-        for index, run in enumerate(judged.runs)
-    ]
-    layout = charts.layout(140 + 40 * len(traces), rates.AXIS, {**charts.DOWN, "type": "category"})
-    return {"runs": [Plot("Success", rates.BARS, traces, layout)]}
+    seen = [(run.name, run.together.success) for run in judged.runs]
+    return {"runs": [rates.success_plot(seen)]}
 
 
 def _answer(judged: Judged, run: JudgedRun) -> str:
@@ -68,13 +55,12 @@ def _runs(judged: Judged) -> Table:
         Row([run.name, *_cells(judged, run.together)], "part" if number else "whole")
         for number, run in enumerate(judged.runs)
     ]
-    return Table([Column("Run", numeric=False), *_COLUMNS], rows).without_empty_columns()
+    return Table([*heads("<Run"), *_COLUMNS], rows).without_empty_columns()
 
 
 def _tasks(judged: Judged) -> Table:
     rows = [Row([task, run.name, *_cells(judged, run.tasks[task])]) for task in judged.tasks for run in judged.runs]
-    columns = [Column("Task", numeric=False), Column("Run", numeric=False), *_COLUMNS]
-    return Table(columns, rows).without_empty_columns()
+    return Table([*heads("<Task | <Run"), *_COLUMNS], rows).without_empty_columns()
 
 
 def _about(judged: Judged) -> list[str]:

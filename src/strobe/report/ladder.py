@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from strobe.report import charts, compare, episodes, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.report.charts import OTHER, Plot
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.agreement import Agreement
@@ -136,7 +136,7 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
         about = f"{at}. For each part the other parts stay as they are."
         shown.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
     if refused := [attempt for attempt in ladder.tries if attempt.outcome != "kept"]:
-        columns = [Column("Tried, not accepted", numeric=False), Column("For", numeric=False), Column("On rung")]
+        columns = heads("<Tried, not accepted | <For | On rung")
         rows = []
         for attempt in refused:
             why = attempt.reason if attempt.outcome not in ("does not apply", "failed", "not tried") else (
@@ -189,7 +189,7 @@ def brief(treatment: str) -> str:
 def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     first = result.measurement(ladder.rungs[0].name)
     decimals = units.digits(first.samples.summary.median)
-    columns = [Column("Rung", numeric=False), Column("ms (median)"), Column("95 % interval"), Column("Hz")]
+    columns = heads("<Rung | ms (median) | 95 % interval | Hz")
     if len(ladder.rungs) > 1:
         columns += [Column("× so far"), Column("Interval of it"), Column("× this rung"), Column("Interval of it")]
     columns += [Column("At least (ms)"), Column("% of ceiling")]
@@ -212,9 +212,10 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
-    columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("RMS (σ)"), Column("Worst (σ)")]
-    columns += [Column(title) for title in ("Flips", "Cosine", "Largest error", "Mean error", "Peak activations")]
-    columns += [Column("Weights"), Column("Memory that stays"), Column("Built in (s)")]
+    columns = heads(
+        "<Rung | <Does | RMS (σ) | Worst (σ) | Flips | Cosine | Largest error | Mean error",
+        "Peak activations | Weights | Memory that stays | Built in (s)",
+    )
     rows = []
     for index, rung in enumerate(ladder.rungs):
         same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
@@ -230,8 +231,7 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
     names, stacks = _stacked(result, ladder)
-    columns = [Column("Rung", numeric=False), Column("Total (ms)")]
-    columns += [Column(f"{name} (ms)") for name in names]
+    columns = [*heads("<Rung | Total (ms)"), *(Column(f"{name} (ms)") for name in names)]
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
@@ -244,8 +244,7 @@ def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
 
 
 def _needs(needs: Sequence[Need]) -> Table:
-    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
-    columns += [Column("Faster by"), Column("What was tried on it", numeric=False)]
+    columns = heads("<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | <What was tried on it")
     rows = []
     for need in needs:
         if need.share < SMALL and need is not needs[0]:

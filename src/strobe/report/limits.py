@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.report import charts
 from strobe.report.charts import OTHER, Plot, Trace
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.measurement import Limit, Measurement, PartLimit
@@ -91,12 +91,9 @@ def _wholes(named: Sequence[Named], what: str) -> Table:
     decimals = units.digits(max(m.samples.summary.median for _, m in named))
     columns = [
         Column(what, numeric=False),
-        Column("ms (median)"),
-        Column("Computes in", numeric=False),
-        Column("GFLOP"),
+        *heads("ms (median) | <Computes in | GFLOP | Moves | % of ceiling | At least (ms) | × left"),
+        *(Column(f"× left in {dtype}") for dtype in narrow),
     ]
-    columns += [Column("Moves"), Column("% of ceiling"), Column("At least (ms)"), Column("× left")]
-    columns += [Column(f"× left in {dtype}") for dtype in narrow]
     rows = []
     for (label, m), limit in zip(named, limits, strict=True):
         ms = m.samples.summary.median
@@ -111,9 +108,10 @@ def _wholes(named: Sequence[Named], what: str) -> Table:
 
 
 def _parts(limit: Limit) -> Table:
-    columns = [Column("Part", numeric=False), Column("ms (median)"), Column("At least (ms)"), Column("Above it (ms)")]
-    columns += [Column("Bound by", numeric=False), Column("% of ceiling"), Column("GFLOP"), Column("Moves")]
-    columns += [Column("FLOP/byte"), Column("GFLOP/s"), Column("Computes in", numeric=False)]
+    columns = heads(
+        "<Part | ms (median) | At least (ms) | Above it (ms) | <Bound by | % of ceiling | GFLOP | Moves",
+        "FLOP/byte | GFLOP/s | <Computes in",
+    )
     total = sum(part.ms for part in limit.parts)
     decimals = units.digits(total)
     rows = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.report import tables
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.measurement import Component, Measurement
 
@@ -66,7 +66,7 @@ def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
     memory = measurement.memory
     whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
     rows = [Row(whole, "whole"), *(row for group in _group_alike(roots) for row in _rows(group))]
-    columns = [Column("Component", numeric=False), Column("Weights"), Column("Kept"), Column("Peak")]
+    columns = heads("<Component | Weights | Kept | Peak")
     return Table(columns, rows).without_empty_columns()
 
 

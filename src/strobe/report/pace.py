@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison
@@ -36,8 +36,7 @@ def cadence_sections(result: Result) -> list[Section]:
     """Return how the calls of each measurement were spaced; none where all were back to back."""
     if not any(m.cadence is not None for m in result.measurements):
         return []
-    columns = [Column("Calls", numeric=False), Column("Spacing", numeric=False), Column("One every (ms)")]
-    columns += [Column("ms (median)"), Column("95 % interval"), Column("Calls"), Column("Late")]
+    columns = heads("<Calls | <Spacing | One every (ms) | ms (median) | 95 % interval | Calls | Late")
     return [Section("cadence", "Cadence", Table(columns, _rows(result.measurements)), [ABOUT])]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.report import frame, open_loop, reach
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.lag import JointLag, Lag
@@ -136,11 +136,9 @@ def _orders(wiring: Wiring) -> Table | None:
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
     """Return the table of joints with their lags in control ticks, and the notes below it."""
     columns = [
-        Column("Joint follows its action by", numeric=False),
-        Column("Recording (ticks)"),
-        Column("95 % interval"),
+        *heads("<Joint follows its action by | Recording (ticks) | 95 % interval | Episodes"),
+        *([Column("Run (ticks)")] if lag.run else []),
     ]
-    columns += [Column("Episodes"), *([Column("Run (ticks)")] if lag.run else [])]
     rows = [Row(_lag_cells(joint, bool(lag.run))) for joint in lag.joints]
     notes = []
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
 
@@ -53,8 +53,12 @@ def _count(calls: int, noun: str, median_us: float | None, plural: str | None = 
 
 
 def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) -> Table:
-    columns = [Column(title, numeric=False), Column("Calls"), Column("Own ms"), Column("Total ms")]
-    columns += [Column(f"% of {of}"), Column("Shapes", numeric=False)]
+    columns = [
+        Column(title, numeric=False),
+        *heads("Calls | Own ms | Total ms"),
+        Column(f"% of {of}"),
+        *heads("<Shapes"),
+    ]
     rows = []
     for operator in times:
         cells = [
@@ -82,7 +86,7 @@ def gaps(seen: Gaps, of: str) -> Table:
     rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in seen.causes]
     for gap in seen.longest:
         rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
-    return Table([Column("Time", numeric=False), Column("ms"), Column(f"% of {of}"), Column("Gaps")], rows)
+    return Table([*heads("<Time | ms"), Column(f"% of {of}"), *heads("Gaps")], rows)
 
 
 def _between(gap: LongGap) -> str:
@@ -98,8 +102,7 @@ def _python(seen: PythonProfile) -> Section:
     about = f"{seen.measurement}, run {times} under {TOOLS[seen.tool]}, which slows it: {took} ms each."
     if not seen.functions:
         return Section("python", "Python functions", text=[about, "None of the functions watched ran."])
-    columns = [Column("Function", numeric=False), Column("Calls"), Column("Own ms"), Column("Cumulative ms")]
-    columns += [Column("Where", numeric=False), Column("Line", numeric=False)]
+    columns = heads("<Function | Calls | Own ms | Cumulative ms | <Where | <Line")
     rows = []
     for function in seen.functions:
         cells = [_cut(function.name), units.calls(function.calls), units.ms(function.own_ms, decimals)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from strobe.report import charts
-from strobe.report.charts import Place, Trace
+from strobe.report.charts import Place, Plot, Trace
 from strobe.report.document import Column
 from strobe.results import units
 from strobe.results.data import Interval
@@ -91,6 +91,18 @@ def success_points(
     x, y = (shares, places) if lying else (places, shares)
     bars: Trace = {"error_x" if lying else "error_y": charts.error_bars(shares, ends, colour)}
     return charts.points(name, x, y, colour, hover, **(counted | bars | more))
+
+
+def success_plot(successes: Sequence[tuple[str, SuccessRate]]) -> Plot:
+    """Return the success rate of each name, one below the other, with its interval."""
+    traces = [
+        success_points(
+            name, [name], [success], charts.colour(index), f"%{{x:.1f}} %, {OF}", lying=True, showlegend=False
+        )
+        for index, (name, success) in enumerate(successes)
+    ]
+    layout = charts.layout(140 + 40 * len(traces), AXIS, {**charts.DOWN, "type": "category"})
+    return Plot("Success", BARS, traces, layout)
 
 
 def _clip(rate: float) -> float:

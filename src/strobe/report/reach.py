@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.report import charts
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.first_jump import FirstJump, JointJump
@@ -61,7 +61,7 @@ def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[st
     ranges = _ranges(result)
     limited = any(joint.limit_low is not None for joint in reach.joints)
     recorded = any(joint.data_low is not None for joint in reach.joints)
-    columns = [Column("Joint", numeric=False), Column("Will be sent"), *([Column("Predicted")] * bool(ranges))]
+    columns = [*heads("<Joint | Will be sent"), *([Column("Predicted")] * bool(ranges))]
     columns += [Column("Limits")] * limited + [Column("In the data")] * recorded
     rows = []
     for number, joint in enumerate(reach.joints):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame
 from strobe.report.charts import OTHER, Plot, Trace
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.replay import FIGURES, Check, Jump, Range, Replayed, ReplayResult, called, promised
@@ -156,7 +156,7 @@ def _jump(jump: Jump | None) -> str | None:
 
 def _thresholds(result: ReplayResult) -> Table:
     rows = [Row([str(threshold.threshold), f"{threshold.starved} of {threshold.draws}"]) for threshold in result.tried]
-    return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
+    return Table(heads("--inference.queue_threshold | Draws that starved"), rows)
 
 
 def _least(result: ReplayResult) -> str:

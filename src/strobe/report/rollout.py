@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, measured, rollout_calls
 from strobe.report.charts import Plot, Trace
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.results import units
@@ -177,7 +177,7 @@ def _queue(queue: Queue, age: Quantiles | None) -> Table:
         rows.append(Row(["actions in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
     if age is not None:
         rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
-    return Table([Column("Actions", numeric=False), Column("", numeric=True)], rows)
+    return Table(heads("<Actions | "), rows)
 
 
 def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
@@ -185,7 +185,7 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
     steps = {seam.joint: seam.step for seam in rollout.seams}
-    columns = [Column("Joint", numeric=False), Column("Stood at"), Column("Was sent"), Column("Jump")]
+    columns = heads("<Joint | Stood at | Was sent | Jump")
     columns += [Column("Step (95 %)")] if steps else []
     rows = []
     for action in rollout.first_action:
@@ -199,8 +199,7 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
 
 
 def _seams(seams: Sequence[JointSeam]) -> Table:
-    columns = [Column("Joint", numeric=False), Column("Step (median)"), Column("Step (95 %)"), Column("Jump (median)")]
-    columns += [Column("Largest jump"), Column("Seams"), Column("Jump over step")]
+    columns = heads("<Joint | Step (median) | Step (95 %) | Jump (median) | Largest jump | Seams | Jump over step")
     rows = []
     for seam in seams:
         sizes = (seam.step.median, seam.step.p95, seam.jump.median, seam.jump.max)
@@ -210,8 +209,7 @@ def _seams(seams: Sequence[JointSeam]) -> Table:
 
 
 def _tracking(joints: Sequence[JointTracking]) -> Table:
-    columns = [Column("Joint", numeric=False), Column("Off (median)"), Column("Off (95 %)"), Column("Off (most)")]
-    columns += [Column("Trails by (ticks)"), Column("Then off (median)")]
+    columns = heads("<Joint | Off (median) | Off (95 %) | Off (most) | Trails by (ticks) | Then off (median)")
     rows = []
     for joint in joints:
         sizes = [units.number(size, 3) for size in (joint.error.median, joint.error.p95, joint.error.max)]
@@ -238,8 +236,11 @@ def _ticks(lags: Sequence[int]) -> str:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in QUANTILES)]
-    columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
+    columns = [
+        *heads("<Camera"),
+        *(Column(f"{name} (ms)") for name in QUANTILES),
+        *heads("Frames/s | Same frame at most (ms)"),
+    ]
     aged = any(camera.age is not None for camera in cameras)
     columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
     rows = []
@@ -289,8 +290,7 @@ def _servos(rehearsal: Rehearsal) -> Table | None:
     if not rehearsal.arms:
         return None
     several = len(rehearsal.arms) > 1
-    columns = [Column("Servo", numeric=False), Column("Torque", numeric=False), Column("Lock", numeric=False)]
-    columns += [Column("Goal (counts)"), Column("Position (counts)"), Column("Temperature (°C)")]
+    columns = heads("<Servo | <Torque | <Lock | Goal (counts) | Position (counts) | Temperature (°C)")
     rows = []
     for arm, servos in rehearsal.arms.items():
         for servo in servos:

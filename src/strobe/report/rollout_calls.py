@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.report import charts
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.remote import Clocks, Encoding, Remote
@@ -124,8 +124,7 @@ def remote_sections(remote: Remote) -> list[Section]:
 
 
 def _steps(remote: Remote) -> Table:
-    columns = [Column("Step", numeric=False), Column("Where", numeric=False)]
-    columns += [Column("Median (ms)"), Column("95 % (ms)"), Column("Longest (ms)"), Column("% of whole")]
+    columns = heads("<Step | <Where | Median (ms) | 95 % (ms) | Longest (ms) | % of whole")
     rows = []
     for step in remote.steps:
         ms = step.ms
@@ -182,7 +181,7 @@ def _observations(remote: Remote) -> Table:
             Row(["images, pickled", f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"]),
             Row(["images as JPEG of quality 95", f"{units.size(encoding.jpeg_bytes)}, {encoding.jpeg_ms:.2f} ms"]),
         ]
-    return Table([Column("Observations", numeric=False), Column("", numeric=True)], rows)
+    return Table(heads("<Observations | "), rows)
 
 
 def _encoding(encoding: Encoding) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.results import units
 from strobe.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
 from strobe.results.comparison import Comparison
@@ -166,14 +166,12 @@ def sections(
 def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Return candidates, then yardsticks, with the figures of each."""
     of = "Outputs of" if what_moves(candidates) == "outputs" else "Actions of"
-    columns = [Column(of, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
-    columns += [
-        Column("Executed: worst (σ)"),
-        Column("Worst token (σ)"),
-        Column("Cosine"),
-        Column("Calls"),
-        Column("Worst in", numeric=False),
+    columns = [
+        Column(of, numeric=False),
+        *heads(
+            "RMS (σ) | p99 (σ) | Worst (σ) | Flips | <Guard | Executed: RMS (σ) | Executed: worst (σ)",
+            "Worst token (σ) | Cosine | Calls | <Worst in",
+        ),
     ]
     rows = [
         Row(_figures(candidate), "whole" if candidate.broken or candidate.unjudged else "part")
@@ -310,9 +308,10 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
 
 
 def _of_dimensions(label: str, rows: list[Row]) -> Table:
-    columns = [Column(label, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Mean offset (σ)"), Column("Mean offset (own units)"), Column("Flips")]
-    columns += [Column("σ (own units)")]
+    columns = [
+        Column(label, numeric=False),
+        *heads("RMS (σ) | p99 (σ) | Worst (σ) | Mean offset (σ) | Mean offset (own units) | Flips", "σ (own units)"),
+    ]
     return Table(columns, rows).without_empty_columns()
 
 

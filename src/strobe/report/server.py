@@ -133,7 +133,7 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     rows.append(_timed("round trip", "the whole", trip, decimals, 1.0))
     if answer.ping is not None:
         rows.append(_timed("ping", "a way there and back without data", answer.ping, decimals, None))
-    return Table(heads("Part", "What it is", "ms", "95 % interval", "p95", "p99", "Share", words=(0, 1)), rows)
+    return Table(heads("<Part | <What it is | ms | 95 % interval | p95 | p99 | Share"), rows)
 
 
 def _about_parts(answer: ServerAnswer) -> str:
@@ -150,7 +150,7 @@ def _payload(answer: ServerAnswer) -> Table:
         shape = f"{'×'.join(map(str, image.shape))} {image.dtype}"
         rows.append(Row([image.name, shape, units.size(image.sent_bytes), None], depth=1))
     rows.sort(key=lambda row: row.cells[0] == "answer")
-    return Table(heads("Message", "Shape", "Size", "Largest", words=(0, 1)), rows)
+    return Table(heads("<Message | <Shape | Size | Largest"), rows)
 
 
 def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:

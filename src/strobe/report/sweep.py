@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from strobe.report import frame, sweep_plots
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.report.sweep_cells import cells, in_order, is_best, label, shorten
 from strobe.results import units
@@ -75,10 +75,11 @@ def _in_brackets(reason: str) -> str:
 def scaling(sweep: Sweep) -> Table:
     """Return every fit: the exponent, what one more unit adds, and what is there at zero."""
     level = next((fit.interval.level for fit in sweep.scaling if fit.interval is not None), 0.95)
-    columns = [Column("Along", numeric=False), Column("Figure", numeric=False), Column("Measurement", numeric=False)]
-    columns += [Column("Exponent"), Column(f"{100 * level:.4g} % interval"), Column("One more adds")]
-    columns += [Column("Interval of it"), Column("Fixed part"), Column("Values"), Column("Groups")]
-    columns += [Column("Shape", numeric=False)]
+    columns = [
+        *heads("<Along | <Figure | <Measurement | Exponent"),
+        Column(f"{100 * level:.4g} % interval"),
+        *heads("One more adds | Interval of it | Fixed part | Values | Groups | <Shape"),
+    ]
     rows = []
     for fit in sweep.scaling:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
@@ -117,7 +118,7 @@ def _about_scaling(sweep: Sweep) -> list[str]:
 
 def failures(sweep: Sweep) -> Table:
     """Return every cell without a whole result, and why."""
-    columns = [Column(title, numeric=False) for title in ("Cell", "Status", "Reason", "Folder")]
+    columns = heads("<Cell | <Status | <Reason | <Folder")
     rows = []
     for cell in in_order(sweep):
         if cell.status != "done":
@@ -130,8 +131,7 @@ def failures(sweep: Sweep) -> Table:
 
 def machines(sweep: Sweep) -> Table:
     """Return the machines that ran cells."""
-    columns = [Column("Machine", numeric=False), Column("What it is", numeric=False)]
-    columns += [Column("Ceiling", numeric=False), Column("Nodes", numeric=False), Column("Runs")]
+    columns = heads("<Machine | <What it is | <Ceiling | <Nodes | Runs")
     rows = []
     for index, machine in enumerate(sweep.machines):
         runs = [run for cell in sweep.cells for run in cell.runs if run.machine == index]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame, profiles
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.profiles import short_kernel
@@ -102,10 +102,10 @@ def _name(rank: TracedRank, device: DeviceTime) -> str:
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
-    columns = [Column("Device", numeric=False), Column("Span ms"), Column("Busy %"), Column("Computing %")]
-    columns += [Column("Collectives %"), Column("Only these %"), Column("Copies %"), Column("Only these %")]
-    columns += [Column("Idle %")]
-    columns += [Column("Launch-bound %"), Column("Kernels"), Column("Streams")]
+    columns = heads(
+        "<Device | Span ms | Busy % | Computing % | Collectives % | Only these % | Copies %",
+        "Only these % | Idle % | Launch-bound % | Kernels | Streams",
+    )
     rows = []
     for rank in ranks:
         for device in rank.devices:
@@ -121,7 +121,7 @@ def _devices(ranks: Sequence[TracedRank]) -> Table:
 
 def _waits(answer: TraceAnswer) -> Table:
     assert answer.waits is not None
-    columns = [Column("Rank", numeric=False), Column("Waits ms"), Column("Came last")]
+    columns = heads("<Rank | Waits ms | Came last")
     decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
     rows = [Row([r.name, units.ms(r.waiting_ms, decimals), f"{r.last:,}"]) for r in answer.waits.ranks]
     return Table(columns, rows)
@@ -155,7 +155,7 @@ def _iterations(rank: TracedRank) -> Table:
     its = rank.iterations
     assert its is not None
     decimals = units.digits(max(its.ms, default=0.0))
-    columns = [Column("Iteration"), Column("ms"), Column("Device busy ms"), Column("% busy"), Column("Kernels, copies")]
+    columns = heads("Iteration | ms | Device busy ms | % busy | Kernels, copies")
     rows = []
     for place, took in enumerate(its.ms):
         busy = its.busy_ms[place] if place < len(its.busy_ms) else None
@@ -167,8 +167,7 @@ def _iterations(rank: TracedRank) -> Table:
 
 def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
     decimals = units.digits(max((part.host_ms for part in parts), default=0.0))
-    columns = [Column("Part", numeric=False), Column("Calls"), Column("Host ms"), Column("Device ms")]
-    columns += [Column("Kernels, copies")]
+    columns = heads("<Part | Calls | Host ms | Device ms | Kernels, copies")
     rows = [
         Row(
             [
@@ -187,8 +186,7 @@ def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
 
 
 def _copies(rank: TracedRank) -> Table:
-    columns = [Column("Copies", numeric=False), Column("Calls"), Column("ms"), Column("Size"), Column("GB/s")]
-    columns += [Column("Host waited"), Column("Host ms"), Column("From", numeric=False)]
+    columns = heads("<Copies | Calls | ms | Size | GB/s | Host waited | Host ms | <From")
     rows = []
     for copy in rank.copies:
         rate = units.rate(copy.size / copy.ms / 1e6) if copy.size is not None and copy.ms > 0 else None
@@ -210,7 +208,7 @@ def _copies(rank: TracedRank) -> Table:
 
 
 def _syncs(rank: TracedRank) -> Table:
-    columns = [Column("Call", numeric=False), Column("Calls"), Column("Host ms"), Column("From", numeric=False)]
+    columns = heads("<Call | Calls | Host ms | <From")
     rows = [
         Row([sync.name, f"{sync.calls:,}", units.ms(sync.ms, 3), ", ".join(sync.callers[:CALLERS]) or None])
         for sync in rank.syncs

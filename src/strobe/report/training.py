@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.report import measured, memory, profiles
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Column, Document, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.answer import TrainResult
@@ -74,7 +74,7 @@ def _fraction(share: float) -> str:
 
 def _planned(training: Training) -> Section:
     title = f"What {training.planned_steps:,} steps will cost"
-    columns = [Column("Part of the step", numeric=False), Column("Time"), Column("% of it")]
+    columns = heads("<Part of the step | Time | % of it")
     whole = training.planned_hours or 1.0
     rows = [Row(["all", hours(training.planned_hours), units.percent(1.0)], "whole", share=1.0)]
     for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
@@ -85,8 +85,7 @@ def _planned(training: Training) -> Section:
 
 
 def _stalls(stalls: Sequence[Stall]) -> Table:
-    columns = [Column("Stall", numeric=False), Column("Steps hit"), Column("ms each (median)"), Column("% of the run")]
-    columns += [Column("In the planned training")]
+    columns = heads("<Stall | Steps hit | ms each (median) | % of the run | In the planned training")
     rows = []
     for stall in stalls:
         planned = hours(stall.planned_hours) if stall.planned_hours is not None else "once"
@@ -105,8 +104,7 @@ def _about(training: Training) -> list[str]:
 
 
 def _parts(parts: Sequence[LoaderPart]) -> Table:
-    columns = [Column("Part of loading", numeric=False), Column("ms per batch (mean)"), Column("% of loading")]
-    columns += [Column("Waiting")]
+    columns = heads("<Part of loading | ms per batch (mean) | % of loading | Waiting")
     decimals = units.digits(sum(part.ms for part in parts))
     rows = [
         Row(
@@ -120,8 +118,7 @@ def _parts(parts: Sequence[LoaderPart]) -> Table:
 
 
 def _workers(workers: Sequence[LoaderWorker]) -> Table:
-    columns = [Column("Worker", numeric=False), Column("Batches"), Column("ms per batch (median)"), Column("Loading")]
-    columns += [Column("CPU")]
+    columns = heads("<Worker | Batches | ms per batch (median) | Loading | CPU")
     decimals = units.digits(max(worker.batch_ms for worker in workers))
     rows = []
     for worker in workers:
@@ -143,6 +140,6 @@ def _ranks(ranks: Sequence[Rank]) -> Table:
 
 
 def _idle(idle: dict[str, float]) -> Table:
-    columns = [Column("While the host is in", numeric=False), Column("% of the steps")]
+    columns = heads("<While the host is in | % of the steps")
     ordered = sorted(idle.items(), key=lambda item: -item[1])
     return Table(columns, [Row([name, units.percent(share)], share=share) for name, share in ordered])

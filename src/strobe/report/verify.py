@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from strobe.report import environments, measured, sameness, sameness_plots
-from strobe.report.document import Column, Document, Row, Section, Table
+from strobe.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
-from strobe.results.agreement import Check, Effect
+from strobe.results.agreement import Agreement, Check, Effect
 from strobe.results.answer import VerifyResult
 
 LEVEL = 0.95
@@ -22,13 +20,14 @@ _CLOSENESS: dict[Effect, str] = {
 
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     """Return the document of a verification, which times nothing."""
-    shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
+    checks = table(result.checks, _CHECKS, kind=lambda check: "part" if check.outcome == "held" else "whole")
+    shown = [Section("checks", "Checks", checks.without_empty_columns())] if result.checks else []
     checked = sameness.of_checks(result.checks)
     title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
     shown += environments.sections(result.environments, result.passes)
-    page = measured.document(result, answers(result), [])
-    return replace(page, sections=shown, banner=_banner(result))
+    made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
+    return measured.document(result, answers(result), shown, failure="the run ended before it was done", done=made)
 
 
 def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
@@ -124,15 +123,18 @@ def _headline_of_outputs(result: VerifyResult) -> str:
 
 def _outputs(result: VerifyResult) -> list[Section]:
     """Return how far outputs in Python are from each other, if no spread of them is known."""
-    columns = [Column("Outputs of", numeric=False)]
-    columns += [Column(title) for title in ("Cosine", "Largest error", "Mean error", "Inputs")]
-    rows = []
-    for check in result.checks:
-        same = check.agreement
-        if same is not None and same.of == "outputs" and same.rms is None:
-            errors = [units.number(same.largest_error), units.number(same.mean_error)]
-            rows.append(Row([check.name, f"{same.cosine:.6f}", *errors, f"{same.observations:,}"]))
-    return [Section(sameness.KEY, sameness.OF_OUTPUTS, Table(columns, rows))] if rows else []
+    checks = [(check.name, check.agreement) for check in result.checks if check.agreement is not None]
+    moved = [(name, same) for name, same in checks if same.of == "outputs" and same.rms is None]
+    return listing(sameness.KEY, sameness.OF_OUTPUTS, moved, _OUTPUTS, whole=True)
+
+
+_OUTPUTS: Columns[tuple[str, Agreement]] = [
+    words("Outputs of", lambda moved: moved[0]),
+    figure("Cosine", lambda moved: moved[1].cosine, units.cosine),
+    figure("Largest error", lambda moved: moved[1].largest_error, units.number),
+    figure("Mean error", lambda moved: moved[1].mean_error, units.number),
+    figure("Inputs", lambda moved: moved[1].observations),
+]
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
@@ -155,25 +157,15 @@ def _still_wrong(result: VerifyResult) -> list[str]:
     ]
 
 
-def _banner(result: VerifyResult) -> str | None:
-    if result.status == "complete":
-        return None
-    made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
-    if result.status == "failed":
-        return f"Failed: the run ended before it was done ({made})."
-    return f"Interrupted: this run was stopped before it was done ({made})."
-
-
-def _checks(result: VerifyResult) -> Table:
-    columns = [Column("Check", numeric=False), Column("Outcome", numeric=False), Column("Their effect", numeric=False)]
-    columns += [Column("Guard", numeric=False), Column("Treatments", numeric=False)]
-    return Table(columns, [_check(check) for check in result.checks]).without_empty_columns()
-
-
-def _check(check: Check) -> Row:
+def _outcome(check: Check) -> str:
     words = check.broken or check.unjudged
-    outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    effect = check.effect if check.treatments else None
-    cells: list[str | None] = [check.name, outcome, effect, check.guard or None]
-    treatments = ", ".join(treatment for treatment in check.treatments)
-    return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")
+    return f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
+
+
+_CHECKS: Columns[Check] = [
+    words("Check", lambda check: check.name),
+    words("Outcome", _outcome),
+    words("Their effect", lambda check: check.effect if check.treatments else None),
+    words("Guard", lambda check: check.guard or None),
+    words("Treatments", lambda check: ", ".join(check.treatments) or None),
+]

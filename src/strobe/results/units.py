@@ -105,6 +105,16 @@ def number(value: float | None, figures: int = 4) -> str | None:
     return None if value is None else significant(value, figures)
 
 
+def figures(count: int) -> Callable[[float | None], str | None]:
+    """Return `number` with so many figures."""
+    return lambda value: number(value, count)
+
+
+def cosine(value: float | None) -> str | None:
+    """Return a cosine with six decimals; None for None."""
+    return None if value is None else f"{value:.6f}"
+
+
 def short_ms(value: float) -> str:
     """Return milliseconds for a sentence: three figures, from a second on all of them."""
     return fixed(value, 0) if abs(value) >= 1000 else rate(value)
