@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame, pace
 from strobe.report.charts import OTHER, Plot
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Column, Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
@@ -29,7 +29,7 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_describe_tries(budget.needs)])
         )
     sections.append(
-        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", _ticks(budget.asynchrony))
+        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS))
     )
     return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
@@ -113,11 +113,10 @@ def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
 
 
 def _describe_line(line: Line) -> str:
-    fixed, per_step = (
-        _with_interval(line.fixed_ms, line.fixed_interval),
-        _with_interval(line.per_step_ms, line.per_step_interval),
+    fixed = _with_interval(line.fixed_ms, line.fixed_interval)
+    return (
+        f"{line.part.capitalize()} ≈ {fixed} + {_with_interval(line.per_step_ms, line.per_step_interval)} × steps (ms)."
     )
-    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps (ms)."
 
 
 def _with_interval(value: float, interval: Interval | None) -> str:
@@ -148,52 +147,41 @@ def _on_time(latency: Latency) -> str | None:
 def _line(line: Line, budget: Budget) -> Table:
     whole = line is budget.total
     columns = heads("<Steps | Measured (ms) | Line (ms) | Off by")
-    columns += [] if whole else [Column(f"{line.one_step_ms:.1f} ms × steps"), Column("Off by")]
+    columns += [] if whole else heads(f"{line.one_step_ms:.1f} ms × steps | Off by")
     rows = []
     for latency in budget.latencies:
         measured = latency.total_ms if whole else latency.parts.get(line.part)
         if measured is None or measured <= 0:
             continue
         says, times = line.predicted[latency.steps], latency.steps * line.one_step_ms
-        cells = [
-            str(latency.steps),
-            units.ms(measured),
-            units.ms(says),
-            units.change(measured / says) if says > 0 else None,
-        ]
+        off = units.change(measured / says) if says > 0 else None
+        cells = [str(latency.steps), units.ms(measured), units.ms(says), off]
         rows.append(Row(cells if whole else [*cells, units.ms(times), units.change(measured / times)]))
     return Table(columns, rows)
 
 
 def _needs(budget: Budget) -> Table:
-    columns = heads(
-        "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms)", "Faster by"
-    )
     rows = []
     for need in budget.needs:
         cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         for ms in (need.needed_ms, need.named_ms):
             cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
         rows.append(Row(cells, share=need.share))
-    return Table(columns, rows)
+    titles = "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms) | Faster by"
+    return Table(heads(titles), rows)
 
 
 def _describe_tries(needs: Sequence[Need]) -> list[str]:
     return [f"{need.part}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
 
 
-def _ticks(rows: Sequence[Asynchrony]) -> Table:
-    columns = heads(
-        "<Steps | Chunks/s | Delay (ticks) | Least execution horizon | Age of actions, first (ms)", "last (ms)"
-    )
-    return Table(
-        columns,
-        [
-            Row([str(row.steps), f"{row.hz:.1f}", str(row.delay_ticks), str(row.horizon), f"{row.youngest_ms:,.0f}",
-                 f"{row.oldest_ms:,.0f}"])
-            for row in rows
-        ],
-    )  # fmt: skip
+_TICKS: Columns[Asynchrony] = [
+    words("Steps", lambda row: str(row.steps)),
+    figure("Chunks/s", lambda row: row.hz, "{:.1f}".format),
+    *figures(str, ("Delay (ticks)", lambda row: row.delay_ticks), ("Least execution horizon", lambda row: row.horizon)),
+    figure("Age of actions, first (ms)", lambda row: row.youngest_ms, "{:,.0f}".format),
+    figure("last (ms)", lambda row: row.oldest_ms, "{:,.0f}".format),
+]
 
 
 def plots(budget: Budget, _depth: int | None = None) -> Plots:

@@ -67,8 +67,7 @@ class Table:
     def without_empty_columns(self) -> Table:
         """Return the table without the columns in which no part has anything."""
         parts = [row for row in self.rows if row.kind != "whole"] or self.rows
-        columns = range(len(self.columns))
-        return self._select([i for i in columns if any(row.cells[i] is not None for row in parts)])
+        return self._select([i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)])
 
     def first_columns(self, count: int) -> Table:
         """Return the table with its first ``count`` columns only."""
@@ -108,16 +107,16 @@ def figure[R, V](
     return ColumnOf(Column(title), lambda record, _: None if (value := get(record)) is None else show(value))
 
 
-def figures[R, V](show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], V | None]]) -> Columns[R]:
-    """Return several columns of numbers that ``show`` writes."""
-    return [figure(title, get, show) for title, get in columns]
-
-
 def scaled[R, V](
     title: str, get: Callable[[R], V | None], show: Callable[[V | None, int], str | None] = units.ms
 ) -> ColumnOf[R]:
     """Return a column of numbers that ``show`` writes with the decimals of their table."""
     return ColumnOf(Column(title), lambda record, decimals: show(get(record), decimals))
+
+
+def figures[R, V](show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], V | None]]) -> Columns[R]:
+    """Return several columns of numbers that ``show`` writes, by title and getter."""
+    return [figure(title, get, show) for title, get in columns]
 
 
 def table[R](

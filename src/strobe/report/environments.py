@@ -64,7 +64,6 @@ def sections(environments: Sequence[Environment], passes: Sequence[PassDifferenc
 
 def _stages(passes: Sequence[PassDifference]) -> Table:
     several = len(passes) > 1
-    columns = heads("<Stage | <What differs | Distance | Rounding")
     rows: list[Row] = []
     for one in passes:
         prefix = f"{one.candidate}: " if several else ""
@@ -75,7 +74,7 @@ def _stages(passes: Sequence[PassDifference]) -> Table:
             ("training: ", one.training),
         ):
             rows += [_row(f"{prefix}{group}{difference.stage}", difference) for difference in found]
-    return Table(columns, rows)
+    return Table(heads("<Stage | <What differs | Distance | Rounding"), rows)
 
 
 def _row(stage: str, difference: StageDifference) -> Row:
@@ -86,7 +85,6 @@ def _row(stage: str, difference: StageDifference) -> Row:
 
 def _packages(environments: Sequence[Environment]) -> Table:
     """Return the versions of what decides, those that are equal too."""
-    columns = [Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)]
     rows = [Row(["Python", *(one.python for one in environments)])]
     if any(one.checkout for one in environments):
         rows.append(Row(["checkout of LeRobot", *(one.checkout or "installed" for one in environments)]))
@@ -95,7 +93,7 @@ def _packages(environments: Sequence[Environment]) -> Table:
         for name in FIRST
         if any(name in one.packages for one in environments)
     ]
-    return Table(columns, rows)
+    return Table([Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)], rows)
 
 
 def _others(environments: Sequence[Environment]) -> list[str]:

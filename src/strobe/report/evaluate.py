@@ -165,7 +165,6 @@ def _variants(result: EvaluateResult) -> Table:
 
 
 def _tasks(result: EvaluateResult) -> Table:
-    columns = [*heads("<Task | <Variant"), *_SUCCESS]
     played = [
         (task, variant.name, variant.tasks[task])
         for task in result.tasks
@@ -173,7 +172,7 @@ def _tasks(result: EvaluateResult) -> Table:
         if task in variant.tasks
     ]
     rows = [Row([task, name, *_success(result, on)]) for task, name, on in played]
-    return Table(columns, rows).without_empty_columns()
+    return Table([*heads("<Task | <Variant"), *_SUCCESS], rows).without_empty_columns()
 
 
 _SUCCESS = [*rates.COLUMNS, Column("At pairs")]

@@ -6,24 +6,17 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame
 from strobe.report.charts import Plot, Trace
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Columns, Document, Section, Table, figure, scaled, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.data import Summary
 from strobe.results.history import History, Point, Trend
 
 SHOWN = 0.02  # of the whole: smaller parts have no line
-COLUMNS = (
-    Column("Run", numeric=False),
-    Column("Started", numeric=False),
-    Column("ms (median)"),
-    Column("95 % interval"),
-    Column("Samples"),
-    Column("Against the reference", numeric=False),
-    Column("Change"),
-    Column("Interval of it"),
-    Column("Notes", numeric=False),
-)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def outline(history: History, _depth: int | None = None) -> Document:
@@ -31,7 +24,7 @@ def outline(history: History, _depth: int | None = None) -> Document:
     return frame.document(
         history,
         [_answer(name, trend) for name, trend in _named(history.trends)],
-        [Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
+        [Section("trends", "Trends", table(_named(history.trends), _TRENDS)), *_each(history.trends)],
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
     )
@@ -73,21 +66,16 @@ def _answer(name: str, trend: Trend) -> str:
     return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
 
 
-def _overview(trends: Sequence[Trend]) -> Table:
-    columns = heads(
-        "<Trend | Runs | First (ms) | Last (ms) | Changes | Runs differ by | Smallest change seen", "<Machine"
-    )
-    rows = []
-    for name, trend in _named(trends):
-        ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
-        changes = str(sum(point.changes for point in trend.points))
-        seen = [_percent(trend.between_runs), _percent(trend.visible)]
-        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
-    return Table(columns, rows)
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{100 * share:.2g} %"
+_TRENDS: Columns[tuple[str, Trend]] = [
+    words("Trend", lambda named: named[0]),
+    figure("Runs", lambda named: len(named[1].points), str),
+    figure("First (ms)", lambda named: named[1].points[0].summary.median, units.rate),
+    figure("Last (ms)", lambda named: named[1].points[-1].summary.median, units.rate),
+    figure("Changes", lambda named: sum(point.changes for point in named[1].points), str),
+    figure("Runs differ by", lambda named: named[1].between_runs, _percent),
+    figure("Smallest change seen", lambda named: named[1].visible, _percent),
+    words("Machine", lambda named: named[1].machine),
+]
 
 
 def _each(trends: Sequence[Trend]) -> list[Section]:
@@ -108,24 +96,27 @@ def _about(trend: Trend) -> str:
 
 def _runs(trend: Trend) -> Table:
     decimals = units.digits(max(point.summary.median for point in trend.points))
-    return Table(list(COLUMNS), [_row(point, decimals) for point in trend.points])
+    return table(trend.points, _RUNS, decimals, kind=lambda point: "whole" if point.changes else "part")
 
 
-def _row(point: Point, decimals: int) -> Row:
-    summary, verdict = point.summary, point.verdict
-    cells = [point.run, f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
-    cells += [units.span(summary.interval, decimals), f"{summary.n:,}"]
-    if verdict is None:
-        cells += [None, None, None]
-    else:
-        stands = " (stands)" if point.standing is not None and not point.changes else ""
-        cells += [
-            f"{point.change or verdict.kind}{stands}",
-            units.change(verdict.ratio),
-            units.change_span(verdict.interval),
-        ]
-    cells.append(", ".join([*_describe_group(point), *point.differs]) or None)
-    return Row(cells, "whole" if point.changes else "part")
+_RUNS: Columns[Point] = [
+    words("Run", lambda point: point.run),
+    words("Started", lambda point: f"{point.started:%Y-%m-%d %H:%M}"),
+    scaled("ms (median)", lambda point: point.summary.median),
+    scaled("95 % interval", lambda point: point.summary.interval, units.span),
+    figure("Samples", lambda point: point.summary.n),
+    words("Against the reference", lambda point: _compared(point)),
+    figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
+    figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
+    words("Notes", lambda point: ", ".join([*_describe_group(point), *point.differs]) or None),
+]
+
+
+def _compared(point: Point) -> str | None:
+    if point.verdict is None:
+        return None
+    stands = " (stands)" if point.standing is not None and not point.changes else ""
+    return f"{point.change or point.verdict.kind}{stands}"
 
 
 def _describe_group(point: Point) -> list[str]:

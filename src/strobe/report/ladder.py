@@ -231,7 +231,6 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
     names, stacks = _stacked(result, ladder)
-    columns = [*heads("<Rung | Total (ms)"), *(Column(f"{name} (ms)") for name in names)]
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
@@ -240,7 +239,7 @@ def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
             ms = parts.get(name)
             cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / total:.0f} %)" if total > 0 else units.ms(ms))
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
-    return Table(columns, rows)
+    return Table([*heads("<Rung | Total (ms)"), *(Column(f"{name} (ms)") for name in names)], rows)
 
 
 def _needs(needs: Sequence[Need]) -> Table:

@@ -51,8 +51,7 @@ def whole(measurements: Sequence[Measurement]) -> Table | None:
         "Memory that stays": [m.memory.stays for m in measurements],
     }
     rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(m.name) for m in measurements)]
-    return Table(columns, rows) if rows else None
+    return Table([Column("Memory", numeric=False), *(Column(m.name) for m in measurements)], rows) if rows else None
 
 
 def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
@@ -66,8 +65,7 @@ def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
     memory = measurement.memory
     whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
     rows = [Row(whole, "whole"), *(row for group in _group_alike(roots) for row in _rows(group))]
-    columns = heads("<Component | Weights | Kept | Peak")
-    return Table(columns, rows).without_empty_columns()
+    return Table(heads("<Component | Weights | Kept | Peak"), rows).without_empty_columns()
 
 
 _NOTHING = (None, None, None)

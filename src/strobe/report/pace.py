@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from strobe.report.document import Row, Section, Table, heads
+from strobe.report.document import Columns, Section, figure, figures, scaled, table, words
 from strobe.results import units
 from strobe.results.answer import BreakdownResult, Result
 from strobe.results.comparison import Comparison
@@ -36,23 +34,22 @@ def cadence_sections(result: Result) -> list[Section]:
     """Return how the calls of each measurement were spaced; none where all were back to back."""
     if not any(m.cadence is not None for m in result.measurements):
         return []
-    columns = heads("<Calls | <Spacing | One every (ms) | ms (median) | 95 % interval | Calls | Late")
-    return [Section("cadence", "Cadence", Table(columns, _rows(result.measurements)), [ABOUT])]
+    decimals = units.digits(max(m.samples.summary.median for m in result.measurements))
+    return [Section("cadence", "Cadence", table(result.measurements, _CADENCE, decimals), [ABOUT])]
 
 
-def _rows(measurements: Sequence[Measurement]) -> list[Row]:
-    decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
-    rows = []
-    for m in measurements:
-        whole, cadence = m.samples.summary, m.cadence
-        if cadence is None:
-            spacing, every, late = "back to back", None, None
-        else:
-            spacing = f"{units.count(cadence.ticks, 'tick')} of {cadence.hz:g} Hz"
-            every, late = units.ms(cadence.period_ms, 1), f"{cadence.late:,}"
-        cells = [m.name, spacing, every, units.ms(whole.median, decimals)]
-        rows.append(Row([*cells, units.span(whole.interval, decimals), f"{whole.n:,}", late]))
-    return rows
+def _spacing(m: Measurement) -> str:
+    return "back to back" if m.cadence is None else f"{units.count(m.cadence.ticks, 'tick')} of {m.cadence.hz:g} Hz"
+
+
+_CADENCE: Columns[Measurement] = [
+    words("Calls", lambda m: m.name),
+    words("Spacing", _spacing),
+    figure("One every (ms)", lambda m: m.cadence and m.cadence.period_ms, units.places(1)),
+    scaled("ms (median)", lambda m: m.samples.summary.median),
+    scaled("95 % interval", lambda m: m.samples.summary.interval, units.span),
+    *figures("{:,}".format, ("Calls", lambda m: m.samples.summary.n), ("Late", lambda m: m.cadence and m.cadence.late)),
+]
 
 
 def _price(result: Result, gap: Comparison) -> str:
@@ -128,7 +125,7 @@ def _percent(value: float) -> str:
 
 def _bound_in_words(value: float, judged: InTime) -> str:
     """Return a bound of the share, with as many figures as it takes to see that it is not the requested share."""
-    for figures in range(3, 8):
-        if float(f"{100 * value:.{figures}g}") != 100 * judged.asked:
-            return f"{100 * value:.{figures}g} %"
+    for digits in range(3, 8):
+        if float(f"{100 * value:.{digits}g}") != 100 * judged.asked:
+            return f"{100 * value:.{digits}g} %"
     return _percent(value)

@@ -95,13 +95,12 @@ def _call(wiring: Wiring) -> str:
 
 def _features(wiring: Wiring) -> Table:
     places: list[Place] = [place for place in PLACES if place in wiring.sources]
-    columns = [Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)]
     rows = []
     for wire in wiring.wires:
         if any(place in wire.ends for place in places):
             ends = [wire.ends.get(place) for place in places]
             rows.append(Row([wire.name, *(None if end is None else _end(end, wire.name) for end in ends)]))
-    return Table(columns, rows)
+    return Table([Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)], rows)
 
 
 def _end(feature: Feature, name: str) -> str:

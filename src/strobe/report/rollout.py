@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from strobe.report import charts, measured, rollout_calls
 from strobe.report.charts import Plot, Trace
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Column, Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.report.frame import Plots
 from strobe.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.results import units
 from strobe.results.data import Quantiles
+from strobe.results.first_jump import FirstAction
 from strobe.results.rollout import (
     Bus,
     Camera,
@@ -26,6 +27,7 @@ from strobe.results.rollout import (
     Turns,
 )
 
+THREE = units.figures(3)
 GAP = 0.05  # between two rows of the course's plot, of its height
 
 
@@ -88,9 +90,9 @@ def sections(rollout: Rollout) -> list[Section]:
         shown.append(Section("first-action", "First action", *_first_action(rollout)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
-        shown.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
+        shown.append(Section("seams", "Seams between chunks", table(rollout.seams, _SEAMS), [about]))
     if rollout.tracking:
-        shown.append(Section("tracking", "Following", _tracking(rollout.tracking), [_about_tracking(rollout)]))
+        shown.append(Section("tracking", "Following", table(rollout.tracking, _TRACKING), [_about_tracking(rollout)]))
     if rollout.cameras:
         shown.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
@@ -116,14 +118,8 @@ def notes(rollout: Rollout) -> list[str]:
 
 
 def _pace(pace: Pace) -> Table:
-    return quantile_table(
-        "Ticks",
-        [
-            ("from tick to tick", pace.period),
-            ("off the requested period", pace.jitter),
-            ("work, without sleep", pace.work),
-        ],
-    )
+    rows = [("from tick to tick", pace.period), ("off the requested period", pace.jitter)]
+    return quantile_table("Ticks", [*rows, ("work, without sleep", pace.work)])
 
 
 def _about_pace(pace: Pace) -> list[str]:
@@ -184,38 +180,33 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
-    steps = {seam.joint: seam.step for seam in rollout.seams}
-    columns = heads("<Joint | Stood at | Was sent | Jump")
-    columns += [Column("Step (95 %)")] if steps else []
-    rows = []
-    for action in rollout.first_action:
-        cells = [action.joint, *(units.number(size, 4) for size in (action.at, action.sent, action.jump))]
-        step = steps.get(action.joint)
-        rows.append(Row([*cells, None if step is None else units.number(step.p95, 3)] if steps else cells))
+    steps = {seam.joint: seam.step.p95 for seam in rollout.seams}
+    columns: Columns[FirstAction] = [
+        words("Joint", lambda action: action.joint),
+        *figures(units.number, ("Stood at", lambda action: action.at), ("Was sent", lambda action: action.sent)),
+        figure("Jump", lambda action: action.jump, units.number),
+        *([figure("Step (95 %)", lambda action: steps.get(action.joint), THREE)] if steps else []),
+    ]
     about = ["From the arm's position to the first action that it was sent, in the robot's unit."]
     if rollout.rehearsal is not None:
         about.append("An emulated arm starts in the middle of its range. A real arm starts elsewhere.")
-    return Table(columns, rows), about
+    return table(rollout.first_action, columns), about
 
 
-def _seams(seams: Sequence[JointSeam]) -> Table:
-    columns = heads("<Joint | Step (median) | Step (95 %) | Jump (median) | Largest jump | Seams | Jump over step")
-    rows = []
-    for seam in seams:
-        sizes = (seam.step.median, seam.step.p95, seam.jump.median, seam.jump.max)
-        ratio = None if seam.ratio is None else f"{seam.ratio:.1f} ×"
-        rows.append(Row([seam.joint, *(units.number(size, 3) for size in sizes), str(seam.jump.n), ratio]))
-    return Table(columns, rows)
-
-
-def _tracking(joints: Sequence[JointTracking]) -> Table:
-    columns = heads("<Joint | Off (median) | Off (95 %) | Off (most) | Trails by (ticks) | Then off (median)")
-    rows = []
-    for joint in joints:
-        sizes = [units.number(size, 3) for size in (joint.error.median, joint.error.p95, joint.error.max)]
-        rest = None if joint.left is None else units.number(joint.left.median, 3)
-        rows.append(Row([joint.joint, *sizes, None if joint.lag_ticks is None else str(joint.lag_ticks), rest]))
-    return Table(columns, rows)
+_SEAMS: Columns[JointSeam] = [
+    words("Joint", lambda seam: seam.joint),
+    *figures(THREE, ("Step (median)", lambda seam: seam.step.median), ("Step (95 %)", lambda seam: seam.step.p95)),
+    *figures(THREE, ("Jump (median)", lambda seam: seam.jump.median), ("Largest jump", lambda seam: seam.jump.max)),
+    figure("Seams", lambda seam: seam.jump.n, str),
+    figure("Jump over step", lambda seam: seam.ratio, "{:.1f} ×".format),
+]
+_TRACKING: Columns[JointTracking] = [
+    words("Joint", lambda joint: joint.joint),
+    *figures(THREE, ("Off (median)", lambda joint: joint.error.median), ("Off (95 %)", lambda joint: joint.error.p95)),
+    figure("Off (most)", lambda joint: joint.error.max, THREE),
+    figure("Trails by (ticks)", lambda joint: joint.lag_ticks, str),
+    figure("Then off (median)", lambda joint: joint.left and joint.left.median, THREE),
+]
 
 
 def _about_tracking(rollout: Rollout) -> str:
@@ -236,18 +227,16 @@ def _ticks(lags: Sequence[int]) -> str:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [
-        *heads("<Camera"),
-        *(Column(f"{name} (ms)") for name in QUANTILES),
-        *heads("Frames/s | Same frame at most (ms)"),
-    ]
+    columns = [*heads("<Camera"), *(Column(f"{name} (ms)") for name in QUANTILES)]
+    columns += heads("Frames/s | Same frame at most (ms)")
     aged = any(camera.age is not None for camera in cameras)
-    columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
+    columns += heads("Age (ms) | Age, 95 % (ms)") if aged else []
     rows = []
     for camera in cameras:
         cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
-        ages = (camera.age.median, camera.age.p95) if camera.age is not None else (None, None)
-        rows.append(Row([*cells, *(None if age is None else f"{age:,.0f}" for age in ages)] if aged else cells))
+        if aged:
+            cells += [None, None] if camera.age is None else [f"{camera.age.median:,.0f}", f"{camera.age.p95:,.0f}"]
+        rows.append(Row(cells))
     return Table(columns, rows)
 
 
@@ -287,17 +276,18 @@ def _turns(turns: Turns) -> str:
 
 def _servos(rehearsal: Rehearsal) -> Table | None:
     """Return each servo as it was left; None where the arm could not tell."""
-    if not rehearsal.arms:
-        return None
     several = len(rehearsal.arms) > 1
+    rows = [
+        Row([
+            f"{arm}: {servo.id} {servo.joint}" if several else f"{servo.id} {servo.joint}",
+            *("on" if state else "off" for state in (servo.torque, servo.lock)),
+            *map(str, (servo.goal, servo.present, servo.celsius)),
+        ])
+        for arm, servos in rehearsal.arms.items()
+        for servo in servos
+    ]  # fmt: skip
     columns = heads("<Servo | <Torque | <Lock | Goal (counts) | Position (counts) | Temperature (°C)")
-    rows = []
-    for arm, servos in rehearsal.arms.items():
-        for servo in servos:
-            name = f"{servo.id} {servo.joint}" if not several else f"{arm}: {servo.id} {servo.joint}"
-            state = ["on" if servo.torque else "off", "on" if servo.lock else "off"]
-            rows.append(Row([name, *state, str(servo.goal), str(servo.present), str(servo.celsius)]))
-    return Table(columns, rows)
+    return Table(columns, rows) if rehearsal.arms else None
 
 
 def about_rehearsal(rehearsal: Rehearsal) -> list[str]:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from strobe.report import frame, sweep_plots
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Column, Columns, Document, Row, Section, Table, heads, table, words
 from strobe.report.frame import Plots
 from strobe.report.sweep_cells import cells, in_order, is_best, label, shorten
 from strobe.results import units
-from strobe.results.sweep import Scaling, Sweep
+from strobe.results.sweep import Cell, Scaling, Sweep
 
 FITS = 4  # of time along an axis, that the opening tells
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
@@ -118,26 +118,28 @@ def _about_scaling(sweep: Sweep) -> list[str]:
 
 def failures(sweep: Sweep) -> Table:
     """Return every cell without a whole result, and why."""
-    columns = heads("<Cell | <Status | <Reason | <Folder")
-    rows = []
-    for cell in in_order(sweep):
-        if cell.status != "done":
-            failed = next((run for run in cell.runs if run.status == cell.status), None)
-            folder = failed.folder or None if failed else None
-            reason = cell.reason or None
-            rows.append(Row([label(sweep, cell), cell.status, reason, folder]))
-    return Table(columns, rows).without_empty_columns()
+
+    def folder(cell: Cell) -> str | None:
+        return next((run.folder or None for run in cell.runs if run.status == cell.status), None)
+
+    columns: Columns[Cell] = [
+        words("Cell", lambda cell: label(sweep, cell)),
+        words("Status", lambda cell: cell.status),
+        words("Reason", lambda cell: cell.reason or None),
+        words("Folder", folder),
+    ]
+    failed = [cell for cell in in_order(sweep) if cell.status != "done"]
+    return table(failed, columns).without_empty_columns()
 
 
 def machines(sweep: Sweep) -> Table:
     """Return the machines that ran cells."""
-    columns = heads("<Machine | <What it is | <Ceiling | <Nodes | Runs")
     rows = []
     for index, machine in enumerate(sweep.machines):
         runs = [run for cell in sweep.cells for run in cell.runs if run.machine == index]
         nodes = ", ".join(sorted({run.node for run in runs if run.node})) or None
         rows.append(Row([str(index + 1), frame.machine(machine), frame.ceiling(machine), nodes, f"{len(runs):,}"]))
-    return Table(columns, rows).without_empty_columns()
+    return Table(heads("<Machine | <What it is | <Ceiling | <Nodes | Runs"), rows).without_empty_columns()
 
 
 def _banner(sweep: Sweep) -> str | None:
