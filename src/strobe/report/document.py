@@ -67,13 +67,14 @@ class Table:
     def without_empty_columns(self) -> Table:
         """Return the table without the columns in which no part has anything."""
         parts = [row for row in self.rows if row.kind != "whole"] or self.rows
-        return self._select([i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)])
+        return self.columns_at([i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)])
 
     def first_columns(self, count: int) -> Table:
         """Return the table with its first ``count`` columns only."""
-        return self._select(range(count))
+        return self.columns_at(range(count))
 
-    def _select(self, places: Sequence[int]) -> Table:
+    def columns_at(self, places: Sequence[int]) -> Table:
+        """Return the table with the columns at ``places`` only."""
         rows = [Row([row.cells[i] for i in places], row.kind, row.depth, row.share) for row in self.rows]
         return Table([self.columns[i] for i in places], rows)
 
@@ -117,6 +118,13 @@ def scaled[R, V](
 def figures[R, V](show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], V | None]]) -> Columns[R]:
     """Return several columns of numbers that ``show`` writes, by title and getter."""
     return [figure(title, get, show) for title, get in columns]
+
+
+def of[R, S](get: Callable[[R], S], columns: Columns[S]) -> Columns[R]:
+    """Return the columns of what ``get`` takes out of a record."""
+    return [
+        ColumnOf(each.head, lambda record, decimals, each=each: each.cell(get(record), decimals)) for each in columns
+    ]
 
 
 def table[R](

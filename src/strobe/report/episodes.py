@@ -9,7 +9,6 @@ from strobe.report.charts import OTHER, PALETTE, Plot, Trace
 from strobe.report.document import Column, Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
-from strobe.results.data import Interval
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
 from strobe.results.time_to_task import OLDER, time_in_words
@@ -72,29 +71,21 @@ def _about_time(played: PairedEpisodes) -> str:
 
 
 def _sides(played: PairedEpisodes) -> Table:
-    columns = heads("< | Success | Reward (mean) | Best reward (mean) | Control ticks (mean)")
     rows = []
     for name, share, sides in (
         (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
         (played.candidate, played.candidate_success, [pair.candidate for pair in played.pairs]),
     ):
-        figures = ("reward", "best_reward", "ticks")
         # Divided before they are added: no sum of rewards may leave the range of a float.
-        means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
-        rows.append(Row([name, units.percent(share), *means]))
-    rows.append(
-        Row(
-            [
-                "difference",
-                f"{significant(100 * played.success, plus=True)} points",
-                significant(played.reward, 4, plus=True),
-                None,
-                None,
-            ]
-        )
-    )
-    ends = [_points(played.success_interval), _span(played.reward_interval), None, None]
-    return Table(columns, [*rows, Row([f"{100 * played.success_interval.level:.3g} % interval of it", *ends])])
+        means = [sum(getattr(side, of) / len(sides) for side in sides) for of in ("reward", "best_reward", "ticks")]
+        rows.append(Row([name, units.percent(share), *map(units.number, means)]))
+    success, ends, reward = played.success, played.success_interval, played.reward_interval
+    points = [f"{significant(100 * value, plus=True)}" for value in (success, ends.low, ends.high)]
+    rows.append(Row(["difference", f"{points[0]} points", significant(played.reward, 4, plus=True), None, None]))
+    span = reward and f"{significant(reward.low, 4, plus=True)} to {significant(reward.high, 4, plus=True)}"
+    level = f"{100 * ends.level:.3g} % interval of it"
+    rows.append(Row([level, f"{points[1]} to {points[2]}", span, None, None]))
+    return Table(heads("< | Success | Reward (mean) | Best reward (mean) | Control ticks (mean)"), rows)
 
 
 def _pairs(played: PairedEpisodes) -> Table:
@@ -161,13 +152,3 @@ def _same(played: PairedEpisodes) -> str:
 
 def _ended(pair: EpisodePair) -> tuple[bool, bool]:
     return pair.baseline.success, pair.candidate.success
-
-
-def _points(interval: Interval) -> str:
-    return f"{significant(100 * interval.low, plus=True)} to {significant(100 * interval.high, plus=True)}"
-
-
-def _span(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    return f"{significant(interval.low, 4, plus=True)} to {significant(interval.high, 4, plus=True)}"

@@ -6,20 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, elimination, evaluate_timing, measured, rates, time_to_task
 from strobe.report.charts import Plot
-from strobe.report.document import (
-    Clip,
-    ClipRow,
-    Column,
-    Columns,
-    Document,
-    Row,
-    Section,
-    Table,
-    figure,
-    heads,
-    listing,
-    words,
-)
+from strobe.report.document import Clip, ClipRow, Columns, Document, Section, Table, figure, listing, of, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.budget import Line
@@ -156,32 +143,33 @@ def _about(result: EvaluateResult) -> list[str]:
 
 
 def _variants(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_timing.latency_columns(result)]
-    rows = []
-    for number, variant in enumerate(result.variants):
-        cells = [variant.name, *_success(result, variant.together), *evaluate_timing.latency_cells(result, variant)]
-        rows.append(Row(cells, "part" if number else "whole"))
-    return Table(columns, rows).without_empty_columns()
+    columns: Columns[EvaluatedVariant] = [
+        words("Variant", lambda variant: variant.name),
+        *of(lambda variant: variant.together, _success_columns(result)),
+        *evaluate_timing.latency_columns(result),
+    ]
+    rows = table(result.variants, columns, kind=lambda variant: "whole" if variant is result.variants[0] else "part")
+    return rows.without_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
+    columns: Columns[tuple[str, str, VariantOnTask]] = [
+        words("Task", lambda played: played[0]),
+        words("Variant", lambda played: played[1]),
+        *of(lambda played: played[2], _success_columns(result)),
+    ]
     played = [
         (task, variant.name, variant.tasks[task])
         for task in result.tasks
         for variant in result.variants
         if task in variant.tasks
     ]
-    rows = [Row([task, name, *_success(result, on)]) for task, name, on in played]
-    return Table([*heads("<Task | <Variant"), *_SUCCESS], rows).without_empty_columns()
+    return table(played, columns).without_empty_columns()
 
 
-_SUCCESS = [*rates.COLUMNS, Column("At pairs")]
-
-
-def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
-    """Return the cells of the columns ``_SUCCESS``."""
-    pairs = on.paired.decision.pairs if on.paired is not None else None
-    return [*rates.cells(on, result.margin), None if pairs is None else str(pairs)]
+def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
+    at: Columns[VariantOnTask] = [figure("At pairs", lambda on: on.paired and on.paired.decision.pairs, str)]
+    return [*rates.columns(result.margin), *at]
 
 
 def _span(interval: Interval) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.report import frame, rates
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Columns, Document, Section, Table, figure, of, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
@@ -40,27 +40,27 @@ def _answer(judged: Judged, run: JudgedRun) -> str:
     return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
-_COLUMNS = [*rates.COLUMNS, Column("Lost / won"), Column("p (McNemar)")]
-
-
-def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
-    """Return the cells of ``_COLUMNS``."""
-    pairs = on.paired
-    compared = [None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)]
-    return [*rates.cells(on, judged.margin), *compared]
+def _columns(judged: Judged) -> Columns[JudgedOnTask]:
+    return [
+        *rates.columns(judged.margin),
+        figure("Lost / won", lambda on: on.paired, lambda pairs: f"{pairs.lost} / {pairs.won}"),
+        figure("p (McNemar)", lambda on: on.paired, lambda pairs: units.number(pairs.p, 2)),
+    ]
 
 
 def _runs(judged: Judged) -> Table:
-    rows = [
-        Row([run.name, *_cells(judged, run.together)], "part" if number else "whole")
-        for number, run in enumerate(judged.runs)
-    ]
-    return Table([*heads("<Run"), *_COLUMNS], rows).without_empty_columns()
+    columns: Columns[JudgedRun] = [words("Run", lambda run: run.name), *of(lambda run: run.together, _columns(judged))]
+    rows = table(judged.runs, columns, kind=lambda run: "whole" if run is judged.runs[0] else "part")
+    return rows.without_empty_columns()
 
 
 def _tasks(judged: Judged) -> Table:
-    rows = [Row([task, run.name, *_cells(judged, run.tasks[task])]) for task in judged.tasks for run in judged.runs]
-    return Table([*heads("<Task | <Run"), *_COLUMNS], rows).without_empty_columns()
+    columns: Columns[tuple[str, JudgedRun]] = [
+        words("Task", lambda on: on[0]),
+        words("Run", lambda on: on[1].name),
+        *of(lambda on: on[1].tasks[on[0]], _columns(judged)),
+    ]
+    return table([(task, run) for task in judged.tasks for run in judged.runs], columns).without_empty_columns()
 
 
 def _about(judged: Judged) -> list[str]:

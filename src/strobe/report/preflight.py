@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.report import frame, open_loop, reach
-from strobe.report.document import Column, Document, Row, Section, Table, heads
+from strobe.report.document import Column, ColumnOf, Document, Row, Section, Table, figure, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.lag import JointLag, Lag
@@ -134,11 +134,14 @@ def _orders(wiring: Wiring) -> Table | None:
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
     """Return the table of joints with their lags in control ticks, and the notes below it."""
-    columns = [
-        *heads("<Joint follows its action by | Recording (ticks) | 95 % interval | Episodes"),
-        *([Column("Run (ticks)")] if lag.run else []),
+    columns: list[ColumnOf[JointLag]] = [
+        words("Joint follows its action by", lambda joint: joint.joint),
+        figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),
+        figure("95 % interval", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
+        figure("Episodes", lambda joint: joint.episodes or None, str),
     ]
-    rows = [Row(_lag_cells(joint, bool(lag.run))) for joint in lag.joints]
+    if lag.run:
+        columns.append(figure("Run (ticks)", lambda joint: joint.run, "{:.1f}".format))
     notes = []
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:
         notes.append(f"A tick is {1000 / lag.fps:.0f} ms of the recording and {1000 / lag.run_fps:.0f} ms of the run.")
@@ -147,16 +150,4 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     notes += [f"Frames of {name} were {ticks:.1f} ticks old in the run." for name, ticks in lag.frames_run.items()]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    notes += [f"Not judged. {reason}" for reason in lag.unjudged]
-    return Table(columns, rows), notes
-
-
-def _lag_cells(joint: JointLag, run: bool) -> list[str | None]:
-    interval = joint.interval
-    return [
-        joint.joint,
-        None if joint.recorded is None else f"{joint.recorded:.1f}",
-        None if interval is None else f"{interval.low:.1f} to {interval.high:.1f}",
-        str(joint.episodes) if joint.episodes else None,
-        *([None if joint.run is None else f"{joint.run:.1f}"] if run else []),
-    ]
+    return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]

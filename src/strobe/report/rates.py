@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from strobe.report import charts
 from strobe.report.charts import Place, Plot, Trace
-from strobe.report.document import Column
+from strobe.report.document import Columns, figure, words
 from strobe.results import units
 from strobe.results.data import Interval
 from strobe.results.evaluate import JudgedOnTask, SuccessRate, VariantOnTask, verdict_in_words
@@ -15,10 +15,6 @@ from strobe.results.numerals import points
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."
-COLUMNS = [
-    *(Column(title) for title in ("Episodes", "Success (95 % interval)", "Reward (mean)")),
-    *(Column("Difference, points (interval)"), Column("Verdict", numeric=False)),
-]
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
@@ -56,10 +52,19 @@ def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str
     return difference(value, interval), verdict_in_words(kind, margin)
 
 
-def cells(on: VariantOnTask | JudgedOnTask, margin: float) -> list[str | None]:
-    """Return the cells of `COLUMNS`."""
-    judgement = judge_in_words(on, margin) or (None, None)
-    return [str(on.success.episodes), rate(on.success), units.number(on.reward), *judgement]
+def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
+    """Return the columns of success, and of the verdict on it."""
+
+    def judged(place: int) -> Callable[[VariantOnTask | JudgedOnTask], str | None]:
+        return lambda on: (judge_in_words(on, margin) or (None, None))[place]
+
+    return [
+        figure("Episodes", lambda on: on.success.episodes, str),
+        figure("Success (95 % interval)", lambda on: on.success, rate),
+        figure("Reward (mean)", lambda on: on.reward, units.number),
+        figure("Difference, points (interval)", judged(0), str),
+        words("Verdict", judged(1)),
+    ]
 
 
 def possible_loss(on: VariantOnTask) -> str:

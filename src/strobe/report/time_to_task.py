@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Row, Section, Table
+from strobe.report.document import Row, Section, Table, heads
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, verdict_in_words
@@ -59,19 +59,27 @@ def _despite(variant: EvaluatedVariant) -> str:
 
 def section(result: EvaluateResult) -> Section:
     """Return the times of each variant, with the verdict; what is not judged is named with the reason."""
-    titles = ["Done", "Mean of successes (s)", "Half are done (s)", "Mean of all starts (s)", "Sooner, later (pairs)"]
-    titles += ["Times as soon (interval)", "Means, × (interval)"]
-    columns = [Column("Variant", numeric=False), *map(Column, titles), Column("Verdict", numeric=False)]
-    rows, text = [], list[str]()
-    for number, variant in enumerate(result.variants):
-        if (time := variant.time) is None:
-            text.append(f"{variant.name}: not judged, since {variant.time_not_judged or OLDER}.")
-            continue
-        cells = [f"{time.done} of {time.episodes}", units.number(time.mean_done_s), units.number(time.middle_s)]
-        cells += [units.number(time.mean_s), *_paired_cells(time.paired)]
-        rows.append(Row([variant.name, *cells], "part" if number else "whole"))
+    text = [
+        f"{variant.name}: not judged, since {variant.time_not_judged or OLDER}."
+        for variant in result.variants
+        if variant.time is None
+    ]
+    rows = [
+        Row([variant.name, *_cells(variant.time)], "whole" if variant is result.variants[0] else "part")
+        for variant in result.variants
+        if variant.time is not None
+    ]
+    columns = heads(
+        "<Variant | Done | Mean of successes (s) | Half are done (s) | Mean of all starts (s) | Sooner, later (pairs)",
+        "Times as soon (interval) | Means, × (interval) | <Verdict",
+    )
     table = Table(columns, rows).without_empty_columns() if rows else None
     return Section(KEY, "Time to task", table, [*([_about(result)] if rows else []), *text])
+
+
+def _cells(time: TimeToTask) -> list[str | None]:
+    seconds = (units.number(value) for value in (time.mean_done_s, time.middle_s, time.mean_s))
+    return [f"{time.done} of {time.episodes}", *seconds, *_paired_cells(time.paired)]
 
 
 def _paired_cells(paired: PairedTimes | None) -> list[str | None]:
@@ -144,8 +152,6 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
 def smoothness(result: EvaluateResult) -> Section:
     """Return how smooth the actions of each variant are; what is not judged is named."""
     rate = result.fps**3 if result.fps is not None else None
-    titles = ["Path ÷ first's", "Path per tick", "Step within a chunk", "Step to a new chunk", "Seam ÷ step"]
-    titles.append("Jerk (per s³)" if rate is not None else "Jerk per tick³")
     rows, text = [], [_about_motion(rate is not None)]
     for variant in result.variants:
         if (moved := variant.motion) is None:
@@ -155,8 +161,9 @@ def smoothness(result: EvaluateResult) -> Section:
         jerk = None if moved.jerk is None else moved.jerk * (1 if rate is None else rate)
         figures = (variant.path_ratio, moved.path, moved.within, moved.seam, jump, jerk)
         rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
-    table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
-    return Section("motion", "How smooth the actions are", table, text)
+    titles = "<Variant | Path ÷ first's | Path per tick | Step within a chunk | Step to a new chunk | Seam ÷ step"
+    columns = heads(titles, "Jerk (per s³)" if rate is not None else "Jerk per tick³")
+    return Section("motion", "How smooth the actions are", Table(columns, rows).without_empty_columns(), text)
 
 
 def _about_motion(in_seconds: bool) -> str:
