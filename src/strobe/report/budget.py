@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame, pace
 from strobe.report.charts import OTHER, Plot
-from strobe.report.document import Column, Columns, Document, Row, Section, Table, figure, figures, heads, table, words
+from strobe.report.document import Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.budget import Asynchrony, Budget, Latency, Line
 from strobe.results.data import Interval
-from strobe.results.ladder import Need
 
 REST = "in no part"
 
@@ -24,10 +23,9 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             title = f"{line.part.capitalize()} over denoising steps"
             sections.append(Section(f"line-{line.part}", title, _line(line, budget), [_describe_line(line)]))
     if budget.needs:
+        tries = [f"{need.part}: {'; '.join(need.treatments)}" for need in budget.needs if need.treatments]
         about = f"With {_steps(budget.judged.steps)}. For each part the other parts stay as they are."
-        sections.append(
-            Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_describe_tries(budget.needs)])
-        )
+        sections.append(Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *tries]))
     sections.append(
         Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS))
     )
@@ -124,24 +122,21 @@ def _with_interval(value: float, interval: Interval | None) -> str:
 
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
-    names = list(dict.fromkeys(name for latency in latencies for name in latency.parts))
-    columns = [
-        *heads("<Denoising steps | Total (ms) | Hz | In time"),
-        *(Column(f"{name} (ms)") for name in names),
-        *heads("In no part (ms)"),
+    names = dict.fromkeys(name for latency in latencies for name in latency.parts)
+    columns: Columns[Latency] = [
+        words("Denoising steps", lambda latency: str(latency.steps)),
+        figure("Total (ms)", lambda latency: latency.total_ms, units.ms),
+        figure("Hz", lambda latency: 1e3 / latency.total_ms, "{:.1f}".format),
+        figure("In time", lambda latency: latency.in_time, lambda judged: f"{judged.on_time:,} of {judged.chunks:,}"),
+        *(figure(f"{name} (ms)", lambda latency, name=name: _part(latency, name), str) for name in names),
+        figure("In no part (ms)", lambda latency: latency.total_ms - sum(latency.parts.values()), units.ms),
     ]
-    rows = []
-    for latency in latencies:
-        cells = [str(latency.steps), units.ms(latency.total_ms), f"{1e3 / latency.total_ms:.1f}", _on_time(latency)]
-        for name in names:
-            ms = latency.parts.get(name)
-            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / latency.total_ms:.1f} %)")
-        rows.append(Row([*cells, units.ms(latency.total_ms - sum(latency.parts.values()))]))
-    return Table(columns, rows).without_empty_columns()
+    return table(latencies, columns).without_empty_columns()
 
 
-def _on_time(latency: Latency) -> str | None:
-    return None if latency.in_time is None else f"{latency.in_time.on_time:,} of {latency.in_time.chunks:,}"
+def _part(latency: Latency, name: str) -> str | None:
+    ms = latency.parts.get(name)
+    return None if ms is None else f"{ms:,.2f} ({100 * ms / latency.total_ms:.1f} %)"
 
 
 def _line(line: Line, budget: Budget) -> Table:
@@ -169,10 +164,6 @@ def _needs(budget: Budget) -> Table:
         rows.append(Row(cells, share=need.share))
     titles = "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms) | Faster by"
     return Table(heads(titles), rows)
-
-
-def _describe_tries(needs: Sequence[Need]) -> list[str]:
-    return [f"{need.part}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
 
 
 _TICKS: Columns[Asynchrony] = [

@@ -12,7 +12,7 @@ from strobe.results.doctor import TITLES, DoctorResult, SelfCheck
 
 def outline(result: DoctorResult, _depth: int | None = None) -> Document:
     """Return the document of all self-checks."""
-    machine = result.machine
+    machine, made = result.machine, units.count(len(result.checks), "self-check")
     versions = machine.versions if machine is not None else {}
     return frame.document(
         result,
@@ -26,7 +26,7 @@ def outline(result: DoctorResult, _depth: int | None = None) -> Document:
             for area, title in TITLES.items()
             if (checks := [check for check in result.checks if check.area == area])
         ],
-        banner=_banner(result),
+        banner=None if result.status == "complete" else f"Interrupted: {made} made, the others not.",
         facts=[
             ("Machine", frame.machine(machine) if machine is not None else None),
             ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
@@ -96,12 +96,6 @@ def _listed(checks: list[SelfCheck], many: int = 6) -> str:
     names = [check.name for check in checks]
     more = len(names) - many
     return ", ".join(names[:many]) + (f" and {more} more" if more > 0 else "")
-
-
-def _banner(result: DoctorResult) -> str | None:
-    if result.status == "complete":
-        return None
-    return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, the others not."
 
 
 _CHECKS: Columns[SelfCheck] = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts, frame
 from strobe.report.charts import Plot, Trace
-from strobe.report.document import Columns, Document, Section, Table, figure, scaled, table, words
+from strobe.report.document import Columns, Document, Section, figure, scaled, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.data import Summary
@@ -21,10 +21,16 @@ def _percent(share: float) -> str:
 
 def outline(history: History, _depth: int | None = None) -> Document:
     """Return the document of a history."""
+    named = _named(history.trends)
+    sections = [Section("trends", "Trends", table(named, _TRENDS))]
+    for index, (name, trend) in enumerate(named):
+        decimals = units.digits(max(point.summary.median for point in trend.points))
+        rows = table(trend.points, _RUNS, decimals, kind=lambda point: "whole" if point.changes else "part")
+        sections.append(Section(f"trend-{index}", name, rows, [_about(trend)]))
     return frame.document(
         history,
-        [_answer(name, trend) for name, trend in _named(history.trends)],
-        [Section("trends", "Trends", table(_named(history.trends), _TRENDS)), *_each(history.trends)],
+        [_answer(name, trend) for name, trend in named],
+        sections,
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
     )
@@ -78,13 +84,6 @@ _TRENDS: Columns[tuple[str, Trend]] = [
 ]
 
 
-def _each(trends: Sequence[Trend]) -> list[Section]:
-    return [
-        Section(f"trend-{index}", name, _runs(trend), [_about(trend)])
-        for index, (name, trend) in enumerate(_named(trends))
-    ]
-
-
 def _about(trend: Trend) -> str:
     where = f"On {trend.machine}."
     if trend.between_runs is None:
@@ -92,11 +91,6 @@ def _about(trend: Trend) -> str:
     known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
     spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
     return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
-
-
-def _runs(trend: Trend) -> Table:
-    decimals = units.digits(max(point.summary.median for point in trend.points))
-    return table(trend.points, _RUNS, decimals, kind=lambda point: "whole" if point.changes else "part")
 
 
 _RUNS: Columns[Point] = [
@@ -108,8 +102,12 @@ _RUNS: Columns[Point] = [
     words("Against the reference", lambda point: _compared(point)),
     figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
     figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
-    words("Notes", lambda point: ", ".join([*_describe_group(point), *point.differs]) or None),
+    words("Notes", lambda point: ", ".join([*_together(point), *point.differs]) or None),
 ]
+
+
+def _together(point: Point) -> list[str]:
+    return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 
 def _compared(point: Point) -> str | None:
@@ -117,10 +115,6 @@ def _compared(point: Point) -> str | None:
         return None
     stands = " (stands)" if point.standing is not None and not point.changes else ""
     return f"{point.change or point.verdict.kind}{stands}"
-
-
-def _describe_group(point: Point) -> list[str]:
-    return [f"with the {point.together - 1} before it"] if point.together > 1 else []
 
 
 def _plot(trend: Trend) -> Plot:

@@ -80,9 +80,7 @@ def plots(named: Sequence[Named], ceiling: Ceiling) -> Plots:
 def cells(measurement: Measurement, decimals: int) -> list[str | None]:
     """Return the least ms and the share of the ceiling, for a table that has a row for each measurement."""
     limit = measurement.limit
-    if limit is None:
-        return [None, None]
-    return [units.ms(limit.least_ms, decimals), units.percent(limit.ceiling_share)]
+    return [units.ms(limit and limit.least_ms, decimals), units.percent(limit and limit.ceiling_share)]
 
 
 def _wholes(named: Sequence[Named], what: str) -> Table:
