@@ -30,26 +30,12 @@ ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with th
 def outline(answer: Dataloader, _depth: int | None = None) -> Document:
     """Return the document of a search."""
     as_is = answer.encodings[0].rate if answer.encodings else None
-    sections = [
-        Section("loaders", "Loaders", loaders(answer), [STEADY]),
-        *listing("start", "How the chosen loader starts", answer.start_ups, _START_UPS, START_UPS),
-        *listing(
-            "what-if",
-            "Settings without a flag",
-            answer.what_ifs,
-            _WHAT_IFS,
-            WHAT_IFS,
-            decimals=_decimals(answer.what_ifs),
-        ),
-        *listing(
-            "encodings",
-            "Other encodings",
-            answer.encodings,
-            _encodings(as_is),
-            ENCODINGS,
-            decimals=_decimals(answer.encodings),
-        ),
-    ]
+    sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
+    sections += listing("start", "How the chosen loader starts", answer.start_ups, _START_UPS, START_UPS)
+    decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
+    sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
+    decimals, columns = _decimals(answer.encodings), _encodings(as_is)
+    sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
     return frame.document(
         answer,
         answers(answer),
@@ -112,15 +98,12 @@ def _rate(rate: Rate) -> str:
 
 def in_order(answer: Dataloader) -> list[LoaderRow]:
     """Return the candidates by batch, backend, workers, prefetch."""
-    return sorted(
-        answer.rows,
-        key=lambda row: (
-            row.settings.batch_size,
-            row.settings.video_backend,
-            row.settings.num_workers,
-            row.settings.prefetch_factor,
-        ),
-    )
+
+    def place(row: LoaderRow) -> tuple[int, str, int, int]:
+        settings = row.settings
+        return settings.batch_size, settings.video_backend, settings.num_workers, settings.prefetch_factor
+
+    return sorted(answer.rows, key=place)
 
 
 def loaders(answer: Dataloader) -> Table:

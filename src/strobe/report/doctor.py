@@ -12,27 +12,20 @@ from strobe.results.doctor import TITLES, DoctorResult, SelfCheck
 
 def outline(result: DoctorResult, _depth: int | None = None) -> Document:
     """Return the document of all self-checks."""
+    sections = []
+    for area, title in TITLES.items():
+        if checks := [check for check in result.checks if check.area == area]:
+            rows = table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part"))
+            sections.append(Section(area, title, rows.without_empty_columns()))
     machine, made = result.machine, units.count(len(result.checks), "self-check")
     versions = machine.versions if machine is not None else {}
-    return frame.document(
-        result,
-        answers(result),
-        [
-            Section(
-                area,
-                title,
-                table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part")).without_empty_columns(),
-            )
-            for area, title in TITLES.items()
-            if (checks := [check for check in result.checks if check.area == area])
-        ],
-        banner=None if result.status == "complete" else f"Interrupted: {made} made, the others not.",
-        facts=[
-            ("Machine", frame.machine(machine) if machine is not None else None),
-            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-            ("Strobe", result.strobe_version),
-        ],
-    )
+    facts = [
+        ("Machine", frame.machine(machine) if machine is not None else None),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("Strobe", result.strobe_version),
+    ]
+    banner = None if result.status == "complete" else f"Interrupted: {made} made, the others not."
+    return frame.document(result, answers(result), sections, banner=banner, facts=facts)
 
 
 def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
@@ -42,22 +35,12 @@ def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
         return {}
     # A logarithm has no zero: what is equal to the last bit is drawn at the left edge.
     least = min([rms for _, rms in moved if rms > 0], default=1e-9) / 3
-    failing = [pair for pair in moved if pair[0].outcome == "fails"]
-    traces = [
-        charts.points(
-            name,
-            [max(rms, least) for _, rms in group],
-            [check.name for check, _ in group],
-            colour,
-            "%{customdata} σ<extra>%{y}</extra>",
-            customdata=[units.sigma(rms) for _, rms in group],
-        )
-        for name, colour, group in (
-            ("holds", charts.colour(0), [pair for pair in moved if pair not in failing]),
-            ("fails", charts.colour(3), failing),
-        )
-        if group
-    ]
+    traces = []
+    for name, colour, fails in (("holds", charts.colour(0), False), ("fails", charts.colour(3), True)):
+        if group := [(check.name, rms) for check, rms in moved if (check.outcome == "fails") is fails]:
+            x, names = [max(rms, least) for _, rms in group], [name for name, _ in group]
+            shown = [units.sigma(rms) for _, rms in group]
+            traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
     x = charts.axis("RMS error of the actions (σ)", type="log")
     layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
     caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."

@@ -108,16 +108,11 @@ def _rewards(played: PairedEpisodes) -> Plot:
     for ended, (words, colour) in ENDS.items():
         pairs = [pair for pair in played.pairs if _ended(pair) == ended]
         if pairs:
-            traces.append(
-                charts.points(
-                    words.format(baseline=played.baseline, candidate=played.candidate),
-                    [pair.baseline.reward for pair in pairs],
-                    [pair.candidate.reward for pair in pairs],
-                    colour,
-                    "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
-                    text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
-                )
-            )
+            name = words.format(baseline=played.baseline, candidate=played.candidate)
+            x, y = [pair.baseline.reward for pair in pairs], [pair.candidate.reward for pair in pairs]
+            hover = "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>"
+            starts = [f"{pair.task}, seed {pair.seed}" for pair in pairs]
+            traces.append(charts.points(name, x, y, colour, hover, text=starts))
     rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
     layout = charts.layout(
         420,

@@ -240,20 +240,12 @@ def _against_latency(result: EvaluateResult) -> Plot:
 
 def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], axis: str, unit: str) -> Plot:
     """Draw a point for each variant at its place ``at``, left out where that is None."""
-    traces = [
-        rates.success_points(
-            variant.name,
-            [place],
-            [variant.together.success],
-            charts.colour(index),
-            f"%{{x:.4~g}}{unit}, {rates.OF}",
-            mode="markers+text",
-            text=[variant.name],
-            textposition="middle right",
-        )
-        for index, (variant, place) in enumerate(zip(result.variants, at, strict=True))
-        if place is not None
-    ]
+    traces, hover = [], f"%{{x:.4~g}}{unit}, {rates.OF}"
+    for index, (variant, place) in enumerate(zip(result.variants, at, strict=True)):
+        if place is not None:
+            named = {"mode": "markers+text", "text": [variant.name], "textposition": "middle right"}
+            success, colour = [variant.together.success], charts.colour(index)
+            traces.append(rates.success_points(variant.name, [place], success, colour, hover, **named))
     layout = charts.layout(380, charts.from_zero(axis), rates.AXIS, showlegend=len(result.variants) > 1)
     return Plot(title, rates.BARS, traces, layout)
 

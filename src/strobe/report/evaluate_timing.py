@@ -220,21 +220,11 @@ def timed_plots(result: EvaluateResult) -> Plots:
     traces = []
     for index, ((variant, engine), rows) in enumerate(groups(result).items()):
         colour, successes = charts.colour(index), [variant.together.success for variant, _ in rows]
-        traces.append(
-            rates.success_points(
-                f"{variant}, {engine}",
-                [timing.imposed.median for _, timing in rows],
-                successes,
-                colour,
-                f"%{{customdata[2]}}: {rates.OF}",
-                mode="lines+markers",
-                line={"color": colour},
-                customdata=[
-                    [success.successes, success.episodes, timing.latency]
-                    for success, (_, timing) in zip(successes, rows, strict=True)
-                ],
-            )
-        )
+        latencies = [timing.latency for _, timing in rows]
+        seen = [[of.successes, of.episodes, at] for of, at in zip(successes, latencies, strict=True)]
+        drawn = {"mode": "lines+markers", "line": {"color": colour}, "customdata": seen}
+        at, hover = [timing.imposed.median for _, timing in rows], f"%{{customdata[2]}}: {rates.OF}"
+        traces.append(rates.success_points(f"{variant}, {engine}", at, successes, colour, hover, **drawn))
     x = charts.from_zero("latency of a call on the simulator's clock (median, ms)")
     layout = charts.layout(380, x, rates.AXIS, showlegend=True)
     return {KEY: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}

@@ -144,23 +144,15 @@ def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
     """Draw the milliseconds of each rung with its parts on top of one another, and the target."""
     names, stacks = _stacked(result, ladder)
     labels = [_short(index, rung) for index, rung in enumerate(ladder.rungs)]
-    hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
-    traces = [
-        charts.bars(
-            name,
-            range(len(labels)),
-            [parts.get(name, 0.0) for parts in stacks],
-            OTHER if name == REST else charts.colour(index),
-            hover,
-            labels=labels,
-        )
-        for index, name in enumerate(names)
-    ]
-    longest = max(sum(parts.values()) for parts in stacks)
+    hover, places, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", range(len(labels)), []
+    for index, name in enumerate(names):
+        colour, values = OTHER if name == REST else charts.colour(index), [parts.get(name, 0.0) for parts in stacks]
+        traces.append(charts.bars(name, places, values, colour, hover, labels=labels))
     target = ladder.target_ms
+    longest = max(target, *(sum(parts.values()) for parts in stacks))
     layout = charts.layout(
         150 + 44 * len(labels),
-        charts.axis("ms per chunk (median)", range=[0, 1.04 * max(longest, target)]),
+        charts.axis("ms per chunk (median)", range=[0, 1.04 * longest]),
         charts.names_axis(labels, **charts.DOWN),
         barmode="stack",
         bargap=0.35,

@@ -130,18 +130,12 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
         times: name → its times, in an order that sets the colours.
         what: is played, in words: 'episodes'.
     """
-    traces = [
-        charts.line(
-            name,
-            time.at_s,
-            [100 * share for share in time.not_done],
-            charts.colour(index),
-            "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>",
-            style={"shape": "hv"},
-        )
-        for index, (name, time) in enumerate(times)
-        if time is not None
-    ]
+    hover = "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>"
+    traces = []
+    for index, (name, time) in enumerate(times):
+        if time is not None:
+            shares = [100 * share for share in time.not_done]
+            traces.append(charts.line(name, time.at_s, shares, charts.colour(index), hover, style={"shape": "hv"}))
     if not traces:
         return None
     y = charts.axis(f"{what} not done yet (%)", range=[-4, 104])
