@@ -180,7 +180,7 @@ _TIMES: Columns[EvaluatedVariant] = [
     words("Variant", lambda variant: variant.name),
     figure("Calls", lambda variant: variant.calls.calls),
     figure("Call, median (ms)", lambda variant: variant.calls.median_ms, units.rate),
-    figure("p95 (ms)", lambda variant: variant.calls.p95_ms, units.rate),
+    figure(f"{units.P_TAIL} (ms)", lambda variant: variant.calls.at(units.TAIL), units.rate),
     figure("Policy per tick (ms)", lambda variant: variant.loop.policy_ms, units.rate),
     figure("Simulator per tick (ms)", lambda variant: variant.loop.step_ms, units.rate),
     figure("Rendering per tick (ms)", lambda variant: variant.loop.render_ms, units.rate),

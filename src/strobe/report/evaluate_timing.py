@@ -193,11 +193,11 @@ def _ms(value: float) -> str | None:
 _TIMED: Columns[tuple[EvaluatedVariant, Timing]] = [
     words("Variant", lambda pair: pair[0].name),
     figure("Latency, median (ms)", lambda pair: pair[1].imposed.median, _ms),
-    figure("p95 (ms)", lambda pair: pair[1].imposed.p95, _ms),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].imposed.at(units.TAIL), _ms),
     figure("Ticks without an action", lambda pair: pair[1].starved, units.percent),
     figure("Lost actions", lambda pair: pair[1].lost),
     figure("Age, median (ms)", lambda pair: pair[1].age and pair[1].age.median, _ms),
-    figure("p95 (ms)", lambda pair: pair[1].age and pair[1].age.p95, _ms),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].age and pair[1].age.at(units.TAIL), _ms),
     figure("Jumps ÷ steps", lambda pair: pair[1].jump_ratio, units.figures(2)),
 ]
 

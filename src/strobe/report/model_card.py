@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # a second of imports
 
 BEGIN, END = "<!-- strobe: begin -->", "<!-- strobe: end -->"
 SOURCE = {"measured with": "Strobe"}  # by which its own results are known again
-HEADS = ("", "ms per action chunk (median)", "p95 (ms)", "chunks per second", "success")
+HEADS = ("", "ms per action chunk (median)", f"{units.P_TAIL} (ms)", "chunks per second", "success")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Row:
 
     name: str
     ms: float | None = None
-    p95: float | None = None
+    tail: float | None = None
     success: str = ""
     rate: float | None = None
 
@@ -88,8 +88,7 @@ def _rows(result: Result) -> Iterator[_Row]:
         measured = [m for m in measured if m.name in ends]
     for m in measured:
         treated = isinstance(result, OptimizeResult) and m is not measured[0]
-        summary = m.samples.summary
-        yield _Row("with recipe.yaml" if treated else m.name, summary.median, summary.p95)
+        yield _Row("with recipe.yaml" if treated else m.name, m.samples.summary.median, m.samples.at(units.TAIL))
 
 
 def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
@@ -132,7 +131,7 @@ def _section(result: Result, rows: list[_Row]) -> str:
 def _table(rows: list[_Row]) -> str:
     cells = []
     for row in rows:
-        times = [units.rate(of) if of else None for of in (row.ms, row.p95, row.ms and 1e3 / row.ms)]
+        times = [units.rate(of) if of else None for of in (row.ms, row.tail, row.ms and 1e3 / row.ms)]
         cells.append([escape(row.name), *times, row.success or None])
     places = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
     return grid([HEADS[index] for index in places], ([row[index] or units.NONE for index in places] for row in cells))

@@ -50,20 +50,20 @@ def answers(rollout: Rollout) -> list[str]:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
         if later is not None:
-            text += (
-                f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
-            )
+            within = f"{units.TAIL_PERCENT} within {later.at(units.TAIL):,.1f}"
+            text += f", the others {later.median:,.1f} ms (median; {within}, longest {later.max:,.1f})"
         sentences.append(f"{text}.")
     sentences += rollout_calls.bench_answers(rollout.bench)
     if rollout.age is not None:
         sentences.append(
-            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
-            f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
+            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; {units.TAIL_PERCENT} within "
+            f"{rollout.age.at(units.TAIL):,.0f}, oldest {rollout.age.max:,.0f})."
         )
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
-        age, name = max(aged, key=lambda pair: pair[0].p95)
+        age, name = max(aged, key=lambda pair: pair[0].at(units.TAIL))
         of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
-        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
+        within = f"{units.TAIL_PERCENT} within {age.at(units.TAIL):,.0f}{of}"
+        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, {within}.")
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
         state = f"torque was still on in {', '.join(holding)}" if holding else "no servo had torque"
@@ -180,12 +180,12 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
-    steps = {seam.joint: seam.step.p95 for seam in rollout.seams}
+    steps = {seam.joint: seam.step.at(units.TAIL) for seam in rollout.seams}
     columns: Columns[FirstAction] = [
         words("Joint", lambda action: action.joint),
         *figures(units.number, ("Stood at", lambda action: action.at), ("Was sent", lambda action: action.sent)),
         figure("Jump", lambda action: action.jump, units.number),
-        *([figure("Step (95 %)", lambda action: steps.get(action.joint), THREE)] if steps else []),
+        *([figure(f"Step ({units.TAIL_PERCENT})", lambda action: steps.get(action.joint), THREE)] if steps else []),
     ]
     about = ["From the arm's position to the first action that it was sent, in the robot's unit."]
     if rollout.rehearsal is not None:
@@ -195,14 +195,16 @@ def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
 
 _SEAMS: Columns[JointSeam] = [
     words("Joint", lambda seam: seam.joint),
-    *figures(THREE, ("Step (median)", lambda seam: seam.step.median), ("Step (95 %)", lambda seam: seam.step.p95)),
+    figure("Step (median)", lambda seam: seam.step.median, THREE),
+    figure(f"Step ({units.TAIL_PERCENT})", lambda seam: seam.step.at(units.TAIL), THREE),
     *figures(THREE, ("Jump (median)", lambda seam: seam.jump.median), ("Largest jump", lambda seam: seam.jump.max)),
     figure("Seams", lambda seam: seam.jump.n, str),
     figure("Jump over step", lambda seam: seam.ratio, "{:.1f} ×".format),
 ]
 _TRACKING: Columns[JointTracking] = [
     words("Joint", lambda joint: joint.joint),
-    *figures(THREE, ("Off (median)", lambda joint: joint.error.median), ("Off (95 %)", lambda joint: joint.error.p95)),
+    figure("Off (median)", lambda joint: joint.error.median, THREE),
+    figure(f"Off ({units.TAIL_PERCENT})", lambda joint: joint.error.at(units.TAIL), THREE),
     figure("Off (most)", lambda joint: joint.error.max, THREE),
     figure("Trails by (ticks)", lambda joint: joint.lag_ticks, str),
     figure("Then off (median)", lambda joint: joint.left and joint.left.median, THREE),
@@ -227,15 +229,15 @@ def _ticks(lags: Sequence[int]) -> str:
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
+    aged = any(camera.age is not None for camera in cameras)
     columns = [*heads("<Camera"), *(Column(f"{name} (ms)") for name in QUANTILES)]
     columns += heads("Frames/s | Same frame at most (ms)")
-    aged = any(camera.age is not None for camera in cameras)
-    columns += heads("Age (ms) | Age, 95 % (ms)") if aged else []
+    columns += heads(f"Age (ms) | Age, {units.TAIL_PERCENT} (ms)") if aged else []
     rows = []
     for camera in cameras:
         cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
         if aged:
-            cells += [None, None] if camera.age is None else [f"{camera.age.median:,.0f}", f"{camera.age.p95:,.0f}"]
+            cells += [camera.age and f"{camera.age.at(share):,.0f}" for share in (0.5, units.TAIL)]
         rows.append(Row(cells))
     return Table(columns, rows)
 

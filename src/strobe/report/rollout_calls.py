@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.report import charts
 from strobe.report.charts import Plot
-from strobe.report.document import Column, Columns, Row, Section, Table, figure, figures, heads, listing, words
+from strobe.report.document import Column, Columns, Row, Section, Table, figure, heads, listing, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.remote import Clocks, Encoding, Remote, Step
@@ -105,7 +105,8 @@ def remote_answers(remote: Remote) -> list[str]:
     if remote.trip is not None and remote.packing is not None and remote.sending is not None:
         there = "" if remote.stamped else " (the way there includes the server's unpickling)"
         sentences.append(
-            f"A round trip took {remote.trip.median:,.1f} ms (median; 95 % within {remote.trip.p95:,.1f}): "
+            f"A round trip took {remote.trip.median:,.1f} ms (median; {units.TAIL_PERCENT} within "
+            f"{remote.trip.at(units.TAIL):,.1f}): "
             f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
             f"and {100 * remote.sending:.1f} % sending{there}."
         )
@@ -123,7 +124,8 @@ def remote_sections(remote: Remote) -> list[Section]:
 _STEPS: Columns[Step] = [
     words("Step", lambda step: step.name),
     words("Where", lambda step: step.side),
-    *figures(units.ms, ("Median (ms)", lambda step: step.ms.median), ("95 % (ms)", lambda step: step.ms.p95)),
+    figure("Median (ms)", lambda step: step.ms.median, units.ms),
+    figure(f"{units.TAIL_PERCENT} (ms)", lambda step: step.ms.at(units.TAIL), units.ms),
     figure("Longest (ms)", lambda step: step.ms.max, units.ms),
     figure("% of whole", lambda step: 100 * step.share, "{:.1f} %".format),
 ]

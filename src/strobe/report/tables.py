@@ -9,19 +9,19 @@ from strobe.results import units
 from strobe.results.agreement import Agreement
 from strobe.results.answer import Result
 from strobe.results.comparison import Comparison, GradientAgreement
-from strobe.results.data import Quantiles, Summary
+from strobe.results.data import Quantiles, Samples, Summary
 from strobe.results.measurement import Blocks, Component, Measurement
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
 QUANTILES = ("Median", "95 %", "99 %", "Longest")
-METRICS: dict[str, Callable[[Summary], float]] = {
-    "Mean (ms)": lambda of: of.mean,
-    "Median (ms)": lambda of: of.median,
-    "Std (ms)": lambda of: of.std,
-    "Min (ms)": lambda of: of.min,
-    "Max (ms)": lambda of: of.max,
-    "p95 (ms)": lambda of: of.p95,
+METRICS: dict[str, Callable[[Samples], float | None]] = {
+    "Mean (ms)": lambda of: of.summary.mean,
+    "Median (ms)": lambda of: of.summary.median,
+    "Std (ms)": lambda of: of.summary.std,
+    "Min (ms)": lambda of: of.summary.min,
+    "Max (ms)": lambda of: of.summary.max,
+    f"{units.P_TAIL} (ms)": lambda of: of.at(units.TAIL),
 }
 
 
@@ -74,7 +74,7 @@ def metrics(result: Result) -> Table:
             cells.append(None if before is None or after is None else units.signed(after - before, places))
         return Row(cells)
 
-    rows = [row(title, lambda m, of=of: of(m.samples.summary), decimals) for title, of in METRICS.items()]
+    rows = [row(title, lambda m, of=of: of(m.samples), decimals) for title, of in METRICS.items()]
     for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:

@@ -8,6 +8,8 @@ from strobe.results.data import Interval
 from strobe.results.numerals import fixed, minus, significant
 
 NONE = "–"
+TAIL = 0.95  # of the values lie within the one figure that stands beside a median
+P_TAIL, TAIL_PERCENT = f"p{100 * TAIL:g}", f"{100 * TAIL:g} %"
 
 
 def plain(text: str) -> str:
