@@ -187,14 +187,8 @@ def plots(budget: Budget, _depth: int | None = None) -> Plots:
         for index, (name, values) in enumerate(stacks.items())
     ]
     target = 1e3 / budget.target_hz
-    layout = charts.layout(
-        380,
-        charts.axis("denoising steps", type="category"),
-        charts.axis("ms per chunk"),
-        barmode="stack",
-        showlegend=True,
-        shapes=[charts.line_at(target, "y")],
-    )
+    x, y = charts.axis("denoising steps", type="category"), charts.axis("ms per chunk")
+    layout = charts.layout(380, x, y, barmode="stack", showlegend=True, shapes=[charts.line_at(target, "y")])
     caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
     return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
 

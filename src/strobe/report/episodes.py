@@ -114,14 +114,9 @@ def _rewards(played: PairedEpisodes) -> Plot:
             starts = [f"{pair.task}, seed {pair.seed}" for pair in pairs]
             traces.append(charts.points(name, x, y, colour, hover, text=starts))
     rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
-    layout = charts.layout(
-        420,
-        charts.axis(f"reward, {played.baseline}"),
-        charts.axis(f"reward, {played.candidate}"),
-        showlegend=True,
-        legend=charts.LEGEND_ABOVE,
-        shapes=[charts.diagonal(min(rewards), max(rewards))],
-    )
+    x, y = charts.axis(f"reward, {played.baseline}"), charts.axis(f"reward, {played.candidate}")
+    diagonal = [charts.diagonal(min(rewards), max(rewards))]
+    layout = charts.layout(420, x, y, showlegend=True, legend=charts.LEGEND_ABOVE, shapes=diagonal)
     caption = "A dot is a pair of episodes. On the dotted line both got the same reward."
     return Plot("Reward of each pair", caption, traces, layout)
 

@@ -129,12 +129,9 @@ def _plot(trend: Trend) -> Plot:
     lines += [(name.split(" / ")[-1], [point.parts.get(name) for point in trend.points]) for name in names]
     labels = [point.run for point in trend.points]
     traces = [_line(name, labels, of, charts.colour(index)) for index, (name, of) in enumerate(lines)]
-    layout = charts.layout(
-        360,
-        {"type": "category"},
-        charts.from_zero("ms (median, 95 % interval)"),
-        shapes=[charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes],
-    )
+    y = charts.from_zero("ms (median, 95 % interval)")
+    changed = [charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes]
+    layout = charts.layout(360, {"type": "category"}, y, shapes=changed)
     return Plot("From run to run", "A dotted line is a run in which a change is shown.", traces, layout)
 
 

@@ -15,6 +15,7 @@ from strobe.results.first_jump import FirstAction
 from strobe.results.rollout import (
     Bus,
     Camera,
+    Delays,
     Inference,
     JointSeam,
     JointTracking,
@@ -77,10 +78,10 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.pace is not None:
         about = _about_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
         shown.append(Section("pace", "Control loop", _pace(rollout.pace), about))
-    if rollout.inference is not None:
-        shown.append(Section("inference", "Inference", _inference(rollout.inference)))
-        if rollout.inference.delays is not None:
-            shown.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
+    if (inference := rollout.inference) is not None:
+        shown.append(Section("inference", "Inference", _inference(inference)))
+        if (delays := inference.delays) is not None:
+            shown.append(Section("delays", "Delay", _delays(delays), [_about_delays(delays)]))
     shown += rollout_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
         shown += rollout_calls.remote_sections(rollout.remote)
@@ -138,42 +139,30 @@ def _inference(inference: Inference) -> Table:
     return Table(table.columns, [first, *table.rows])
 
 
-def _delays(inference: Inference) -> Table:
-    delays = inference.delays
-    assert delays is not None
-    rows = [
-        ("assumed by the policy", delays.assumed),
-        ("needed by the call", delays.needed),
-        ("executed in that time", delays.executed),
-    ]
-    return quantile_table("In actions", rows, decimals=0, unit="")
+def _delays(delays: Delays) -> Table:
+    rows = [("assumed by the policy", delays.assumed), ("needed by the call", delays.needed)]
+    return quantile_table("In actions", [*rows, ("executed in that time", delays.executed)], decimals=0, unit="")
 
 
-def _about_delays(rollout: Rollout) -> str:
-    assert rollout.inference is not None
-    delays = rollout.inference.delays
-    assert delays is not None
+def _about_delays(delays: Delays) -> str:
     text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
-        text += (
-            f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though the robot had "
-            "executed none"
-        )
+        dropped = units.count(delays.first_dropped, "action")
+        text += f"; {dropped} of its chunk were dropped though the robot had executed none"
     return f"{text}."
 
 
 def _queue(queue: Queue, age: Quantiles | None) -> Table:
-    none = "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms"
-    rows = [
-        Row(["first action after", none]),
-        Row(["ticks without an action, after it", f"{queue.starved:,}"]),
-        Row(["time without an action", f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go"]),
-    ]
+    cells = {
+        "first action after": "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms",
+        "ticks without an action, after it": f"{queue.starved:,}",
+        "time without an action": f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go",
+    }
     if queue.depth is not None and queue.least is not None:
-        rows.append(Row(["actions in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
+        cells["actions in the queue"] = f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"
     if age is not None:
-        rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
-    return Table(heads("<Actions | "), rows)
+        cells["age of the observation"] = f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"
+    return Table(heads("<Actions | "), [Row([name, cell]) for name, cell in cells.items()])
 
 
 def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
@@ -216,16 +205,11 @@ def _about_tracking(rollout: Rollout) -> str:
     text = "How far each joint is from its command when the next tick looks, in the robot's unit."
     if not lags:
         return f"{text} No joint was sent a motion."
-    hz = rollout.fps * rollout.multiplier
-    return (
-        f"{text} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms. The last column is the "
-        "distance that remains after that."
-    )
-
-
-def _ticks(lags: Sequence[int]) -> str:
     least, most = min(lags), max(lags)
-    return f"{least} to {most} ticks" if least < most else units.count(most, "tick")
+    ticks = f"{least} to {most} ticks" if least < most else units.count(most, "tick")
+    tick = f"{1e3 / (rollout.fps * rollout.multiplier):.3g} ms"
+    text += f" Joints trail their commands by {ticks} of {tick}."
+    return f"{text} The last column is the distance that remains after that."
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
@@ -258,14 +242,12 @@ def _buses(rollout: Rollout) -> list[Bus]:
 
 def _about_bus(rollout: Rollout) -> list[str]:
     """Return tries that failed, old answers, and the reading thread's share of a CPU."""
-    about = []
-    for bus in _buses(rollout):
-        about.append(
-            f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
-            f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
-            f"{bus.on_cpu:.0%} of a read that went well (median)."
-        )
-    return about
+    return [
+        f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
+        f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
+        f"{bus.on_cpu:.0%} of a read that went well (median)."
+        for bus in _buses(rollout)
+    ]
 
 
 def _turns(turns: Turns) -> str:

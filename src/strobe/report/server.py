@@ -53,29 +53,19 @@ def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
     """Return each call's round trip in order, and what it is made of."""
     if not answer.values or answer.trip is None:
         return {}
-    calls = list(range(1, len(answer.values) + 1))
-    drawn = charts.line(
-        "round trip", calls, answer.values, charts.colour(0), "call %{x}: %{y:.2f} ms<extra></extra>", points=4
-    )
-    over_time = Plot(
-        "Round trips in the order of the calls",
-        "A slow server or network shows as a step, a busy one as spikes.",
-        [drawn],
-        charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms")),
-    )
+    calls, hover = list(range(1, len(answer.values) + 1)), "call %{x}: %{y:.2f} ms<extra></extra>"
+    trips = [charts.line("round trip", calls, answer.values, charts.colour(0), hover, points=4)]
+    layout = charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms"))
+    caption = "A slow server or network shows as a step, a busy one as spikes."
+    over_time = Plot("Round trips in the order of the calls", caption, trips, layout)
+    hover = "%{fullData.name}: %{x:.2f} ms"
     made_of = [
-        charts.bars(
-            part.name, ["round trip"], [part.summary.median], charts.colour(place), "%{fullData.name}: %{x:.2f} ms"
-        )
+        charts.bars(part.name, ["round trip"], [part.summary.median], charts.colour(place), hover)
         for place, part in enumerate(answer.parts)
     ]
-    parts = Plot(
-        "What a round trip is made of",
-        "Medians of the parts.",
-        made_of,
-        charts.layout(180, charts.from_zero("ms"), charts.axis(), barmode="stack", legend=charts.LEGEND_ABOVE),
-    )
-    return {"parts": [parts, over_time]}
+    x, y = charts.from_zero("ms"), charts.axis()
+    layout = charts.layout(180, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
+    return {"parts": [Plot("What a round trip is made of", "Medians of the parts.", made_of, layout), over_time]}
 
 
 def _answers(answer: ServerAnswer) -> list[str]:

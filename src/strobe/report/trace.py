@@ -10,7 +10,17 @@ from strobe.report.document import ColumnOf, Columns, Document, Row, Section, Ta
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.profiles import short_kernel
-from strobe.results.trace import CopyTime, DeviceTime, RankWait, RankWaits, SyncTime, TraceAnswer, TracedRank, TracePart
+from strobe.results.trace import (
+    CopyTime,
+    DeviceTime,
+    RankWait,
+    RankWaits,
+    SyncTime,
+    TraceAnswer,
+    TracedRank,
+    TraceIterations,
+    TracePart,
+)
 
 RANKS = 8  # that are shown one by one; the data has all
 CALLERS = 2
@@ -138,7 +148,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
         add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
-        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank))
+        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", _parts(rank.parts, depth))
     add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
     add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
@@ -151,9 +161,7 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
     return sections
 
 
-def _iterations(rank: TracedRank) -> Table:
-    its = rank.iterations
-    assert its is not None
+def _iterations(its: TraceIterations) -> Table:
     decimals = units.digits(max(its.ms, default=0.0))
     rows = []
     for place, took in enumerate(its.ms):
@@ -204,41 +212,35 @@ def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
 
 def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     """Return a bar for each device: computing, collectives alone, copies alone, and idle time by its cause."""
-    causes = list(dict.fromkeys(cause.cause for _, device in named for cause in device.gaps.causes))
-    names, kinds = [name for name, _ in named], ["computing", "collectives alone", "copies alone"]
-    values = [[d.compute_ms for _, d in named], [d.exposed_communication_ms for _, d in named]]
-    values += [[d.exposed_copies_ms for _, d in named]]
-    for cause in causes:
-        of = [{each.cause: each.ms for each in device.gaps.causes} for _, device in named]
-        kinds, values = [*kinds, f"idle: {cause}"], [*values, [each.get(cause, 0.0) for each in of]]
-    short = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for _, device in named]
-    kinds, values = [*kinds, "idle: shorter gaps"], [*values, short]
+    names, devices = [name for name, _ in named], [device for _, device in named]
+    stacks = {
+        "computing": [device.compute_ms for device in devices],
+        "collectives alone": [device.exposed_communication_ms for device in devices],
+        "copies alone": [device.exposed_copies_ms for device in devices],
+    }
+    of = [{each.cause: each.ms for each in device.gaps.causes} for device in devices]
+    for cause in dict.fromkeys(cause for causes in of for cause in causes):
+        stacks[f"idle: {cause}"] = [causes.get(cause, 0.0) for causes in of]
+    stacks["idle: shorter gaps"] = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for device in devices]
     places, hover = list(range(len(names))), "%{x:.4g} ms<extra>%{fullData.name}</extra>"
     drawn = [
-        charts.bars(kind, places, of, charts.colour(index), hover)
-        for index, (kind, of) in enumerate(zip(kinds, values, strict=True))
-        if any(of)
+        charts.bars(kind, places, values, charts.colour(index), hover)
+        for index, (kind, values) in enumerate(stacks.items())
+        if any(values)
     ]
-    layout = charts.layout(
-        max(220, 60 * len(names) + 130),
-        charts.from_zero("ms"),
-        charts.names_axis(names, **charts.DOWN),
-        barmode="stack",
-        legend=charts.LEGEND_ABOVE,
-    )
+    height, x, y = max(220, 60 * len(names) + 130), charts.from_zero("ms"), charts.names_axis(names, **charts.DOWN)
+    layout = charts.layout(height, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
     return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
 
 
 def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     drawn = []
     for index, (name, device) in enumerate(named):
-        count = max(len(device.busy_shares), 1)
-        at = [device.gaps.span_ms * (place + 0.5) / count for place in range(len(device.busy_shares))]
         shares = [100 * share for share in device.busy_shares]
+        at = [device.gaps.span_ms * (place + 0.5) / len(shares) for place in range(len(shares))]
         drawn.append(charts.line(name, at, shares, charts.colour(index), style={"shape": "hvh"}))
-    layout = charts.layout(
-        300, charts.axis("ms since the device's first work"), charts.from_zero("busy (%)"), legend=charts.LEGEND_ABOVE
-    )
+    x, y = charts.axis("ms since the device's first work"), charts.from_zero("busy (%)")
+    layout = charts.layout(300, x, y, legend=charts.LEGEND_ABOVE)
     return Plot("How busy the device is", "Busy share of each slice of its time.", drawn, layout)
 
 
