@@ -7,12 +7,12 @@ from typing import Any
 
 from strobe.report import charts
 from strobe.report.charts import MUTED, OTHER, Plot, Trace
-from strobe.report.document import Column, Columns, Row, Section, Table, figure, heads, table, words
+from strobe.report.document import Column, ColumnOf, Columns, Row, Section, Table, figure, heads, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.hypothesis import Hypothesis
 from strobe.results.numerals import fixed, significant
-from strobe.results.open_loop import OpenLoop, PairedError, PartErrors, Strip
+from strobe.results.open_loop import DimensionError, OpenLoop, PairedError, PartErrors, Strip
 from strobe.results.preflight import PreflightResult
 
 NAIVE = ("the mean action", "hold still", "the last action")
@@ -109,23 +109,21 @@ def _ratio(paired: PairedError | None) -> str | None:
 
 
 def _dimensions(loop: OpenLoop) -> Table:
-    return table(
-        loop.dimensions,
-        [
-            words("Dimension", lambda each: each.name),
-            figure("σ", lambda each: each.spread, "{:.4g}".format),
-            figure("Error (σ)", lambda each: each.rms, "{:.3g}".format),
-            figure("Offset (σ)", lambda each: significant(each.offset, 2, plus=True), str),
-            figure("Explained", lambda each: each.explained, _share),
-            *(
-                figure(
-                    f"{_words(name).capitalize()} (σ)", lambda each, name=name: each.naive.get(name), "{:.3g}".format
-                )
-                for name in NAIVE
-                if any(name in dimension.naive for dimension in loop.dimensions)
-            ),
-        ],
-    )
+    names = [name for name in NAIVE if any(name in dimension.naive for dimension in loop.dimensions)]
+    return table(loop.dimensions, [*_DIMENSIONS, *map(_naive, names)])
+
+
+_DIMENSIONS: Columns[DimensionError] = [
+    words("Dimension", lambda each: each.name),
+    figure("σ", lambda each: each.spread, "{:.4g}".format),
+    figure("Error (σ)", lambda each: each.rms, "{:.3g}".format),
+    figure("Offset (σ)", lambda each: significant(each.offset, 2, plus=True), str),
+    figure("Explained", lambda each: each.explained, _share),
+]
+
+
+def _naive(name: str) -> ColumnOf[DimensionError]:
+    return figure(f"{_words(name).capitalize()} (σ)", lambda each: each.naive.get(name), "{:.3g}".format)
 
 
 _HYPOTHESES: Columns[Hypothesis] = [

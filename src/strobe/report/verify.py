@@ -51,50 +51,32 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
-    if result.environments:
-        return _headline_of_environments(result)
-    if result.exported:
-        return _headline_of_export(result)
     if of_outputs(result):
         return _headline_of_outputs(result)
-    recipe, name = result.recipe or "the recipe", result.subject.name
-    broken = [check for check in result.checks if check.broken]
-    if result.passed:
-        checks = units.count(len(result.checks), "check")
-        return f"PASSED: {name} acts the same with {recipe} as without it ({checks})."
-    if broken:
-        first = broken[0]
+    name, checks, how, unmade = result.subject.name, result.checks, "", "no check was made"
+    broken = [check.broken for check in checks if check.broken]
+    if result.environments:
+        first, there, checks = result.environments[0].name, result.environments[-1].name, checks[:1]
+        claim, denial = f"{name} acts the same in '{there}'", f"{name} does not act the same in '{there}'"
+        how, broken = f" as in {first}, within rounding", [check.broken for check in checks if check.broken]
+    elif result.exported:
+        head = f"the exported policy in {result.exported}"
+        claim, denial = f"{head} acts as {name} does", f"{head} does not act as {name} does"
+        if result.passed:
+            effects = {check.effect for check in checks}
+            how = f", {next(words for effect, words in _CLOSENESS.items() if effect in effects)}"
+    else:
+        recipe = f"with {result.recipe or 'the recipe'} as without it"
+        claim, denial = f"{name} acts the same {recipe}", f"{name} does not act the same {recipe}"
+        how, unmade = f" ({units.count(len(checks), 'check')})", "not all checks were made" if checks else unmade
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
-        failed = f"{first.name}: {first.broken}"
-        return f"FAILED: {name} does not act the same with {recipe} as without it. {failed}{more}."
-    why = next((check.unjudged for check in result.checks if check.unjudged), "")
-    why = why or ("no check was made" if not result.checks else "not all checks were made")
-    return (
-        f"NOT JUDGED: nothing shows that {name} acts the same with {recipe} as without it. {why[:1].upper()}{why[1:]}."
-    )
-
-
-def _headline_of_environments(result: VerifyResult) -> str:
-    name, there = result.subject.name, result.environments[-1].name
-    check = result.checks[0] if result.checks else None
+        broken = [f"{check.name}: {check.broken}{more}" for check in checks if check.broken]
     if result.passed:
-        return f"PASSED: {name} acts the same in '{there}' as in {result.environments[0].name}, within rounding."
-    if check is not None and check.broken:
-        return f"FAILED: {name} does not act the same in '{there}'. {check.broken}."
-    why = check.unjudged if check is not None and check.unjudged else "no check was made"
-    return f"NOT JUDGED: nothing shows that {name} acts the same in '{there}'. {why[:1].upper()}{why[1:]}."
-
-
-def _headline_of_export(result: VerifyResult) -> str:
-    name, head = result.subject.name, f"the exported policy in {result.exported}"
-    if result.passed:
-        effects = {check.effect for check in result.checks}
-        closeness = next(words for effect, words in _CLOSENESS.items() if effect in effects)
-        return f"PASSED: {head} acts as {name} does, {closeness}."
-    if broken := next((check.broken for check in result.checks if check.broken), ""):
-        return f"FAILED: {head} does not act as {name} does. {broken}."
-    why = next((check.unjudged for check in result.checks if check.unjudged), "no check was made")
-    return f"NOT JUDGED: nothing shows that {head} acts as {name} does. {why[:1].upper()}{why[1:]}."
+        return f"PASSED: {claim}{how}."
+    if broken:
+        return f"FAILED: {denial}. {broken[0]}."
+    why = next((check.unjudged for check in checks if check.unjudged), unmade)
+    return f"NOT JUDGED: nothing shows that {claim}. {why[:1].upper()}{why[1:]}."
 
 
 def of_outputs(result: VerifyResult) -> bool:
