@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.report import charts
 from strobe.report.charts import Plot
-from strobe.report.document import Row, Section, Table, heads
+from strobe.report.document import Columns, Row, Section, Table, figure, heads, table, words
 from strobe.report.frame import Plots
 from strobe.results import units
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, verdict_in_words
@@ -59,40 +59,31 @@ def _despite(variant: EvaluatedVariant) -> str:
 
 def section(result: EvaluateResult) -> Section:
     """Return the times of each variant, with the verdict; what is not judged is named with the reason."""
-    text = [
-        f"{variant.name}: not judged, since {variant.time_not_judged or OLDER}."
-        for variant in result.variants
-        if variant.time is None
-    ]
-    rows = [
-        Row([variant.name, *_cells(variant.time)], "whole" if variant is result.variants[0] else "part")
-        for variant in result.variants
-        if variant.time is not None
-    ]
-    columns = heads(
-        "<Variant | Done | Mean of successes (s) | Half are done (s) | Mean of all starts (s) | Sooner, later (pairs)",
-        "Times as soon (interval) | Means, × (interval) | <Verdict",
-    )
-    table = Table(columns, rows).without_empty_columns() if rows else None
-    return Section(KEY, "Time to task", table, [*([_about(result)] if rows else []), *text])
+    known = [(variant, variant.time) for variant in result.variants if variant.time is not None]
+    reasons = [(of.name, of.time_not_judged or OLDER) for of in result.variants if of.time is None]
+    text = [f"{name}: not judged, since {reason}." for name, reason in reasons]
+    if not known:
+        return Section(KEY, "Time to task", None, text)
+    rows = table(known, _TIMES, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
+    return Section(KEY, "Time to task", rows.without_empty_columns(), [_about(result), *text])
 
 
-def _cells(time: TimeToTask) -> list[str | None]:
-    seconds = (units.number(value) for value in (time.mean_done_s, time.middle_s, time.mean_s))
-    return [f"{time.done} of {time.episodes}", *seconds, *_paired_cells(time.paired)]
-
-
-def _paired_cells(paired: PairedTimes | None) -> list[str | None]:
-    if paired is None:
-        return [None] * 4
+def _times_as_soon(paired: PairedTimes) -> str:
     ends = ("∞" if end is None else significant(end) for end in (paired.low, paired.high))
-    ratio = "–" if paired.ratio is None else significant(paired.ratio)
-    return [
-        f"{paired.sooner}, {paired.later}",
-        f"{ratio} [{', '.join(ends)}]",
-        mean_in_words(paired).replace(" ×", ""),
-        paired.kind,
-    ]
+    return f"{'–' if paired.ratio is None else significant(paired.ratio)} [{', '.join(ends)}]"
+
+
+_TIMES: Columns[tuple[EvaluatedVariant, TimeToTask]] = [
+    words("Variant", lambda pair: pair[0].name),
+    figure("Done", lambda pair: f"{pair[1].done} of {pair[1].episodes}", str),
+    figure("Mean of successes (s)", lambda pair: pair[1].mean_done_s, units.number),
+    figure("Half are done (s)", lambda pair: pair[1].middle_s, units.number),
+    figure("Mean of all starts (s)", lambda pair: pair[1].mean_s, units.number),
+    figure("Sooner, later (pairs)", lambda pair: pair[1].paired, lambda paired: f"{paired.sooner}, {paired.later}"),
+    figure("Times as soon (interval)", lambda pair: pair[1].paired, _times_as_soon),
+    figure("Means, × (interval)", lambda pair: pair[1].paired, lambda paired: mean_in_words(paired).replace(" ×", "")),
+    words("Verdict", lambda pair: pair[1].paired and pair[1].paired.kind),
+]
 
 
 def _about(result: EvaluateResult) -> str:
