@@ -44,7 +44,7 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
         sections += listing("times", "Where the time of an episode goes", result.variants, _TIMES, TIMES)
     played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
     done = f"episodes judged: {played or 'none'}"
-    return measured.document(result, answers(result), sections, failure="", done=done)
+    return measured.document(result, answers(result), sections, failure=None, done=done)
 
 
 def answers(result: EvaluateResult) -> list[str]:

@@ -22,7 +22,7 @@ def document(
     *,
     command: str = "",
     notes: Sequence[str] = (),
-    failure: str = "it says nothing more",
+    failure: str | None = "it says nothing more",
     done: str | None = None,
 ) -> Document:
     """Return the document of ``result``: what its study says, within what all measured answers say alike.
@@ -31,7 +31,7 @@ def document(
         sections: left out where nothing was measured, unless ``done`` is given.
         command: that made it, where it is not called like the study.
         notes: the study's, after the result's own.
-        failure: what ended a run that failed, in a line.
+        failure: what ended a run that failed, in a line; None where it is not told.
         done: how much of a run that is not complete was done; None for its samples.
     """
     subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
@@ -106,13 +106,13 @@ def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
     return drawn
 
 
-def _banner(result: Result, failure: str, done: str | None) -> str | None:
+def _banner(result: Result, failure: str | None, done: str | None) -> str | None:
     if result.status == "complete":
         return None
     took = "; ".join(f"{m.name}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements)
     ended = "Interrupted: this run was stopped before it was done"
     if result.status == "failed":
-        ended = f"Failed: {failure}" if failure else "Failed"
+        ended = "Failed" if failure is None else f"Failed: {failure}"
     return f"{ended} ({done or took or 'nothing measured'})."
 
 

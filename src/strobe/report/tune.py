@@ -39,7 +39,7 @@ def outline(result: TuneResult, _depth: int | None = None) -> Document:
     if result.not_tried:
         sections.append(Section("not-tried", "What was not tried", text=list(result.not_tried), detail=True))
     played = units.count(sum(each.played for each in result.tunings), "episode")
-    return measured.document(result, answers(result), sections, failure="", done=f"{played} of the rounds played")
+    return measured.document(result, answers(result), sections, failure=None, done=f"{played} of the rounds played")
 
 
 def answers(result: TuneResult) -> list[str]:
