@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.findings import view
-from strobe.measure.statistics import summarise
-from strobe.results import units
-from strobe.results.data import Interval, Samples
+from strobe.core.findings import view
+from strobe.core.measure.statistics import summarise
+from strobe.core.results import units
+from strobe.core.results.data import Interval, Samples
 
 EVERY: dict[str, Callable[[float], str | None]] = {
     "ms": units.ms, "signed": units.signed, "percent": units.percent, "change": units.change, "calls": units.calls,

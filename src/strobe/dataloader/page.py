@@ -1,0 +1,271 @@
+"""A search for a data loader → document: the flags first, then every candidate, how it starts, what else was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import Plot, Trace
+from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled, table, words
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, WhatIf
+
+STEADY = (
+    "Samples/s once running, with their 95 % interval over blocks of whole rounds of the workers; batches that were "
+    "ready when the measurement began are left out. Samples/s at the shortest look say least: the search looks longer "
+    "only at those that may win. Shared memory is what full queues hold: workers × prefetch × batch."
+)
+START_UPS = (
+    "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start is with "
+    "--persistent_workers=true; without, every epoch begins like the first."
+)
+WHAT_IFS = (
+    "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for these settings."
+)
+ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
+
+
+def outline(answer: Dataloader, _depth: int | None = None) -> Document:
+    """Return the document of a search."""
+    as_is = answer.encodings[0].rate if answer.encodings else None
+    sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
+    sections += listing("start", "How the chosen loader starts", answer.start_ups, _START_UPS, START_UPS)
+    decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
+    sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
+    decimals, columns = _decimals(answer.encodings), _encodings(as_is)
+    sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
+    return frame.document(
+        answer,
+        answers(answer),
+        sections,
+        banner="Interrupted: this search was stopped before it was done." if answer.status == "interrupted" else None,
+        facts=_facts(answer),
+        raw={"Machine": answer.machine.model_dump(mode="json")},
+    )
+
+
+def answers(answer: Dataloader) -> list[str]:
+    """Return the flags for each batch size, and what they should gain."""
+    sentences = []
+    for best in answer.recommendations:
+        sentences.append(f"Train with {' '.join(best.flags)}")
+        sentences.append(f"They load {_rate(best.chosen)}. {_describe_need(answer, best)}")
+        sentences += [_describe_gain(best)] if best.own is not None else []
+        sentences.append(f"Found in {best.searched_s:,.0f} s; the search ended since {best.reason}.")
+    return sentences or ["No search was finished. The table shows the measurements so far."]
+
+
+def _describe_need(answer: Dataloader, best: Recommendation) -> str:
+    need = next((need for need in answer.needs if need.batch_size == best.batch_size), None)
+    if need is None:
+        return "The fastest was requested."
+    source = "measured" if need.source == "measured" else "as given"
+    judged = "and this loader was not shown to keep up"
+    if best.fed:
+        judged = "and the loader keeps up"
+    elif "--num_workers=0" in best.flags:
+        judged = "and without workers the step waits while a batch is loaded"
+    elif best.chosen.interval is not None and best.chosen.interval.high < need.samples_per_s:
+        judged = "and this loader is slower"
+    return f"The step takes {need.samples_per_s:,.1f} samples/s ({source}), {judged}."
+
+
+def _describe_gain(best: Recommendation) -> str:
+    assert best.own is not None
+    now, then = best.step_ms_now, best.step_ms_then
+    if now is None or then is None:
+        ratio = best.chosen.samples_per_s / best.own.samples_per_s
+        return f"Your flags: {_rate(best.own)}. The recommended flags are {units.change(ratio)} on that."
+    if then >= 0.995 * now:
+        return (
+            f"Your flags: {_rate(best.own)}. A step takes {now:,.0f} ms either way, computed from the rates of "
+            "loader and step."
+        )
+    hours = best.steps / 3.6e6
+    return (
+        f"A step takes {now:,.0f} ms with your flags and {then:,.0f} ms with these, computed from the rates of "
+        f"loader and step: {now * hours:,.1f} h or {then * hours:,.1f} h over {best.steps:,} steps."
+    )
+
+
+def _rate(rate: Rate) -> str:
+    decimals = units.digits(rate.samples_per_s) - 1
+    between = units.span(rate.interval, decimals)
+    return f"{rate.samples_per_s:,.{decimals}f} samples/s{f' ({between})' if between else ''}"
+
+
+def in_order(answer: Dataloader) -> list[LoaderRow]:
+    """Return the candidates by batch, backend, workers, prefetch."""
+
+    def place(row: LoaderRow) -> tuple[int, str, int, int]:
+        settings = row.settings
+        return settings.batch_size, settings.video_backend, settings.num_workers, settings.prefetch_factor
+
+    return sorted(answer.rows, key=place)
+
+
+def loaders(answer: Dataloader) -> Table:
+    """Return one row per candidate; a candidate that could not be measured says why."""
+    several = len({row.settings.batch_size for row in answer.rows}) > 1
+    backends = len({row.settings.video_backend for row in answer.rows}) > 1
+    needed = {need.batch_size: need.samples_per_s for need in answer.needs}
+
+    def share(row: LoaderRow) -> float | None:
+        need = needed.get(row.settings.batch_size)
+        return row.rate.samples_per_s / need if row.rate and need else None
+
+    columns: Columns[LoaderRow] = [
+        words("Workers", lambda row: str(row.settings.num_workers)),
+        figure("Prefetch", lambda row: row.settings.prefetch_factor if row.settings.num_workers else None, str),
+        figure("Batch", lambda row: row.settings.batch_size if several else None, str),
+        words("Backend", lambda row: row.settings.video_backend if backends else None),
+        *_rates_of(lambda row: row.rate),
+        figure("Of the need", share, lambda share: f"{100 * share:,.0f} %"),
+        figure("Start-up (s)", lambda row: row.start_up_s, units.ms),
+        *_MEMORY,
+        figure(
+            "Shared memory, most", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
+        ),
+        figure("Seen", lambda row: row.shared_seen_bytes, units.size),
+        figure("Rungs", lambda row: row.rungs or None, str),
+        words("", _mark),
+    ]
+    shown = table(in_order(answer), columns, _decimals(answer.rows)).without_empty_columns()
+    kinds = ["whole" if row.chosen else "part" if row.status == "done" else "other" for row in in_order(answer)]
+    # A row gets its kind last: 'whole' would keep its figures from holding a column.
+    return Table(shown.columns, [replace(row, kind=kind) for row, kind in zip(shown.rows, kinds, strict=True)])
+
+
+def _mark(row: LoaderRow) -> str | None:
+    marks = ["recommended"] if row.chosen else []
+    marks += ["your flags"] if row.own else []
+    if row.status != "done":
+        marks.append(f"{row.status}: {row.reason}" if row.reason else row.status)
+    return ", ".join(marks) or None
+
+
+_MEMORY: Columns[LoaderRow | StartUp] = [
+    figure("Own memory per worker", lambda row: row.worker_uss_bytes, units.size),
+    figure("With its share of common pages", lambda row: row.worker_pss_bytes, units.size),
+]
+_START_UPS: Columns[StartUp] = [
+    words("Start method", lambda start: start.start_method),
+    figure("First batch (s)", lambda start: start.first_batch_s, units.ms),
+    figure("Epoch start (s)", lambda start: start.epoch_start_s, units.ms),
+    *_MEMORY,
+    words("Why", lambda start: start.reason or None),
+]
+
+
+def _rates_of[R](get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
+    return [
+        scaled(title, lambda row: (rate := get(row)) and rate.samples_per_s),
+        scaled("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
+    ]
+
+
+def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
+    return of.rate.samples_per_s / before.samples_per_s if of.rate and before and of.rate is not before else None
+
+
+_WHAT_IFS: Columns[WhatIf] = [
+    words("Changed", lambda what_if: what_if.name),
+    *_rates_of(lambda what_if: what_if.rate),
+    *_rates_of(lambda what_if: what_if.beside, "As it is"),
+    figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
+    words("", lambda what_if: (what_if.reason or what_if.note) or None),
+]
+
+
+def _encodings(as_is: Rate | None) -> Columns[Encoding]:
+    return [
+        words("Encoding", lambda encoding: encoding.name),
+        *_rates_of(lambda encoding: encoding.rate),
+        figure("Change", lambda encoding: _change(encoding, as_is), units.change),
+        figure("On disk per hour", lambda encoding: encoding.bytes_per_hour, lambda size: units.size(round(size))),
+        figure("PSNR (dB)", lambda encoding: encoding.psnr_db, units.places(1)),
+        figure("Encoding (s)", lambda encoding: encoding.encode_s, units.places(1)),
+        words("Why", lambda encoding: encoding.reason or None),
+    ]
+
+
+def _decimals(measured: Sequence[LoaderRow | WhatIf | Encoding]) -> int:
+    return units.digits(max((each.rate.samples_per_s for each in measured if each.rate is not None), default=0.0)) - 1
+
+
+def _facts(answer: Dataloader) -> list[tuple[str, str | None]]:
+    data = answer.dataset
+    cameras = ", ".join(f"{name} {'×'.join(map(str, shape[:2]))}" for name, shape in data.cameras.items())
+    stored = "video" if data.video else "images" if data.cameras else "no images"
+    about = f"{data.name}: {units.count(data.episodes, 'episode')}, {units.count(data.frames, 'frame')}, {stored}"
+    return [
+        ("Policy", answer.policy),
+        ("Dataset", f"{about}, {units.size(data.sample_bytes)} a sample"),
+        ("Cameras", cameras),
+        ("Machine", frame.machine(answer.machine)),
+        ("Versions", frame.versions(answer, answer.machine)),
+    ]
+
+
+def plots(answer: Dataloader, _depth: int | None = None) -> Plots:
+    """Return samples per second over workers, and how the loaders start, by the key of their section."""
+    return {"loaders": _rates(answer), "start": _starts(answer)}
+
+
+def _rates(answer: Dataloader) -> list[Plot]:
+    """Return a plot per batch size: a line per backend and prefetch factor over workers, the need across."""
+    sizes = list(dict.fromkeys(row.settings.batch_size for row in in_order(answer)))
+    drawn = []
+    for size in sizes:
+        rows = [row for row in in_order(answer) if row.settings.batch_size == size and row.rate is not None]
+        if not rows:
+            continue
+        traces = [_rate_line(index, name, of) for index, (name, of) in enumerate(_lines(rows).items())]
+        workers = sorted({row.settings.num_workers for row in rows})
+        need = next((need.samples_per_s for need in answer.needs if need.batch_size == size), None)
+        if need is not None:
+            hover = f"the step takes {need:,.1f} samples/s<extra></extra>"
+            across, style = [0, max(workers[-1], 1)], {"dash": "dash"}
+            traces.append(charts.line("the step's need", across, [need, need], charts.MUTED, hover, style=style))
+        x, y = charts.axis("workers", tickvals=workers), charts.from_zero("samples/s")
+        of_size = f" with batches of {size}" if len(sizes) > 1 else ""
+        caption = "Bars are 95 % intervals, wide where the search looked only shortly."
+        layout = charts.layout(340, x, y, showlegend=True)
+        drawn.append(Plot(f"Samples per second over workers{of_size}", caption, traces, layout))
+    return drawn
+
+
+def _lines(rows: Sequence[LoaderRow]) -> dict[str, list[LoaderRow]]:
+    """Return the rows of each line by its name; those without workers come last."""
+    backends = {row.settings.video_backend for row in rows if row.settings.num_workers}
+    lines: dict[str, list[LoaderRow]] = {}
+    for row in sorted(rows, key=lambda row: row.settings.num_workers == 0):
+        name = f"prefetch {row.settings.prefetch_factor}"
+        name += f", {row.settings.video_backend}" if len(backends) > 1 else ""
+        lines.setdefault(name if row.settings.num_workers else "no workers", []).append(row)
+    return lines
+
+
+def _rate_line(index: int, name: str, rows: Sequence[LoaderRow]) -> Trace:
+    colour, workers = charts.colour(index), [row.settings.num_workers for row in rows]
+    rates = [row.rate for row in rows if row.rate is not None]
+    values = [rate.samples_per_s for rate in rates]
+    hover = "%{x} workers: %{y:,.1f} samples/s<extra>%{fullData.name}</extra>"
+    bars = charts.error_bars(values, [rate.interval for rate in rates], colour)
+    return charts.line(name, workers, values, colour, hover, points=7, error_y=bars)
+
+
+def _starts(answer: Dataloader) -> list[Plot]:
+    timed = [start for start in answer.start_ups if start.first_batch_s is not None]
+    if not timed:
+        return []
+    places, hover = [start.start_method for start in timed], "%{y}: %{x:.2f} s<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars("first batch", places, [start.first_batch_s for start in timed], charts.colour(0), hover),
+        charts.bars("epoch start", places, [start.epoch_start_s for start in timed], charts.colour(1), hover),
+    ]
+    layout = charts.layout(120 + 60 * len(timed), charts.axis("s"), charts.DOWN, showlegend=True, barmode="group")
+    workers = next((row.settings.num_workers for row in answer.rows if row.chosen), 0)
+    return [Plot("Time to the first batch", f"With {units.count(workers, 'worker')}.", traces, layout)]

@@ -1,0 +1,91 @@
+"""Self-checks → document: what can be trusted first, then what is wrong with what to do, then a table of each area."""
+
+from __future__ import annotations
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import Columns, Document, Kind, Section, table, words
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.doctor.results import TITLES, DoctorResult, SelfCheck
+
+
+def outline(result: DoctorResult, _depth: int | None = None) -> Document:
+    """Return the document of all self-checks."""
+    sections = []
+    for area, title in TITLES.items():
+        if checks := [check for check in result.checks if check.area == area]:
+            rows = table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part"))
+            sections.append(Section(area, title, rows.without_empty_columns()))
+    machine, made = result.machine, units.count(len(result.checks), "self-check")
+    versions = machine.versions if machine is not None else {}
+    facts = [
+        ("Machine", frame.machine(machine) if machine is not None else None),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("Strobe", result.strobe_version),
+    ]
+    banner = None if result.status == "complete" else f"Interrupted: {made} made, the others not."
+    return frame.document(result, answers(result), sections, banner=banner, facts=facts)
+
+
+def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
+    """Return how far each treatment moves the actions, where that was seen."""
+    moved = [(check, rms) for check in result.checks if isinstance(rms := check.evidence.get("rms"), int | float)]
+    if not moved:
+        return {}
+    # A logarithm has no zero: what is equal to the last bit is drawn at the left edge.
+    least = min([rms for _, rms in moved if rms > 0], default=1e-9) / 3
+    traces = []
+    for name, colour, fails in (("holds", charts.colour(0), False), ("fails", charts.colour(3), True)):
+        if group := [(check.name, rms) for check, rms in moved if (check.outcome == "fails") is fails]:
+            x, names = [max(rms, least) for _, rms in group], [name for name, _ in group]
+            shown = [units.sigma(rms) for _, rms in group]
+            traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
+    x = charts.axis("RMS error of the actions (σ)", type="log")
+    layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
+    caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
+    return {"treatments": [Plot("How far each treatment moves the actions", caption, traces, layout)]}
+
+
+def answers(result: DoctorResult) -> list[str]:
+    """Return the verdict: what can be trusted, how much needs care, and what is not installed."""
+    if not result.checks:
+        return ["Nothing was checked."]
+    failing = result.of("fails")
+    checked = units.count(len(result.checks), "self-check")
+    if failing:
+        head = f"{len(failing)} of {checked} fail: {_listed(failing)} cannot be trusted on this machine."
+    else:
+        seen = {check.area for check in result.checks}
+        left_out = [title.lower() for area, title in TITLES.items() if area not in seen]
+        head = f"None of {checked} fails: what Strobe measures on this machine can be trusted"
+        head += f", as far as it was checked (not checked: {', '.join(left_out)})." if left_out else "."
+    sentences = [head]
+    if doubtful := result.of("doubtful"):
+        noun = "thing needs" if len(doubtful) == 1 else "things need"
+        sentences.append(f"{len(doubtful)} {noun} care: {_listed(doubtful)}.")
+    if missing := result.of("missing"):
+        ways = [check.do for check in missing if check.do]
+        sentences.append(f"Not installed: {_listed(missing)}." + (" The tables say how to get them." if ways else ""))
+    if absent := result.of("not here"):
+        verb = "is" if len(absent) == 1 else "are"
+        sentences.append(
+            f"{units.count(len(absent), 'check')} {verb} not available on this machine (marked 'not here')."
+        )
+    return sentences
+
+
+def _listed(checks: list[SelfCheck], many: int = 6) -> str:
+    names = [check.name for check in checks]
+    more = len(names) - many
+    return ", ".join(names[:many]) + (f" and {more} more" if more > 0 else "")
+
+
+_CHECKS: Columns[SelfCheck] = [
+    words("Self-check", lambda check: check.name),
+    words("Outcome", lambda check: check.outcome),
+    words("Seen", lambda check: check.seen),
+    # What is wrong has its words in the findings above.
+    words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
+]
+KINDS: dict[str, Kind] = {"fails": "whole", "doubtful": "whole", "not here": "other"}

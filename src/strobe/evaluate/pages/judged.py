@@ -1,0 +1,86 @@
+"""Judged runs of lerobot-eval → document: the verdicts first, then the rates."""
+
+from __future__ import annotations
+
+from strobe.core.report import frame
+from strobe.core.report.document import Columns, Document, Section, Table, figure, of, table, words
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.evaluate.pages import rates
+from strobe.evaluate.results.evaluate import Judged, JudgedOnTask, JudgedRun
+
+
+def outline(judged: Judged, _depth: int | None = None) -> Document:
+    """Return the document of a judgement."""
+    sections = [Section("runs", "Success", _runs(judged), _about(judged))]
+    if any(run.tasks for run in judged.runs):
+        sections.append(Section("tasks", "Task by task", _tasks(judged), [rates.TASKS], detail=True))
+    return frame.document(
+        judged,
+        [*(_answer(judged, run) for run in judged.runs), judged.pairing],
+        sections,
+        kind="evaluate --results",
+        facts=[(run.name, run.file) for run in judged.runs],
+    )
+
+
+def plots(judged: Judged, _depth: int | None = None) -> Plots:
+    """Return the success of each run with its interval."""
+    seen = [(run.name, run.together.success) for run in judged.runs]
+    return {"runs": [rates.success_plot(seen)]}
+
+
+def _answer(judged: Judged, run: JudgedRun) -> str:
+    on, name = run.together, run.name
+    rate = f"{on.success.successes} of {units.count(on.success.episodes, 'episode')} ({units.percent(on.success.rate)})"
+    judgement = rates.judge_in_words(on, judged.margin)
+    if judgement is None:
+        return f"{name} succeeds in {rate}."
+    difference, verdict = judgement
+    by_task = ", task by task" if on.unpaired is not None and on.unpaired.by_task else ""
+    return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
+
+
+def _columns(judged: Judged) -> Columns[JudgedOnTask]:
+    return [
+        *rates.columns(judged.margin),
+        figure("Lost / won", lambda on: on.paired, lambda pairs: f"{pairs.lost} / {pairs.won}"),
+        figure("p (McNemar)", lambda on: on.paired, lambda pairs: units.number(pairs.p, 2)),
+    ]
+
+
+def _runs(judged: Judged) -> Table:
+    columns: Columns[JudgedRun] = [words("Run", lambda run: run.name), *of(lambda run: run.together, _columns(judged))]
+    rows = table(judged.runs, columns, kind=lambda run: "whole" if run is judged.runs[0] else "part")
+    return rows.without_empty_columns()
+
+
+def _tasks(judged: Judged) -> Table:
+    columns: Columns[tuple[str, JudgedRun]] = [
+        words("Task", lambda on: on[0]),
+        words("Run", lambda on: on[1].name),
+        *of(lambda on: on[1].tasks[on[0]], _columns(judged)),
+    ]
+    return table([(task, run) for task in judged.tasks for run in judged.runs], columns).without_empty_columns()
+
+
+def _about(judged: Judged) -> list[str]:
+    interval = "Success with Clopper and Pearson's exact interval (95 %). "
+    look = (
+        "It is for one look at runs whose numbers of episodes were fixed beforehand, in whatever order they come; a "
+        "difference is claimed where an exact test shows it as well." + rates.how_sure(len(judged.runs) - 1)
+    )
+    if judged.paired:
+        return [
+            interval
+            + "Episode i of each task is a pair in all runs. The difference has Tango's score interval (95 %). "
+            + look
+            + " Lost and won are the pairs in which only the first or only this run succeeded. lerobot-eval's "
+            "noise is not the same in both, only the starts are."
+        ]
+    of = (
+        "The difference is that of each task, weighed by its episodes, with"
+        if len(judged.tasks) > 1
+        else ("The difference has")
+    )
+    return [f"{interval}{of} Miettinen and Nurminen's score interval for two independent rates (95 %). {look}"]

@@ -1,0 +1,185 @@
+"""A policy server → document: the parts of a round trip, its payload, the age of actions, what went wrong."""
+
+from __future__ import annotations
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import (
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    scaled,
+    table,
+    words,
+)
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.core.results.data import Quantiles
+from strobe.servers.results.server import ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
+from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
+
+COMPUTED = (
+    "The payload is computed from the first observation, and the time was measured on this client. What the network "
+    "would take is not measured."
+)
+
+
+def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
+    """Return the document of a policy server."""
+    sections = []
+    if answer.parts and answer.trip is not None:
+        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [_about_parts(answer)]))
+    if answer.sent_bytes is not None:
+        sections.append(Section("payload", "Payload", _payload(answer)))
+    if len(answer.encodings) > 1:
+        jpeg = any("JPEG" in each.kind for each in answer.encodings)
+        about = [COMPUTED, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
+        sections += listing(
+            "encodings", "The images in other forms", answer.encodings, _encodings(answer), *about, whole=True
+        )
+    if (age := answer.age) is not None:
+        ages = [("first of a chunk", age.first), (f"last of {age.actions:,}", age.last)]
+        sections.append(Section("age", "Age of actions", table(ages, _AGES, units.digits(age.last.max))))
+    sections += listing("faults", "What went wrong", answer.faults, _FAULTS, whole=True)
+    sections += listing("metadata", "Metadata", list(answer.metadata.items()), _METADATA, detail=True, whole=True)
+    facts = [("Server", f"{answer.url}, protocol of {answer.protocol}"), ("Observations", answer.inputs)]
+    facts += [("Time limit of a call", f"{units.rate(answer.timeout_s)} s")]
+    if answer.first_ms is not None:
+        facts.append(("First call", f"{units.short_ms(answer.first_ms)} ms, in no other figure"))
+    if (seen := answer.dropped) is not None:
+        facts.append(("Filter", f"{seen.dropped} of {seen.sent} observations dropped as similar to the one before"))
+    notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
+    if answer.warmup:
+        notes.append(f"{units.count(answer.warmup, 'more call')} after the first left out as warm-up")
+    return frame.document(
+        answer, _answers(answer), sections, kind="breakdown of a policy server", notes=notes, facts=facts
+    )
+
+
+def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
+    """Return each call's round trip in order, and what it is made of."""
+    if not answer.values or answer.trip is None:
+        return {}
+    calls, hover = list(range(1, len(answer.values) + 1)), "call %{x}: %{y:.2f} ms<extra></extra>"
+    trips = [charts.line("round trip", calls, answer.values, charts.colour(0), hover, points=4)]
+    layout = charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms"))
+    caption = "A slow server or network shows as a step, a busy one as spikes."
+    over_time = Plot("Round trips in the order of the calls", caption, trips, layout)
+    hover = "%{fullData.name}: %{x:.2f} ms"
+    made_of = [
+        charts.bars(part.name, ["round trip"], [part.summary.median], charts.colour(place), hover)
+        for place, part in enumerate(answer.parts)
+    ]
+    x, y = charts.from_zero("ms"), charts.axis()
+    layout = charts.layout(180, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
+    return {"parts": [Plot("What a round trip is made of", "Medians of the parts.", made_of, layout), over_time]}
+
+
+def _answers(answer: ServerAnswer) -> list[str]:
+    sentences = []
+    if answer.trip is not None:
+        trip = answer.trip
+        sentences.append(
+            f"A round trip takes {units.short_ms(trip.summary.median)} ms; the 99th percentile is "
+            f"{units.short_ms(trip.p99)} ms."
+        )
+        largest = max(answer.parts, key=lambda part: part.share, default=None)
+        if largest is not None:
+            sentences.append(
+                f"The largest part is {largest.name}: {units.short_ms(largest.summary.median)} ms, "
+                f"{units.percent(largest.share)}."
+            )
+    if answer.age is not None:
+        sentences.append(_how_old(answer.age))
+    if answer.faults:
+        failed = sum(fault.count for fault in answer.faults)
+        names = ", ".join(list(dict.fromkeys(fault.name for fault in answer.faults))[:3])
+        sentences.append(f"{failed:,} of {units.count(answer.calls, 'call')} failed: {names}.")
+    return sentences or ["No call was answered with actions."]
+
+
+def _how_old(age: ActionAge) -> str:
+    return (
+        f"At {units.rate(age.control_hz)} Hz the first action of a chunk is {units.short_ms(age.first.median)} ms old, "
+        f"and the last of {age.actions:,} is {units.short_ms(age.last.median)} ms old. A robot that does not "
+        f"stop needs {units.count(age.ticks, 'action')} in its queue when it sends an observation."
+    )
+
+
+def _timed(name: str, about: str | None, timed: Timed, decimals: int, share: float | None, depth: int = 0) -> Row:
+    summary = timed.summary
+    cells = [name, about, units.ms(summary.median, decimals), units.span(summary.interval, decimals)]
+    cells += [units.ms(summary.p95, decimals), units.ms(timed.p99, decimals), units.percent(share)]
+    return Row(cells, depth=depth)
+
+
+def _parts(answer: ServerAnswer, trip: Timed) -> Table:
+    decimals = units.digits(trip.summary.median)
+    protocol, rows = PROTOCOLS[answer.protocol], []
+    about_parts = {
+        "encode": f"{protocol.packs} of the observation",
+        "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
+        "server": protocol.own_time,
+        "network and server": "from sending to the last byte of the answer",
+        "decode": f"{protocol.packs} of the answer",
+    }
+    for part in answer.parts:
+        rows.append(_timed(part.name, about_parts.get(part.name), part, decimals, part.share))
+        if part.name == "server" and answer.policy is not None:
+            rows.append(_timed("policy", "within it, as its policy tells", answer.policy, decimals, None, depth=1))
+    rows.append(_timed("round trip", "the whole", trip, decimals, 1.0))
+    if answer.ping is not None:
+        rows.append(_timed("ping", "a way there and back without data", answer.ping, decimals, None))
+    return Table(heads("<Part | <What it is | ms | 95 % interval | p95 | p99 | Share"), rows)
+
+
+def _about_parts(answer: ServerAnswer) -> str:
+    calls = units.count(len(answer.values), "call")
+    return f"{calls} after the first, one after another. The parts add up to the round trip."
+
+
+def _payload(answer: ServerAnswer) -> Table:
+    rows = []
+    for name, sizes in (("observation", answer.sent_bytes), ("answer", answer.received_bytes)):
+        if sizes is not None:
+            rows.append(Row([name, None, units.size(round(sizes.median)), units.size(round(sizes.max))]))
+    for image in answer.images:
+        shape = f"{'×'.join(map(str, image.shape))} {image.dtype}"
+        rows.append(Row([image.name, shape, units.size(image.sent_bytes), None], depth=1))
+    rows.sort(key=lambda row: row.cells[0] == "answer")
+    return Table(heads("<Message | <Shape | Size | Largest"), rows)
+
+
+def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
+    first = answer.encodings[0].payload_bytes
+    return [
+        words("Images", lambda each: IMAGE_FORMS[each.kind]),
+        figure("Payload", lambda each: each.payload_bytes, units.size),
+        figure("Of the present one", lambda each: each.payload_bytes / first if first > 0 else None, units.percent),
+        figure("ms to make", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
+    ]
+
+
+_AGES: Columns[tuple[str, Quantiles]] = [
+    words("Action", lambda age: age[0]),
+    scaled("Median ms", lambda age: age[1].median),
+    scaled("p95", lambda age: age[1].p95),
+    scaled("p99", lambda age: age[1].p99),
+    scaled("Longest", lambda age: age[1].max),
+]
+_FAULTS: Columns[ServerFault] = [
+    words("What", lambda fault: fault.kind),
+    words("Exception", lambda fault: fault.error),
+    figure("Calls", lambda fault: fault.count),
+    figure("First", lambda fault: fault.call, "call {:,}".format),
+    figure("After ms", lambda fault: fault.waited_ms, units.ms),
+]
+_METADATA: Columns[tuple[str, str]] = [
+    words("Metadata of the server", lambda pair: pair[0]),
+    words("", lambda pair: pair[1]),
+]

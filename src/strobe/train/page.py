@@ -1,0 +1,150 @@
+"""Training → document: what its steps waited for, why, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import measured, memory
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Document,
+    Kind,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    scaled,
+    table,
+    words,
+)
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.traces.pages import profiles
+from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
+
+
+def outline(result: TrainResult, depth: int | None = None) -> Document:
+    """Return the document of a training; ``depth`` limits the levels of its trees."""
+    training = result.training
+    shown = sections(training) + measured.sections(result, depth) + memory.sections(result.measurements, depth)
+    shown += profiles.sections(None, result.python)
+    return measured.document(result, answers(training), shown, notes=notes(training), failure=training.error)
+
+
+def plots(result: TrainResult, depth: int | None = None) -> Plots:
+    """Return the plots of a measured answer."""
+    return measured.plots(result, depth)
+
+
+def answers(training: Training) -> list[str]:
+    """Return the verdict, then the rate and what it makes of the planned training."""
+    rate = f"{units.number(training.samples_per_s, 4)} samples/s"
+    if (ends := training.samples_interval) is not None:
+        rate += f" [{units.number(ends.low, 4)}, {units.number(ends.high, 4)}]"
+    several = f" over {training.processes} processes" if training.processes > 1 else ""
+    plan = f"{training.planned_steps:,} steps take {hours(training.planned_hours)}"
+    return [training.sentence, f"{rate}{several}; {plan} at this rate."]
+
+
+def hours(value: float) -> str:
+    """Return hours as people read them: 0.25 is ``15 min``."""
+    if value < 1 / 60:
+        return f"{3600 * value:.1f} s"
+    return f"{60 * value:.1f} min" if value < 1 else f"{value:,.1f} h"
+
+
+def sections(training: Training) -> list[Section]:
+    """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
+    sentences = [stall.sentence for stall in training.stalls]
+    shown = [_planned(training), *listing("stalls", "Stalls", training.stalls, _STALLS, *sentences, whole=True)]
+    if training.loader_parts:
+        shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
+    decimals = units.digits(max((worker.batch_ms for worker in training.loader), default=0.0))
+    shown += listing("workers", "Workers", training.loader, _WORKERS, decimals=decimals, whole=True)
+    if len(training.ranks) > 1:
+        shown.append(Section("ranks", "Ranks", _ranks(training.ranks)))
+    idle = table(sorted(training.idle.items(), key=lambda part: -part[1]), _IDLE, share=lambda part: part[1])
+    return [*shown, Section("idle", "Idle time of the device", idle)] if training.idle else shown
+
+
+def notes(training: Training) -> list[str]:
+    """Return the price of watching it."""
+    text = f"recording took {_fraction(training.overhead)} of a step"
+    if training.loader_overhead is not None and training.workers:
+        text += f" and {_fraction(training.loader_overhead)} of loading in the workers"
+    return [f"{text}, computed from the price of a section on this machine"]
+
+
+def _fraction(share: float) -> str:
+    return f"{100 * share:.3f} %"
+
+
+def _planned(training: Training) -> Section:
+    whole = training.planned_hours or 1.0
+    rows = [Row(["all", hours(training.planned_hours), units.percent(1.0)], "whole", share=1.0)]
+    for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
+        kind = "other" if name == "other" else "part"
+        rows.append(Row([name, hours(value), units.percent(value / whole)], kind, 1, value / whole))
+    title = f"What {training.planned_steps:,} steps will cost"
+    return Section("planned", title, Table(heads("<Part of the step | Time | % of it"), rows))
+
+
+_STALLS: Columns[Stall] = [
+    words("Stall", lambda stall: stall.cause),
+    figure("Steps hit", lambda stall: stall.steps),
+    figure("ms each (median)", lambda stall: stall.each_ms, units.places(1)),
+    figure("% of the run", lambda stall: stall.share, units.percent),
+    figure(
+        "In the planned training",
+        lambda stall: "once" if stall.planned_hours is None else hours(stall.planned_hours),
+        str,
+    ),
+]
+_PARTS: Columns[LoaderPart] = [
+    words("Part of loading", lambda part: part.name),
+    scaled("ms per batch (mean)", lambda part: part.ms),
+    figure("% of loading", lambda part: part.share, units.percent),
+    figure("Waiting", lambda part: part.waiting, units.percent),
+]
+_WORKERS: Columns[LoaderWorker] = [
+    words("Worker", lambda worker: worker.name),
+    figure("Batches", lambda worker: worker.batches),
+    scaled("ms per batch (median)", lambda worker: worker.batch_ms),
+    figure("Loading", lambda worker: worker.busy, units.percent),
+    figure("CPU", lambda worker: worker.cpu, units.percent),
+]
+_IDLE: Columns[tuple[str, float]] = [
+    words("While the host is in", lambda part: part[0]),
+    figure("% of the steps", lambda part: part[1], units.percent),
+]
+
+
+def _about(training: Training) -> list[str]:
+    about = ["Each part's own time, without the parts inside it."]
+    if any(part.waiting is not None for part in training.loader_parts):
+        about.append("Waiting: the worker's process used no CPU. It waited for storage, or for a free core.")
+    if training.machine_cpu is not None:
+        about.append(f"All cores of this machine were busy for {100 * training.machine_cpu:.0f} % of the time.")
+    return about
+
+
+def _parts(parts: Sequence[LoaderPart]) -> Table:
+    kinds: dict[str, Kind] = {"other": "other"}
+    decimals = units.digits(sum(part.ms for part in parts))
+    rows = table(parts, _PARTS, decimals, kind=lambda part: kinds.get(part.name, "part"), share=lambda part: part.share)
+    return rows.without_empty_columns()
+
+
+def _ranks(ranks: Sequence[Rank]) -> Table:
+    names = list(dict.fromkeys(name for rank in ranks for name in rank.parts))
+    decimals = units.digits(max(rank.step_ms for rank in ranks))
+    columns = [Column("Milliseconds per step (mean)", numeric=False), *(Column(f"rank {rank.rank}") for rank in ranks)]
+    rows = [Row(["step", *(units.ms(rank.step_ms, decimals) for rank in ranks)], "whole")]
+    rows.append(Row(["its own work", *(units.ms(rank.own_ms, decimals) for rank in ranks)]))
+    rows.append(Row(["waiting for others", *(units.ms(rank.communication_ms, decimals) for rank in ranks)]))
+    for name in names:
+        rows.append(Row([name, *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
+    return Table(columns, rows)
