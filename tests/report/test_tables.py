@@ -15,7 +15,7 @@ from support.shown import printed, spoken, whole
 from strobe.core import kinds
 from strobe.core.report import console, markdown
 from strobe.core.report.breakdown import biggest
-from strobe.core.report.document import Column, Row, Table
+from strobe.core.report.document import Column, Columns, Row, Table, figure, heads, listing, of, scaled, words
 from strobe.core.results.answer import Result
 from strobe.core.results.measurement import Component
 from strobe.core.results.traits import BackboneTraits, Traits
@@ -28,6 +28,22 @@ def test_a_table_whose_texts_have_no_width_can_be_printed(nothing: str) -> None:
         Table([Column(nothing), Column(nothing, numeric=False)], [Row([nothing, nothing])]), Console(file=out)
     )
     assert out.getvalue()
+
+
+PAIRS: Columns[tuple[str, float | None]] = [
+    words("Name", lambda pair: pair[0]),
+    *of(lambda pair: pair[1], [scaled("ms", lambda ms: ms), figure("Share", lambda ms: ms, "{:.0%}".format)]),
+    figure("Never", lambda pair: None, str),
+]
+
+
+def test_a_listing_has_a_row_for_each_record_and_no_empty_column() -> None:
+    (section,) = listing("pairs", "Pairs", [("a", 0.5), ("b", None)], PAIRS, "About.", decimals=1)
+    assert section.table == Table(heads("<Name | ms | Share"), [Row(["a", "0.5", "50%"]), Row(["b", None, None])])
+    assert section.text == ["About."]
+    (section,) = listing("pairs", "Pairs", [("a", 0.5)], PAIRS, whole=True)
+    assert [column.title for column in section.table.columns] == ["Name", "ms", "Share", "Never"]
+    assert listing("pairs", "Pairs", [], PAIRS) == []
 
 
 def without_figures() -> Result:

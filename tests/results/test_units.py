@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from strobe.core.findings import view
+from strobe.core.measure.statistics import summarise
 from strobe.core.results import units
-from strobe.core.results.data import Interval
+from strobe.core.results.data import Interval, Samples
 
 EVERY: dict[str, Callable[[float], str | None]] = {
     "ms": units.ms, "signed": units.signed, "percent": units.percent, "change": units.change, "calls": units.calls,
@@ -63,3 +65,9 @@ LIKE_THIS = {
 def test_numbers_read_like_this() -> None:
     for shown, values in LIKE_THIS.items():
         assert {value: shown(value) for value in values} == values  # type: ignore[operator]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.sampled_from([0.5, 0.9, 0.95, 0.99, 1.0]))
+def test_samples_know_every_share_of_them(values: list[float], share: float) -> None:
+    samples = Samples(values=values, summary=summarise(values))
+    assert samples.at(share) == pytest.approx(float(np.percentile(values, 100 * share)), rel=1e-9, abs=1e-9)

@@ -8,11 +8,10 @@ from strobe.budget.results import Asynchrony, Budget, Latency, Line
 from strobe.core.report import charts, frame
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Row, Section, Table, figure, figures, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
-from strobe.ladder.results import Need
 
 REST = "in no part"
 
@@ -25,12 +24,11 @@ def outline(budget: Budget, _depth: int | None = None) -> Document:
             title = f"{line.part.capitalize()} over denoising steps"
             sections.append(Section(f"line-{line.part}", title, _line(line, budget), [_describe_line(line)]))
     if budget.needs:
+        tries = [f"{need.part}: {'; '.join(need.treatments)}" for need in budget.needs if need.treatments]
         about = f"With {_steps(budget.judged.steps)}. For each part the other parts stay as they are."
-        sections.append(
-            Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *_describe_tries(budget.needs)])
-        )
+        sections.append(Section("needs", f"To {budget.target_hz:g} Hz", _needs(budget), [about, *tries]))
     sections.append(
-        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", _ticks(budget.asynchrony))
+        Section("asynchrony", f"Executed asynchronously at {budget.control_hz:g} Hz", table(budget.asynchrony, _TICKS))
     )
     return frame.document(budget, _answers(budget), sections, facts=[("Strobe", budget.strobe_version)])
 
@@ -114,11 +112,10 @@ def _describe_asynchrony(first: Asynchrony, control_hz: float) -> str:
 
 
 def _describe_line(line: Line) -> str:
-    fixed, per_step = (
-        _with_interval(line.fixed_ms, line.fixed_interval),
-        _with_interval(line.per_step_ms, line.per_step_interval),
+    fixed = _with_interval(line.fixed_ms, line.fixed_interval)
+    return (
+        f"{line.part.capitalize()} ≈ {fixed} + {_with_interval(line.per_step_ms, line.per_step_interval)} × steps (ms)."
     )
-    return f"{line.part.capitalize()} ≈ {fixed} + {per_step} × steps (ms)."
 
 
 def _with_interval(value: float, interval: Interval | None) -> str:
@@ -126,75 +123,57 @@ def _with_interval(value: float, interval: Interval | None) -> str:
 
 
 def _latencies(latencies: Sequence[Latency]) -> Table:
-    names = list(dict.fromkeys(name for latency in latencies for name in latency.parts))
-    columns = [Column("Denoising steps", numeric=False), Column("Total (ms)"), Column("Hz"), Column("In time")]
-    columns += [Column(f"{name} (ms)") for name in names] + [Column("In no part (ms)")]
-    rows = []
-    for latency in latencies:
-        cells = [str(latency.steps), units.ms(latency.total_ms), f"{1e3 / latency.total_ms:.1f}", _on_time(latency)]
-        for name in names:
-            ms = latency.parts.get(name)
-            cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / latency.total_ms:.1f} %)")
-        rows.append(Row([*cells, units.ms(latency.total_ms - sum(latency.parts.values()))]))
-    return Table(columns, rows).without_empty_columns()
+    names = dict.fromkeys(name for latency in latencies for name in latency.parts)
+    columns: Columns[Latency] = [
+        words("Denoising steps", lambda latency: str(latency.steps)),
+        figure("Total (ms)", lambda latency: latency.total_ms, units.ms),
+        figure("Hz", lambda latency: 1e3 / latency.total_ms, "{:.1f}".format),
+        figure("In time", lambda latency: latency.in_time, lambda judged: f"{judged.on_time:,} of {judged.chunks:,}"),
+        *(figure(f"{name} (ms)", lambda latency, name=name: _part(latency, name), str) for name in names),
+        figure("In no part (ms)", lambda latency: latency.total_ms - sum(latency.parts.values()), units.ms),
+    ]
+    return table(latencies, columns).without_empty_columns()
 
 
-def _on_time(latency: Latency) -> str | None:
-    return None if latency.in_time is None else f"{latency.in_time.on_time:,} of {latency.in_time.chunks:,}"
+def _part(latency: Latency, name: str) -> str | None:
+    ms = latency.parts.get(name)
+    return None if ms is None else f"{ms:,.2f} ({100 * ms / latency.total_ms:.1f} %)"
 
 
 def _line(line: Line, budget: Budget) -> Table:
     whole = line is budget.total
-    columns = [Column("Steps", numeric=False), Column("Measured (ms)"), Column("Line (ms)"), Column("Off by")]
-    columns += [] if whole else [Column(f"{line.one_step_ms:.1f} ms × steps"), Column("Off by")]
+    columns = heads("<Steps | Measured (ms) | Line (ms) | Off by")
+    columns += [] if whole else heads(f"{line.one_step_ms:.1f} ms × steps | Off by")
     rows = []
     for latency in budget.latencies:
         measured = latency.total_ms if whole else latency.parts.get(line.part)
         if measured is None or measured <= 0:
             continue
         says, times = line.predicted[latency.steps], latency.steps * line.one_step_ms
-        cells = [
-            str(latency.steps),
-            units.ms(measured),
-            units.ms(says),
-            units.change(measured / says) if says > 0 else None,
-        ]
+        off = units.change(measured / says) if says > 0 else None
+        cells = [str(latency.steps), units.ms(measured), units.ms(says), off]
         rows.append(Row(cells if whole else [*cells, units.ms(times), units.change(measured / times)]))
     return Table(columns, rows)
 
 
 def _needs(budget: Budget) -> Table:
-    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
-    columns += [Column("Faster by"), Column("Named parts alone (ms)"), Column("Faster by")]
     rows = []
     for need in budget.needs:
         cells = [need.part, units.ms(need.ms), units.percent(need.share)]
         for ms in (need.needed_ms, need.named_ms):
             cells += ["not enough", None] if ms is None else [units.ms(ms), _factor(need.ms, ms)]
         rows.append(Row(cells, share=need.share))
-    return Table(columns, rows)
+    titles = "<Part | Now (ms) | % of the total | Must fall to (ms) | Faster by | Named parts alone (ms) | Faster by"
+    return Table(heads(titles), rows)
 
 
-def _describe_tries(needs: Sequence[Need]) -> list[str]:
-    return [f"{need.part}: {'; '.join(need.treatments)}" for need in needs if need.treatments]
-
-
-def _ticks(rows: Sequence[Asynchrony]) -> Table:
-    columns = [
-        Column("Steps", numeric=False),
-        Column("Chunks/s"),
-        Column("Delay (ticks)"),
-        Column("Least execution horizon"),
-    ]
-    columns += [Column("Age of actions, first (ms)"), Column("last (ms)")]
-    return Table(
-        columns,
-        [
-            Row([str(row.steps), f"{row.hz:.1f}", str(row.delay_ticks), str(row.horizon), f"{row.youngest_ms:,.0f}",
-                 f"{row.oldest_ms:,.0f}"])
-            for row in rows
-        ],
-    )  # fmt: skip
+_TICKS: Columns[Asynchrony] = [
+    words("Steps", lambda row: str(row.steps)),
+    figure("Chunks/s", lambda row: row.hz, "{:.1f}".format),
+    *figures(str, ("Delay (ticks)", lambda row: row.delay_ticks), ("Least execution horizon", lambda row: row.horizon)),
+    figure("Age of actions, first (ms)", lambda row: row.youngest_ms, "{:,.0f}".format),
+    figure("last (ms)", lambda row: row.oldest_ms, "{:,.0f}".format),
+]
 
 
 def plots(budget: Budget, _depth: int | None = None) -> Plots:
@@ -209,14 +188,8 @@ def plots(budget: Budget, _depth: int | None = None) -> Plots:
         for index, (name, values) in enumerate(stacks.items())
     ]
     target = 1e3 / budget.target_hz
-    layout = charts.layout(
-        380,
-        charts.axis("denoising steps", type="category"),
-        charts.axis("ms per chunk"),
-        barmode="stack",
-        showlegend=True,
-        shapes=[charts.line_at(target, "y")],
-    )
+    x, y = charts.axis("denoising steps", type="category"), charts.axis("ms per chunk")
+    layout = charts.layout(380, x, y, barmode="stack", showlegend=True, shapes=[charts.line_at(target, "y")])
     caption = f"The dashed line is {budget.target_hz:g} Hz, {target:.4g} ms."
     return {"latencies": [Plot("Latency by part", caption, traces, layout)]}
 

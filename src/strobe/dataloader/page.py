@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot, Trace
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, scaled, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation
+from strobe.dataloader.results import Dataloader, Encoding, LoaderRow, Rate, Recommendation, StartUp, WhatIf
+
+R = TypeVar("R")
 
 STEADY = (
     "Samples/s once running, with their 95 % interval over blocks of whole rounds of the workers; batches that were "
     "ready when the measurement began are left out. Samples/s at the shortest look say least: the search looks longer "
     "only at those that may win. Shared memory is what full queues hold: workers × prefetch × batch."
 )
+START_UPS = (
+    "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start is with "
+    "--persistent_workers=true; without, every epoch begins like the first."
+)
+WHAT_IFS = (
+    "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for these settings."
+)
+ENCODINGS = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
 
 
 def outline(answer: Dataloader, _depth: int | None = None) -> Document:
     """Return the document of a search."""
+    as_is = answer.encodings[0].rate if answer.encodings else None
     sections = [Section("loaders", "Loaders", loaders(answer), [STEADY])]
-    if answer.start_ups:
-        about = (
-            "In an interpreter that has imported lerobot-train. The steady state does not depend on it. An epoch start "
-            "is with --persistent_workers=true; without, every epoch begins like the first."
-        )
-        sections.append(Section("start", "How the chosen loader starts", start_ups(answer), [about]))
-    if answer.what_ifs:
-        about = (
-            "Each setting runs in alternation with the chosen loader as it is. lerobot-train has no flag for "
-            "these settings."
-        )
-        sections.append(Section("what-if", "Settings without a flag", what_ifs(answer), [about]))
-    if answer.encodings:
-        about = "The same episodes, read by the chosen loader. PSNR compares with the frames of the present encoding."
-        sections.append(Section("encodings", "Other encodings", encodings(answer), [about]))
+    sections += listing("start", "How the chosen loader starts", answer.start_ups, _START_UPS, START_UPS)
+    decimals, changed = _decimals(answer.what_ifs), answer.what_ifs
+    sections += listing("what-if", "Settings without a flag", changed, _WHAT_IFS, WHAT_IFS, decimals=decimals)
+    decimals, columns = _decimals(answer.encodings), _encodings(as_is)
+    sections += listing("encodings", "Other encodings", answer.encodings, columns, ENCODINGS, decimals=decimals)
     return frame.document(
         answer,
         answers(answer),
@@ -99,15 +101,12 @@ def _rate(rate: Rate) -> str:
 
 def in_order(answer: Dataloader) -> list[LoaderRow]:
     """Return the candidates by batch, backend, workers, prefetch."""
-    return sorted(
-        answer.rows,
-        key=lambda row: (
-            row.settings.batch_size,
-            row.settings.video_backend,
-            row.settings.num_workers,
-            row.settings.prefetch_factor,
-        ),
-    )
+
+    def place(row: LoaderRow) -> tuple[int, str, int, int]:
+        settings = row.settings
+        return settings.batch_size, settings.video_backend, settings.num_workers, settings.prefetch_factor
+
+    return sorted(answer.rows, key=place)
 
 
 def loaders(answer: Dataloader) -> Table:
@@ -115,40 +114,31 @@ def loaders(answer: Dataloader) -> Table:
     several = len({row.settings.batch_size for row in answer.rows}) > 1
     backends = len({row.settings.video_backend for row in answer.rows}) > 1
     needed = {need.batch_size: need.samples_per_s for need in answer.needs}
-    decimals = _decimals([row.rate for row in answer.rows])
-    columns = [Column("Workers", numeric=False), Column("Prefetch"), Column("Batch"), Column("Backend", numeric=False)]
-    columns += [Column("Samples/s"), Column("95 % interval"), Column("Of the need"), Column("Start-up (s)")]
-    columns += [
-        Column("Own memory per worker"),
-        Column("With its share of common pages"),
-        Column("Shared memory, most"),
+
+    def share(row: LoaderRow) -> float | None:
+        need = needed.get(row.settings.batch_size)
+        return row.rate.samples_per_s / need if row.rate and need else None
+
+    columns: Columns[LoaderRow] = [
+        words("Workers", lambda row: str(row.settings.num_workers)),
+        figure("Prefetch", lambda row: row.settings.prefetch_factor if row.settings.num_workers else None, str),
+        figure("Batch", lambda row: row.settings.batch_size if several else None, str),
+        words("Backend", lambda row: row.settings.video_backend if backends else None),
+        *_rates_of(lambda row: row.rate),
+        figure("Of the need", share, lambda share: f"{100 * share:,.0f} %"),
+        figure("Start-up (s)", lambda row: row.start_up_s, units.ms),
+        *_MEMORY,
+        figure(
+            "Shared memory, most", lambda row: row.shared_most_bytes if row.settings.num_workers else None, units.size
+        ),
+        figure("Seen", lambda row: row.shared_seen_bytes, units.size),
+        figure("Rungs", lambda row: row.rungs or None, str),
+        words("", _mark),
     ]
-    columns += [Column("Seen"), Column("Rungs"), Column("", numeric=False)]
-    rows, kinds = [], []
-    for row in in_order(answer):
-        settings, rate = row.settings, row.rate
-        need = needed.get(settings.batch_size)
-        shared = row.shared_most_bytes if settings.num_workers else None
-        cells = [
-            str(settings.num_workers),
-            str(settings.prefetch_factor) if settings.num_workers else None,
-            str(settings.batch_size) if several else None,
-            settings.video_backend if backends else None,
-            units.ms(rate and rate.samples_per_s, decimals),
-            units.span(rate and rate.interval, decimals),
-            f"{100 * rate.samples_per_s / need:,.0f} %" if rate and need else None,
-            units.ms(row.start_up_s, 2),
-            units.size(row.worker_uss_bytes),
-            units.size(row.worker_pss_bytes),
-            units.size(shared),
-            units.size(row.shared_seen_bytes),
-            str(row.rungs) if row.rungs else None,
-            _mark(row),
-        ]
-        rows.append(Row(cells))
-        kinds.append("whole" if row.chosen else "part" if row.status == "done" else "other")
-    table = Table(columns, rows).without_empty_columns()
-    return Table(table.columns, [replace(row, kind=kind) for row, kind in zip(table.rows, kinds, strict=True)])
+    shown = table(in_order(answer), columns, _decimals(answer.rows)).without_empty_columns()
+    kinds = ["whole" if row.chosen else "part" if row.status == "done" else "other" for row in in_order(answer)]
+    # A row gets its kind last: 'whole' would keep its figures from holding a column.
+    return Table(shown.columns, [replace(row, kind=kind) for row, kind in zip(shown.rows, kinds, strict=True)])
 
 
 def _mark(row: LoaderRow) -> str | None:
@@ -159,68 +149,53 @@ def _mark(row: LoaderRow) -> str | None:
     return ", ".join(marks) or None
 
 
-def start_ups(answer: Dataloader) -> Table:
-    """Return each way to start workers."""
-    columns = [Column("Start method", numeric=False), Column("First batch (s)"), Column("Epoch start (s)")]
-    columns += [Column("Own memory per worker")]
-    columns += [Column("With its share of common pages"), Column("Why", numeric=False)]
-    rows = []
-    for start_up in answer.start_ups:
-        times = [start_up.first_batch_s, start_up.epoch_start_s]
-        memory = [start_up.worker_uss_bytes, start_up.worker_pss_bytes]
-        cells = [start_up.start_method, *(units.ms(t, 2) for t in times), *(units.size(m) for m in memory)]
-        rows.append(Row([*cells, start_up.reason or None]))
-    return Table(columns, rows).without_empty_columns()
+_MEMORY: Columns[LoaderRow | StartUp] = [
+    figure("Own memory per worker", lambda row: row.worker_uss_bytes, units.size),
+    figure("With its share of common pages", lambda row: row.worker_pss_bytes, units.size),
+]
+_START_UPS: Columns[StartUp] = [
+    words("Start method", lambda start: start.start_method),
+    figure("First batch (s)", lambda start: start.first_batch_s, units.ms),
+    figure("Epoch start (s)", lambda start: start.epoch_start_s, units.ms),
+    *_MEMORY,
+    words("Why", lambda start: start.reason or None),
+]
 
 
-def what_ifs(answer: Dataloader) -> Table:
-    """Return each change compared with the loader without it."""
-    decimals = _decimals([what_if.rate for what_if in answer.what_ifs])
-    columns = [Column("Changed", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("As it is")]
-    columns += [Column("95 % interval"), Column("Change"), Column("", numeric=False)]
-    rows = []
-    for what_if in answer.what_ifs:
-        rate, chosen_rate = what_if.rate, what_if.beside
-        change = rate.samples_per_s / chosen_rate.samples_per_s if rate and chosen_rate else None
-        cells = [
-            what_if.name,
-            units.ms(rate and rate.samples_per_s, decimals),
-            units.span(rate and rate.interval, decimals),
-            units.ms(chosen_rate and chosen_rate.samples_per_s, decimals),
-            units.span(chosen_rate and chosen_rate.interval, decimals),
-            units.change(change),
-            (what_if.reason or what_if.note) or None,
-        ]
-        rows.append(Row(cells))
-    return Table(columns, rows).without_empty_columns()
+def _rates_of(get: Callable[[R], Rate | None], title: str = "Samples/s") -> Columns[R]:
+    return [
+        scaled(title, lambda row: (rate := get(row)) and rate.samples_per_s),
+        scaled("95 % interval", lambda row: (rate := get(row)) and rate.interval, units.span),
+    ]
 
 
-def encodings(answer: Dataloader) -> Table:
-    """Return each encoding compared with the dataset as it is."""
-    decimals = _decimals([encoding.rate for encoding in answer.encodings])
-    columns = [Column("Encoding", numeric=False), Column("Samples/s"), Column("95 % interval"), Column("Change")]
-    columns += [Column("On disk per hour"), Column("PSNR (dB)"), Column("Encoding (s)"), Column("Why", numeric=False)]
-    as_is = answer.encodings[0].rate
-    rows = []
-    for encoding in answer.encodings:
-        rate = encoding.rate
-        change = rate.samples_per_s / as_is.samples_per_s if rate and as_is and rate is not as_is else None
-        cells = [
-            encoding.name,
-            units.ms(rate and rate.samples_per_s, decimals),
-            units.span(rate and rate.interval, decimals),
-            units.change(change),
-            units.size(round(encoding.bytes_per_hour)) if encoding.bytes_per_hour is not None else None,
-            units.ms(encoding.psnr_db, 1),
-            units.ms(encoding.encode_s, 1),
-            encoding.reason or None,
-        ]
-        rows.append(Row(cells))
-    return Table(columns, rows).without_empty_columns()
+def _change(of: WhatIf | Encoding, before: Rate | None) -> float | None:
+    return of.rate.samples_per_s / before.samples_per_s if of.rate and before and of.rate is not before else None
 
 
-def _decimals(rates: Sequence[Rate | None]) -> int:
-    return units.digits(max((rate.samples_per_s for rate in rates if rate is not None), default=0.0)) - 1
+_WHAT_IFS: Columns[WhatIf] = [
+    words("Changed", lambda what_if: what_if.name),
+    *_rates_of(lambda what_if: what_if.rate),
+    *_rates_of(lambda what_if: what_if.beside, "As it is"),
+    figure("Change", lambda what_if: _change(what_if, what_if.beside), units.change),
+    words("", lambda what_if: (what_if.reason or what_if.note) or None),
+]
+
+
+def _encodings(as_is: Rate | None) -> Columns[Encoding]:
+    return [
+        words("Encoding", lambda encoding: encoding.name),
+        *_rates_of(lambda encoding: encoding.rate),
+        figure("Change", lambda encoding: _change(encoding, as_is), units.change),
+        figure("On disk per hour", lambda encoding: encoding.bytes_per_hour, lambda size: units.size(round(size))),
+        figure("PSNR (dB)", lambda encoding: encoding.psnr_db, units.places(1)),
+        figure("Encoding (s)", lambda encoding: encoding.encode_s, units.places(1)),
+        words("Why", lambda encoding: encoding.reason or None),
+    ]
+
+
+def _decimals(measured: Sequence[LoaderRow | WhatIf | Encoding]) -> int:
+    return units.digits(max((each.rate.samples_per_s for each in measured if each.rate is not None), default=0.0)) - 1
 
 
 def _facts(answer: Dataloader) -> list[tuple[str, str | None]]:

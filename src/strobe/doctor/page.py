@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Kind, Section, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.doctor.results import TITLES, DoctorResult, SelfCheck
@@ -12,23 +12,20 @@ from strobe.doctor.results import TITLES, DoctorResult, SelfCheck
 
 def outline(result: DoctorResult, _depth: int | None = None) -> Document:
     """Return the document of all self-checks."""
-    machine = result.machine
+    sections = []
+    for area, title in TITLES.items():
+        if checks := [check for check in result.checks if check.area == area]:
+            rows = table(checks, _CHECKS, kind=lambda check: KINDS.get(check.outcome, "part"))
+            sections.append(Section(area, title, rows.without_empty_columns()))
+    machine, made = result.machine, units.count(len(result.checks), "self-check")
     versions = machine.versions if machine is not None else {}
-    return frame.document(
-        result,
-        answers(result),
-        [
-            Section(area, title, _table([check for check in result.checks if check.area == area]))
-            for area, title in TITLES.items()
-            if any(check.area == area for check in result.checks)
-        ],
-        banner=_banner(result),
-        facts=[
-            ("Machine", frame.machine(machine) if machine is not None else None),
-            ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-            ("Strobe", result.strobe_version),
-        ],
-    )
+    facts = [
+        ("Machine", frame.machine(machine) if machine is not None else None),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
+        ("Strobe", result.strobe_version),
+    ]
+    banner = None if result.status == "complete" else f"Interrupted: {made} made, the others not."
+    return frame.document(result, answers(result), sections, banner=banner, facts=facts)
 
 
 def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
@@ -38,22 +35,12 @@ def plots(result: DoctorResult, _depth: int | None = None) -> Plots:
         return {}
     # A logarithm has no zero: what is equal to the last bit is drawn at the left edge.
     least = min([rms for _, rms in moved if rms > 0], default=1e-9) / 3
-    failing = [pair for pair in moved if pair[0].outcome == "fails"]
-    traces = [
-        charts.points(
-            name,
-            [max(rms, least) for _, rms in group],
-            [check.name for check, _ in group],
-            colour,
-            "%{customdata} σ<extra>%{y}</extra>",
-            customdata=[units.sigma(rms) for _, rms in group],
-        )
-        for name, colour, group in (
-            ("holds", charts.colour(0), [pair for pair in moved if pair not in failing]),
-            ("fails", charts.colour(3), failing),
-        )
-        if group
-    ]
+    traces = []
+    for name, colour, fails in (("holds", charts.colour(0), False), ("fails", charts.colour(3), True)):
+        if group := [(check.name, rms) for check, rms in moved if (check.outcome == "fails") is fails]:
+            x, names = [max(rms, least) for _, rms in group], [name for name, _ in group]
+            shown = [units.sigma(rms) for _, rms in group]
+            traces.append(charts.points(name, x, names, colour, "%{customdata} σ<extra>%{y}</extra>", customdata=shown))
     x = charts.axis("RMS error of the actions (σ)", type="log")
     layout = charts.layout(120 + 20 * len(moved), x, charts.DOWN, showlegend=len(traces) > 1)
     caption = "The dimension that moves most, in units of its spread. At the left edge: equal to the last bit."
@@ -94,19 +81,11 @@ def _listed(checks: list[SelfCheck], many: int = 6) -> str:
     return ", ".join(names[:many]) + (f" and {more} more" if more > 0 else "")
 
 
-def _banner(result: DoctorResult) -> str | None:
-    if result.status == "complete":
-        return None
-    return f"Interrupted: {units.count(len(result.checks), 'self-check')} made, the others not."
-
-
-def _table(checks: list[SelfCheck]) -> Table:
-    columns = [Column(title, numeric=False) for title in ("Self-check", "Outcome", "Seen", "What to do")]
-    return Table(columns, [_row(check) for check in checks]).without_empty_columns()
-
-
-def _row(check: SelfCheck) -> Row:
-    kind = "whole" if check.outcome in ("fails", "doubtful") else "other" if check.outcome == "not here" else "part"
+_CHECKS: Columns[SelfCheck] = [
+    words("Self-check", lambda check: check.name),
+    words("Outcome", lambda check: check.outcome),
+    words("Seen", lambda check: check.seen),
     # What is wrong has its words in the findings above.
-    do = check.do if check.outcome == "missing" else ""
-    return Row([check.name, check.outcome, check.seen, do or None], kind)
+    words("What to do", lambda check: (check.do if check.outcome == "missing" else "") or None),
+]
+KINDS: dict[str, Kind] = {"fails": "whole", "doubtful": "whole", "not here": "other"}

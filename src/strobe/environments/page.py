@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import CompareResult, VerifyResult
 from strobe.environments.results import Environment, PassDifference, StageDifference
@@ -75,35 +75,24 @@ def sections(result: CompareResult | VerifyResult) -> list[Section]:
 
 
 def _stages(passes: Sequence[PassDifference]) -> Table:
-    several = len(passes) > 1
-    columns = [
-        Column("Stage", numeric=False),
-        Column("What differs", numeric=False),
-        Column("Distance"),
-        Column("Rounding"),
-    ]
-    rows: list[Row] = []
+    found: list[tuple[str, StageDifference]] = []
     for one in passes:
-        prefix = f"{one.candidate}: " if several else ""
-        for group, found in (
-            ("", one.stages),
-            ("inside: ", one.inside),
-            ("", one.settings),
-            ("training: ", one.training),
-        ):
-            rows += [_row(f"{prefix}{group}{difference.stage}", difference) for difference in found]
-    return Table(columns, rows)
+        prefix = f"{one.candidate}: " if len(passes) > 1 else ""
+        groups = (("", one.stages), ("inside: ", one.inside), ("", one.settings), ("training: ", one.training))
+        found += [(f"{prefix}{group}{stage.stage}", stage) for group, stages in groups for stage in stages]
+    return table(found, _STAGES)
 
 
-def _row(stage: str, difference: StageDifference) -> Row:
-    figures = [None if value is None else f"{value:.2g}" for value in (difference.distance, difference.rounding)]
-    what = difference.place if difference.kind in ("values", "weights") else difference.words
-    return Row([stage, what, *figures])
+_STAGES: Columns[tuple[str, StageDifference]] = [
+    words("Stage", lambda found: found[0]),
+    words("What differs", lambda found: found[1].place if found[1].kind in ("values", "weights") else found[1].words),
+    figure("Distance", lambda found: found[1].distance, "{:.2g}".format),
+    figure("Rounding", lambda found: found[1].rounding, "{:.2g}".format),
+]
 
 
 def _packages(environments: Sequence[Environment]) -> Table:
     """Return the versions of what decides, those that are equal too."""
-    columns = [Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)]
     rows = [Row(["Python", *(one.python for one in environments)])]
     if any(one.checkout for one in environments):
         rows.append(Row(["checkout of LeRobot", *(one.checkout or "installed" for one in environments)]))
@@ -112,7 +101,7 @@ def _packages(environments: Sequence[Environment]) -> Table:
         for name in FIRST
         if any(name in one.packages for one in environments)
     ]
-    return Table(columns, rows)
+    return Table([Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)], rows)
 
 
 def _others(environments: Sequence[Environment]) -> list[str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a second of imports
 
 BEGIN, END = "<!-- strobe: begin -->", "<!-- strobe: end -->"
 SOURCE = {"measured with": "Strobe"}  # by which its own results are known again
-HEADS = ("", "ms per action chunk (median)", "p95 (ms)", "chunks per second", "success")
+HEADS = ("", "ms per action chunk (median)", f"{units.P_TAIL} (ms)", "chunks per second", "success")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class _Row:
 
     name: str
     ms: float | None = None
-    p95: float | None = None
+    tail: float | None = None
     success: str = ""
     rate: float | None = None
 
@@ -83,21 +83,13 @@ def _rows(result: Result) -> Iterator[_Row]:
             words = f"{success.successes} of {success.episodes}: {100 * success.rate:.1f} %{ends}"
             yield _Row(variant.name, chunk.ms.median if chunk else None, None, words, success.rate)
         return
-    measured = [
-        measurement
-        for measurement in result.measurements
-        if measurement.phase == "inference" and measurement.samples.values
-    ]
+    measured = [m for m in result.measurements if m.phase == "inference" and m.samples.values]
     if isinstance(result, OptimizeResult) and result.ladder is not None:
         ends = (result.ladder.rungs[0].name, result.ladder.chosen) if result.ladder.rungs else ()
-        measured = [measurement for measurement in measured if measurement.name in ends]
-    for measurement in measured:
-        name = (
-            "with recipe.yaml"
-            if isinstance(result, OptimizeResult) and measurement is not measured[0]
-            else measurement.name
-        )
-        yield _Row(name, measurement.samples.summary.median, measurement.samples.summary.p95)
+        measured = [m for m in measured if m.name in ends]
+    for m in measured:
+        treated = isinstance(result, OptimizeResult) and m is not measured[0]
+        yield _Row("with recipe.yaml" if treated else m.name, m.samples.summary.median, m.samples.at(units.TAIL))
 
 
 def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
@@ -138,16 +130,10 @@ def _section(result: Result, rows: list[_Row]) -> str:
 
 
 def _table(rows: list[_Row]) -> str:
-    cells = [
-        [
-            escape(row.name),
-            units.rate(row.ms) if row.ms else None,
-            units.rate(row.p95) if row.p95 else None,
-            units.rate(1e3 / row.ms) if row.ms else None,
-            row.success or None,
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        times = [units.rate(of) if of else None for of in (row.ms, row.tail, row.ms and 1e3 / row.ms)]
+        cells.append([escape(row.name), *times, row.success or None])
     places = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
     return grid([HEADS[index] for index in places], ([row[index] or units.NONE for index in places] for row in cells))
 

@@ -9,7 +9,19 @@ from dataclasses import replace
 from strobe.core.report import charts, compare, limits, measured, memory, pace, sameness, sameness_plots
 from strobe.core.report import in_time as in_words
 from strobe.core.report.charts import OTHER, Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement
@@ -17,12 +29,13 @@ from strobe.core.results.comparison import Comparison
 from strobe.core.results.data import Interval
 from strobe.core.results.measurement import Measurement
 from strobe.evaluate.pages import episodes
-from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung
+from strobe.ladder.results import Ladder, Need, OptimizeResult, Rung, Try
 
 SMALL = 0.03  # parts below this share of the whole in every rung are taken together
 MOST = 6  # parts that are shown
 ENOUGH = 0.95  # level of an interval that is shown; five calls reach no more than 94 %
 REST = "other"
+UNTRIED = ("does not apply", "failed", "not tried")  # outcomes whose reason does not tell them
 MEANING = (
     "Hz are chunks per second of inference, 1000 / ms: for {hz:g} Hz a chunk must be ready within {ms} ms. "
     "'So far' is against the policy as it is, 'this rung' against the rung before, both from one run in alternation, "
@@ -103,7 +116,7 @@ def answers(result: OptimizeResult, ladder: Ladder) -> list[str]:
     if broken := [rung for rung in ladder.rungs if not rung.guarded]:
         why = "; ".join(f"{rung.name} ({rung.refused or 'it broke the guard'})" for rung in broken)
         sentences.append(f"After the climb Strobe refused: {why}. The ladder ends with {ladder.chosen}.")
-    sentences.append(f"It stopped because {_describe_end(ladder)}.")
+    sentences.append(f"It stopped because {'it was interrupted' if ladder.ended == 'interrupted' else ladder.ended}.")
     if len(accepted) > 1 and whole is not None:
         if whole.verdict.kind == "faster":
             sentences.append(
@@ -136,40 +149,23 @@ def sections(result: OptimizeResult, ladder: Ladder) -> list[Section]:
         at = "As it is" if ladder.chosen == ladder.rungs[0].name else f"With {ladder.chosen}"
         about = f"{at}. For each part the other parts stay as they are."
         shown.append(Section("needs", f"What is missing to {ladder.target_hz:g} Hz", _needs(ladder.needs), [about]))
-    if refused := [attempt for attempt in ladder.tries if attempt.outcome != "kept"]:
-        columns = [Column("Tried, not accepted", numeric=False), Column("For", numeric=False), Column("On rung")]
-        rows = []
-        for attempt in refused:
-            why = attempt.reason if attempt.outcome not in ("does not apply", "failed", "not tried") else (
-                f"{attempt.outcome}: {attempt.reason}"
-            )  # fmt: skip
-            part = attempt.part or "the whole"
-            rows.append(Row([brief(attempt.treatment), part, str(attempt.rung - 1), why]))
-        shown.append(Section("refused", "Not accepted", Table([*columns, Column("Why", numeric=False)], rows)))
-    return shown
+    refused = [attempt for attempt in ladder.tries if attempt.outcome != "kept"]
+    return [*shown, *listing("refused", "Not accepted", refused, _REFUSED, whole=True)]
 
 
 def _rungs(result: OptimizeResult, ladder: Ladder) -> Plot:
     """Draw the milliseconds of each rung with its parts on top of one another, and the target."""
     names, stacks = _stacked(result, ladder)
     labels = [_short(index, rung) for index, rung in enumerate(ladder.rungs)]
-    hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
-    traces = [
-        charts.bars(
-            name,
-            range(len(labels)),
-            [parts.get(name, 0.0) for parts in stacks],
-            OTHER if name == REST else charts.colour(index),
-            hover,
-            labels=labels,
-        )
-        for index, name in enumerate(names)
-    ]
-    longest = max(sum(parts.values()) for parts in stacks)
+    hover, places, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", range(len(labels)), []
+    for index, name in enumerate(names):
+        colour, values = OTHER if name == REST else charts.colour(index), [parts.get(name, 0.0) for parts in stacks]
+        traces.append(charts.bars(name, places, values, colour, hover, labels=labels))
     target = ladder.target_ms
+    longest = max(target, *(sum(parts.values()) for parts in stacks))
     layout = charts.layout(
         150 + 44 * len(labels),
-        charts.axis("ms per chunk (median)", range=[0, 1.04 * max(longest, target)]),
+        charts.axis("ms per chunk (median)", range=[0, 1.04 * longest]),
         charts.names_axis(labels, **charts.DOWN),
         barmode="stack",
         bargap=0.35,
@@ -189,11 +185,10 @@ def brief(treatment: str) -> str:
 
 def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
     first = result.measurement(ladder.rungs[0].name)
-    decimals = units.digits(first.samples.summary.median)
-    columns = [Column("Rung", numeric=False), Column("ms (median)"), Column("95 % interval"), Column("Hz")]
-    if len(ladder.rungs) > 1:
-        columns += [Column("× so far"), Column("Interval of it"), Column("× this rung"), Column("Interval of it")]
-    columns += [Column("At least (ms)"), Column("% of ceiling")]
+    decimals, several = units.digits(first.samples.summary.median), len(ladder.rungs) > 1
+    columns = heads("<Rung | ms (median) | 95 % interval | Hz")
+    columns += heads("× so far | Interval of it | × this rung | Interval of it") if several else []
+    columns += heads("At least (ms) | % of ceiling")
     rows = []
     for index, rung in enumerate(ladder.rungs):
         m = result.measurement(rung.name)
@@ -204,8 +199,8 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
             units.span(summary.interval, decimals),
             _hz(m),
         ]
-        for before in (first.name, ladder.rungs[max(index - 1, 0)].name):
-            cells += _gain(_comparison(result, before, rung.name)) if len(ladder.rungs) > 1 else []
+        for before in (first.name, ladder.rungs[max(index - 1, 0)].name) if several else ():
+            cells += _gain(_comparison(result, before, rung.name))
         cells += limits.cells(m, decimals)
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
     whole = Table(columns, rows)
@@ -213,9 +208,10 @@ def _ladder(result: OptimizeResult, ladder: Ladder) -> Table:
 
 
 def _price(result: OptimizeResult, ladder: Ladder) -> Table:
-    columns = [Column("Rung", numeric=False), Column("Does", numeric=False), Column("RMS (σ)"), Column("Worst (σ)")]
-    columns += [Column(title) for title in ("Flips", "Cosine", "Largest error", "Mean error", "Peak activations")]
-    columns += [Column("Weights"), Column("Memory that stays"), Column("Built in (s)")]
+    columns = heads(
+        "<Rung | <Does | RMS (σ) | Worst (σ) | Flips | Cosine | Largest error | Mean error",
+        "Peak activations | Weights | Memory that stays | Built in (s)",
+    )
     rows = []
     for index, rung in enumerate(ladder.rungs):
         same, memory = _agreement(result, ladder, rung), result.measurement(rung.name).memory
@@ -231,33 +227,35 @@ def _price(result: OptimizeResult, ladder: Ladder) -> Table:
 
 def _latencies(result: OptimizeResult, ladder: Ladder) -> Table:
     names, stacks = _stacked(result, ladder)
-    columns = [Column("Rung", numeric=False), Column("Total (ms)")]
-    columns += [Column(f"{name} (ms)") for name in names]
     rows = []
     for index, (rung, parts) in enumerate(zip(ladder.rungs, stacks, strict=True)):
         total = result.measurement(rung.name).samples.summary.median
         cells: list[str | None] = [_label(index, rung), units.ms(total)]
-        for name in names:
-            ms = parts.get(name)
+        for ms in map(parts.get, names):
             cells.append(None if ms is None else f"{ms:,.2f} ({100 * ms / total:.0f} %)" if total > 0 else units.ms(ms))
         rows.append(Row(cells, "whole" if rung.name == ladder.chosen else "part"))
-    return Table(columns, rows)
+    return Table([*heads("<Rung | Total (ms)"), *(Column(f"{name} (ms)") for name in names)], rows)
 
 
 def _needs(needs: Sequence[Need]) -> Table:
-    columns = [Column("Part", numeric=False), Column("Now (ms)"), Column("% of the total"), Column("Must fall to (ms)")]
-    columns += [Column("Faster by"), Column("What was tried on it", numeric=False)]
-    rows = []
-    for need in needs:
-        if need.share < SMALL and need is not needs[0]:
-            continue
-        cells = [need.part, units.ms(need.ms), units.percent(need.share)]
-        enough = need.needed_ms is not None
-        cells += [units.ms(need.needed_ms) if enough else "not enough by itself"]
-        cells += [f"{need.ms / need.needed_ms:.1f} ×" if need.needed_ms else None]
-        tried = brief("; ".join(need.treatments)) or "no treatment was tried on it"
-        rows.append(Row([*cells, tried], share=need.share))
-    return Table(columns, rows)
+    shown = [need for need in needs if need.share >= SMALL or need is needs[0]]
+    return table(shown, _NEEDS, share=lambda need: need.share)
+
+
+_NEEDS: Columns[Need] = [
+    words("Part", lambda need: need.part),
+    figure("Now (ms)", lambda need: need.ms, units.ms),
+    figure("% of the total", lambda need: need.share, units.percent),
+    figure("Must fall to (ms)", lambda need: units.ms(need.needed_ms) or "not enough by itself", str),
+    figure("Faster by", lambda need: need.ms / need.needed_ms if need.needed_ms else None, "{:.1f} ×".format),
+    words("What was tried on it", lambda need: brief("; ".join(need.treatments)) or "no treatment was tried on it"),
+]
+_REFUSED: Columns[Try] = [
+    words("Tried, not accepted", lambda tried: brief(tried.treatment)),
+    words("For", lambda tried: tried.part or "the whole"),
+    figure("On rung", lambda tried: tried.rung - 1, str),
+    words("Why", lambda tried: f"{tried.outcome}: {tried.reason}" if tried.outcome in UNTRIED else tried.reason),
+]
 
 
 def _stacked(result: OptimizeResult, ladder: Ladder) -> tuple[list[str], list[dict[str, float]]]:
@@ -290,10 +288,6 @@ def _describe_missing(ladder: Ladder) -> str:
     return f"What is missing: {need.part} would have to fall from {fall}, if all other parts stay as they are."
 
 
-def _describe_end(ladder: Ladder) -> str:
-    return "it was interrupted" if ladder.ended == "interrupted" else ladder.ended
-
-
 def _accepted(ladder: Ladder) -> list[Rung]:
     names = [rung.name for rung in ladder.rungs]
     return ladder.rungs[: names.index(ladder.chosen) + 1]
@@ -316,14 +310,14 @@ def _labelled(result: OptimizeResult, ladder: Ladder) -> list[limits.Named]:
 
 def _against_the_first(result: OptimizeResult, ladder: Ladder) -> list[sameness.Candidate]:
     """Return each rung against the policy as it is."""
-    first = ladder.rungs[0].name
-    candidates = []
-    for index, rung in enumerate(ladder.rungs):
-        if index and (comparison := _comparison(result, first, rung.name)) is not None:
-            candidates += [
-                replace(candidate, name=_label(index, rung)) for candidate in sameness.of_comparisons([comparison])
-            ]
-    return candidates
+    labels = {rung.name: _label(index, rung) for index, rung in enumerate(ladder.rungs) if index}
+    pairs = [_comparison(result, ladder.rungs[0].name, name) for name in labels]
+    return [
+        replace(candidate, name=labels[pair.candidate])
+        for pair in pairs
+        if pair is not None
+        for candidate in sameness.of_comparisons([pair])
+    ]
 
 
 def _label_of_chosen(ladder: Ladder) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import OTHER, Plot, Trace
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, figure, listing
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.replay.results import FIGURES, Check, Range, Replayed, ReplayResult, called, promised
+from strobe.replay.results import FIGURES, Check, Range, Replayed, ReplayResult, Tried, called, promised
 from strobe.rollout.results.motion import Jump
 
 TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
@@ -37,31 +37,23 @@ def answers(result: ReplayResult) -> list[str]:
     sentences = [result.verdict]
     requested, own = result.column("as asked"), result.column("as it was")
     if requested is not None and own is not None:
-        named = ", ".join(_changed_settings(own, requested)) or "another policy"
+        changed = [f"{name}={value}" for name, value in requested.settings.items() if own.settings.get(name) != value]
+        named = ", ".join(changed) or "another policy"
         sentences.append(f"With {named}: {'; '.join(_describe_changes(own, requested))}.")
     return [*sentences, _check(result.checks)]
-
-
-def _changed_settings(own: Replayed, requested: Replayed) -> list[str]:
-    before, after = own.settings, requested.settings
-    return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
 
 
 def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
     """Return the figures that readers look for first, where they differ."""
     changes = []
     for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
-        before, after = (_range(name, column.figures[name]) for column in (own, requested))
-        unit = FIGURES[name][1]
-        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, requested)):
+        figures = [column.figures[name] for column in (own, requested)]
+        (before, after), unit = (_range(name, figure) for figure in figures), FIGURES[name][1]
+        if name == "starved_ms" and not any(figure.value or figure.high for figure in figures):
             changes.append("no tick without an action in either replay")
         elif before != after:
             changes.append(f"{after} {unit} {words} instead of {before} {unit}")
     return changes
-
-
-def _is_nonzero(figure: Range) -> bool:
-    return bool(figure.value or figure.high)
 
 
 def _check(checks: Sequence[Check]) -> str:
@@ -92,15 +84,17 @@ def _sections(result: ReplayResult) -> list[Section]:
                 "the call's own."
             )
         shown.append(Section("jumps", "Jumps between chunks", jumps, text))
-    if result.tried:
-        shown.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
-    return shown
+    least = "No threshold is large enough: calls take too long for these chunks at this rate."
+    if result.least_threshold is not None:
+        least = f"With {result.least_threshold} {promised(result.starves_chance)}."
+    return [*shown, *listing("thresholds", "Smallest queue threshold", result.tried, _THRESHOLDS, least)]
 
 
 def _figures(columns: Sequence[Replayed]) -> Table:
     rows = []
     for name, (about, unit, _) in FIGURES.items():
-        cells = [_cell(name, column.figures.get(name)) for column in columns]
+        known = [column.figures.get(name) for column in columns]
+        cells = [None if of is None or of.value is None else _range(name, of) for of in known]
         if any(cell is not None for cell in cells):
             rows.append(Row([f"{about} ({unit})" if unit else about, *cells]))
     return Table(_columns("", columns), rows)
@@ -108,10 +102,6 @@ def _figures(columns: Sequence[Replayed]) -> Table:
 
 def _columns(first: str, columns: Sequence[Replayed]) -> list[Column]:
     return [Column(first, numeric=False), *(Column(TITLES[column.name]) for column in columns)]
-
-
-def _cell(name: str, figure: Range | None) -> str | None:
-    return None if figure is None or figure.value is None else _range(name, figure)
 
 
 def _range(name: str, figure: Range) -> str:
@@ -148,22 +138,8 @@ def _jumps(columns: Sequence[Replayed]) -> Table | None:
 
 
 def _jump(jump: Jump | None) -> str | None:
-    if jump is None:
-        return None
-    if jump.interval is None:
-        return f"{jump.ratio:.1f} ×"
-    return f"{jump.ratio:.1f} × [{jump.interval.low:.1f}, {jump.interval.high:.1f}]"
-
-
-def _thresholds(result: ReplayResult) -> Table:
-    rows = [Row([str(threshold.threshold), f"{threshold.starved} of {threshold.draws}"]) for threshold in result.tried]
-    return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
-
-
-def _least(result: ReplayResult) -> str:
-    if result.least_threshold is None:
-        return "No threshold is large enough: calls take too long for these chunks at this rate."
-    return f"With {result.least_threshold} {promised(result.starves_chance)}."
+    ends = f" [{jump.interval.low:.1f}, {jump.interval.high:.1f}]" if jump is not None and jump.interval else ""
+    return None if jump is None else f"{jump.ratio:.1f} ×{ends}"
 
 
 def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
@@ -176,6 +152,12 @@ def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
         title = "Age of the observation behind each action"
         drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
     return {"replay": drawn}
+
+
+_THRESHOLDS: Columns[Tried] = [
+    figure("--inference.queue_threshold", lambda tried: tried.threshold, str),
+    figure("Draws that starved", lambda tried: f"{tried.starved} of {tried.draws}", str),
+]
 
 
 def _over_time(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:

@@ -4,40 +4,49 @@ from __future__ import annotations
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    scaled,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.servers.results.server import ActionAge, ServerAnswer, Timed
+from strobe.core.results.data import Quantiles
+from strobe.servers.results.server import ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
 from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
+
+COMPUTED = (
+    "The payload is computed from the first observation, and the time was measured on this client. What the network "
+    "would take is not measured."
+)
 
 
 def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     """Return the document of a policy server."""
     sections = []
     if answer.parts and answer.trip is not None:
-        text = [
-            f"{units.count(len(answer.values), 'call')} after the first, one after another. "
-            "The parts add up to the round trip."
-        ]
-        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), text))
+        sections.append(Section("parts", "Parts of a round trip", _parts(answer, answer.trip), [_about_parts(answer)]))
     if answer.sent_bytes is not None:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
-        text = [
-            "The payload is computed from the first observation, and the time was measured on this client. What the "
-            "network would take is not measured."
-        ]
-        if any("JPEG" in each.kind for each in answer.encodings):
-            text.append(PROTOCOLS[answer.protocol].decoder)
-        sections.append(Section("encodings", "The images in other forms", _encodings(answer), text))
-    if answer.age is not None:
-        sections.append(Section("age", "Age of actions", _ages(answer.age)))
-    if answer.faults:
-        sections.append(Section("faults", "What went wrong", _faults(answer)))
-    if answer.metadata:
-        rows = [Row([name, text]) for name, text in answer.metadata.items()]
-        columns = [Column("Metadata of the server", numeric=False), Column("", numeric=False)]
-        sections.append(Section("metadata", "Metadata", Table(columns, rows), detail=True))
+        jpeg = any("JPEG" in each.kind for each in answer.encodings)
+        about = [COMPUTED, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
+        sections += listing(
+            "encodings", "The images in other forms", answer.encodings, _encodings(answer), *about, whole=True
+        )
+    if (age := answer.age) is not None:
+        ages = [("first of a chunk", age.first), (f"last of {age.actions:,}", age.last)]
+        sections.append(Section("age", "Age of actions", table(ages, _AGES, units.digits(age.last.max))))
+    sections += listing("faults", "What went wrong", answer.faults, _FAULTS, whole=True)
+    sections += listing("metadata", "Metadata", list(answer.metadata.items()), _METADATA, detail=True, whole=True)
     facts = [("Server", f"{answer.url}, protocol of {answer.protocol}"), ("Observations", answer.inputs)]
     facts += [("Time limit of a call", f"{units.rate(answer.timeout_s)} s")]
     if answer.first_ms is not None:
@@ -56,29 +65,19 @@ def plots(answer: ServerAnswer, _depth: int | None = None) -> Plots:
     """Return each call's round trip in order, and what it is made of."""
     if not answer.values or answer.trip is None:
         return {}
-    calls = list(range(1, len(answer.values) + 1))
-    drawn = charts.line(
-        "round trip", calls, answer.values, charts.colour(0), "call %{x}: %{y:.2f} ms<extra></extra>", points=4
-    )
-    over_time = Plot(
-        "Round trips in the order of the calls",
-        "A slow server or network shows as a step, a busy one as spikes.",
-        [drawn],
-        charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms")),
-    )
+    calls, hover = list(range(1, len(answer.values) + 1)), "call %{x}: %{y:.2f} ms<extra></extra>"
+    trips = [charts.line("round trip", calls, answer.values, charts.colour(0), hover, points=4)]
+    layout = charts.layout(260, charts.axis("call after the first"), charts.from_zero("ms"))
+    caption = "A slow server or network shows as a step, a busy one as spikes."
+    over_time = Plot("Round trips in the order of the calls", caption, trips, layout)
+    hover = "%{fullData.name}: %{x:.2f} ms"
     made_of = [
-        charts.bars(
-            part.name, ["round trip"], [part.summary.median], charts.colour(place), "%{fullData.name}: %{x:.2f} ms"
-        )
+        charts.bars(part.name, ["round trip"], [part.summary.median], charts.colour(place), hover)
         for place, part in enumerate(answer.parts)
     ]
-    parts = Plot(
-        "What a round trip is made of",
-        "Medians of the parts.",
-        made_of,
-        charts.layout(180, charts.from_zero("ms"), charts.axis(), barmode="stack", legend=charts.LEGEND_ABOVE),
-    )
-    return {"parts": [parts, over_time]}
+    x, y = charts.from_zero("ms"), charts.axis()
+    layout = charts.layout(180, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
+    return {"parts": [Plot("What a round trip is made of", "Medians of the parts.", made_of, layout), over_time]}
 
 
 def _answers(answer: ServerAnswer) -> list[str]:
@@ -112,21 +111,14 @@ def _how_old(age: ActionAge) -> str:
     )
 
 
-def _timed(name: list[str | None], timed: Timed, decimals: int, share: float | None, depth: int = 0) -> Row:
+def _timed(name: str, about: str | None, timed: Timed, decimals: int, share: float | None, depth: int = 0) -> Row:
     summary = timed.summary
-    cells = [units.ms(summary.median, decimals), units.span(summary.interval, decimals)]
+    cells = [name, about, units.ms(summary.median, decimals), units.span(summary.interval, decimals)]
     cells += [units.ms(summary.p95, decimals), units.ms(timed.p99, decimals), units.percent(share)]
-    return Row([*name, *cells], depth=depth)
+    return Row(cells, depth=depth)
 
 
 def _parts(answer: ServerAnswer, trip: Timed) -> Table:
-    columns = [
-        Column("Part", numeric=False),
-        Column("What it is", numeric=False),
-        Column("ms"),
-        Column("95 % interval"),
-    ]
-    columns += [Column("p95"), Column("p99"), Column("Share")]
     decimals = units.digits(trip.summary.median)
     protocol, rows = PROTOCOLS[answer.protocol], []
     about_parts = {
@@ -137,14 +129,18 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
         "decode": f"{protocol.packs} of the answer",
     }
     for part in answer.parts:
-        rows.append(_timed([part.name, about_parts.get(part.name)], part, decimals, part.share))
+        rows.append(_timed(part.name, about_parts.get(part.name), part, decimals, part.share))
         if part.name == "server" and answer.policy is not None:
-            about = "within it, as its policy tells"
-            rows.append(_timed(["policy", about], answer.policy, decimals, None, depth=1))
-    rows.append(_timed(["round trip", "the whole"], trip, decimals, 1.0))
+            rows.append(_timed("policy", "within it, as its policy tells", answer.policy, decimals, None, depth=1))
+    rows.append(_timed("round trip", "the whole", trip, decimals, 1.0))
     if answer.ping is not None:
-        rows.append(_timed(["ping", "a way there and back without data"], answer.ping, decimals, None))
-    return Table(columns, rows)
+        rows.append(_timed("ping", "a way there and back without data", answer.ping, decimals, None))
+    return Table(heads("<Part | <What it is | ms | 95 % interval | p95 | p99 | Share"), rows)
+
+
+def _about_parts(answer: ServerAnswer) -> str:
+    calls = units.count(len(answer.values), "call")
+    return f"{calls} after the first, one after another. The parts add up to the round trip."
 
 
 def _payload(answer: ServerAnswer) -> Table:
@@ -155,42 +151,35 @@ def _payload(answer: ServerAnswer) -> Table:
     for image in answer.images:
         shape = f"{'×'.join(map(str, image.shape))} {image.dtype}"
         rows.append(Row([image.name, shape, units.size(image.sent_bytes), None], depth=1))
-    columns = [Column("Message", numeric=False), Column("Shape", numeric=False), Column("Size"), Column("Largest")]
     rows.sort(key=lambda row: row.cells[0] == "answer")
-    return Table(columns, rows)
+    return Table(heads("<Message | <Shape | Size | Largest"), rows)
 
 
-def _encodings(answer: ServerAnswer) -> Table:
+def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
     first = answer.encodings[0].payload_bytes
-    columns = [Column("Images", numeric=False), Column("Payload"), Column("Of the present one"), Column("ms to make")]
-    rows = [
-        Row(
-            [
-                IMAGE_FORMS[each.kind],
-                units.size(each.payload_bytes),
-                units.percent(each.payload_bytes / first) if first > 0 else None,
-                units.ms(each.ms) if each.kind != "as sent" else None,
-            ]
-        )
-        for each in answer.encodings
+    return [
+        words("Images", lambda each: IMAGE_FORMS[each.kind]),
+        figure("Payload", lambda each: each.payload_bytes, units.size),
+        figure("Of the present one", lambda each: each.payload_bytes / first if first > 0 else None, units.percent),
+        figure("ms to make", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
     ]
-    return Table(columns, rows)
 
 
-def _ages(age: ActionAge) -> Table:
-    columns = [Column("Action", numeric=False), Column("Median ms"), Column("p95"), Column("p99"), Column("Longest")]
-    decimals = units.digits(age.last.max)
-    rows = []
-    for name, ages in (("first of a chunk", age.first), (f"last of {age.actions:,}", age.last)):
-        rows.append(Row([name, *(units.ms(each, decimals) for each in (ages.median, ages.p95, ages.p99, ages.max))]))
-    return Table(columns, rows)
-
-
-def _faults(answer: ServerAnswer) -> Table:
-    columns = [Column("What", numeric=False), Column("Exception", numeric=False), Column("Calls"), Column("First")]
-    columns += [Column("After ms")]
-    rows = [
-        Row([each.kind, each.error, f"{each.count:,}", f"call {each.call:,}", units.ms(each.waited_ms)])
-        for each in answer.faults
-    ]
-    return Table(columns, rows)
+_AGES: Columns[tuple[str, Quantiles]] = [
+    words("Action", lambda age: age[0]),
+    scaled("Median ms", lambda age: age[1].median),
+    scaled("p95", lambda age: age[1].p95),
+    scaled("p99", lambda age: age[1].p99),
+    scaled("Longest", lambda age: age[1].max),
+]
+_FAULTS: Columns[ServerFault] = [
+    words("What", lambda fault: fault.kind),
+    words("Exception", lambda fault: fault.error),
+    figure("Calls", lambda fault: fault.count),
+    figure("First", lambda fault: fault.call, "call {:,}".format),
+    figure("After ms", lambda fault: fault.waited_ms, units.ms),
+]
+_METADATA: Columns[tuple[str, str]] = [
+    words("Metadata of the server", lambda pair: pair[0]),
+    words("", lambda pair: pair[1]),
+]

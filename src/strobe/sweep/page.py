@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 
 from strobe.core.report import frame
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Document, Row, Section, Table, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.sweep import sweep_plots
-from strobe.sweep.results import Scaling, Sweep
+from strobe.sweep.results import Cell, Scaling, Sweep
 from strobe.sweep.sweep_cells import cells, in_order, is_best, label, shorten
 
 FITS = 4  # of time along an axis, that the opening tells
@@ -76,10 +76,11 @@ def _in_brackets(reason: str) -> str:
 def scaling(sweep: Sweep) -> Table:
     """Return every fit: the exponent, what one more unit adds, and what is there at zero."""
     level = next((fit.interval.level for fit in sweep.scaling if fit.interval is not None), 0.95)
-    columns = [Column("Along", numeric=False), Column("Figure", numeric=False), Column("Measurement", numeric=False)]
-    columns += [Column("Exponent"), Column(f"{100 * level:.4g} % interval"), Column("One more adds")]
-    columns += [Column("Interval of it"), Column("Fixed part"), Column("Values"), Column("Groups")]
-    columns += [Column("Shape", numeric=False)]
+    columns = [
+        *heads("<Along | <Figure | <Measurement | Exponent"),
+        Column(f"{100 * level:.4g} % interval"),
+        *heads("One more adds | Interval of it | Fixed part | Values | Groups | <Shape"),
+    ]
     rows = []
     for fit in sweep.scaling:
         exponent, slope, fixed = fit.interval, fit.slope_interval, _amount(fit, fit.fixed)
@@ -118,27 +119,28 @@ def _about_scaling(sweep: Sweep) -> list[str]:
 
 def failures(sweep: Sweep) -> Table:
     """Return every cell without a whole result, and why."""
-    columns = [Column(title, numeric=False) for title in ("Cell", "Status", "Reason", "Folder")]
-    rows = []
-    for cell in in_order(sweep):
-        if cell.status != "done":
-            failed = next((run for run in cell.runs if run.status == cell.status), None)
-            folder = failed.folder or None if failed else None
-            reason = cell.reason or None
-            rows.append(Row([label(sweep, cell), cell.status, reason, folder]))
-    return Table(columns, rows).without_empty_columns()
+
+    def folder(cell: Cell) -> str | None:
+        return next((run.folder or None for run in cell.runs if run.status == cell.status), None)
+
+    columns: Columns[Cell] = [
+        words("Cell", lambda cell: label(sweep, cell)),
+        words("Status", lambda cell: cell.status),
+        words("Reason", lambda cell: cell.reason or None),
+        words("Folder", folder),
+    ]
+    failed = [cell for cell in in_order(sweep) if cell.status != "done"]
+    return table(failed, columns).without_empty_columns()
 
 
 def machines(sweep: Sweep) -> Table:
     """Return the machines that ran cells."""
-    columns = [Column("Machine", numeric=False), Column("What it is", numeric=False)]
-    columns += [Column("Ceiling", numeric=False), Column("Nodes", numeric=False), Column("Runs")]
     rows = []
     for index, machine in enumerate(sweep.machines):
         runs = [run for cell in sweep.cells for run in cell.runs if run.machine == index]
         nodes = ", ".join(sorted({run.node for run in runs if run.node})) or None
         rows.append(Row([str(index + 1), frame.machine(machine), frame.ceiling(machine), nodes, f"{len(runs):,}"]))
-    return Table(columns, rows).without_empty_columns()
+    return Table(heads("<Machine | <What it is | <Ceiling | <Nodes | Runs"), rows).without_empty_columns()
 
 
 def _banner(sweep: Sweep) -> str | None:

@@ -183,18 +183,11 @@ def _stacked(
     # The whole is 100 %: what the named parts leave is drawn, and never negative by rounding.
     rest = [max(0.0, 1 - sum(rows.get(part, 0.0) for part in parts)) if rows else None for _, rows in shown]
     stacks.append(("the rest", OTHER, rest))
-    traces = [
-        charts.bars(
-            name,
-            range(len(shown)),
-            [None if share is None else 100 * share for share in values],
-            colour,
-            "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>",
-            **charts.written([units.percent(share) or "" for share in values]),
-            customdata=names,
-        )
-        for name, colour, values in stacks
-    ]
+    hover, traces = "%{customdata}<br>%{text}<extra>%{fullData.name}</extra>", []
+    for name, colour, values in stacks:
+        drawn = [None if share is None else 100 * share for share in values]
+        inside = charts.written([units.percent(share) or "" for share in values])
+        traces.append(charts.bars(name, range(len(shown)), drawn, colour, hover, **inside, customdata=names))
     layout = charts.layout(
         110 + 26 * len(shown),
         charts.axis("% of the whole", range=[0, 100]),

@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.core.report import measured, memory
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Document,
+    Kind,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    listing,
+    scaled,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces.pages import profiles
@@ -44,20 +58,16 @@ def hours(value: float) -> str:
 
 def sections(training: Training) -> list[Section]:
     """Return the price of the planned steps, the stalls, the loader's workers, the ranks."""
-    shown = [_planned(training)]
-    if training.stalls:
-        shown.append(
-            Section("stalls", "Stalls", _stalls(training.stalls), [stall.sentence for stall in training.stalls])
-        )
+    sentences = [stall.sentence for stall in training.stalls]
+    shown = [_planned(training), *listing("stalls", "Stalls", training.stalls, _STALLS, *sentences, whole=True)]
     if training.loader_parts:
         shown.append(Section("loader", "Inside the loader", _parts(training.loader_parts), _about(training)))
-    if training.loader:
-        shown.append(Section("workers", "Workers", _workers(training.loader)))
+    decimals = units.digits(max((worker.batch_ms for worker in training.loader), default=0.0))
+    shown += listing("workers", "Workers", training.loader, _WORKERS, decimals=decimals, whole=True)
     if len(training.ranks) > 1:
         shown.append(Section("ranks", "Ranks", _ranks(training.ranks)))
-    if training.idle:
-        shown.append(Section("idle", "Idle time of the device", _idle(training.idle)))
-    return shown
+    idle = table(sorted(training.idle.items(), key=lambda part: -part[1]), _IDLE, share=lambda part: part[1])
+    return [*shown, Section("idle", "Idle time of the device", idle)] if training.idle else shown
 
 
 def notes(training: Training) -> list[str]:
@@ -73,26 +83,43 @@ def _fraction(share: float) -> str:
 
 
 def _planned(training: Training) -> Section:
-    title = f"What {training.planned_steps:,} steps will cost"
-    columns = [Column("Part of the step", numeric=False), Column("Time"), Column("% of it")]
     whole = training.planned_hours or 1.0
     rows = [Row(["all", hours(training.planned_hours), units.percent(1.0)], "whole", share=1.0)]
     for name, value in sorted(training.hours.items(), key=lambda item: (item[0] == "other", -item[1])):
-        share = value / whole
         kind = "other" if name == "other" else "part"
-        rows.append(Row([name, hours(value), units.percent(share)], kind, 1, share))
-    return Section("planned", title, Table(columns, rows))
+        rows.append(Row([name, hours(value), units.percent(value / whole)], kind, 1, value / whole))
+    title = f"What {training.planned_steps:,} steps will cost"
+    return Section("planned", title, Table(heads("<Part of the step | Time | % of it"), rows))
 
 
-def _stalls(stalls: Sequence[Stall]) -> Table:
-    columns = [Column("Stall", numeric=False), Column("Steps hit"), Column("ms each (median)"), Column("% of the run")]
-    columns += [Column("In the planned training")]
-    rows = []
-    for stall in stalls:
-        planned = hours(stall.planned_hours) if stall.planned_hours is not None else "once"
-        cells = [stall.cause, f"{stall.steps:,}", units.ms(stall.each_ms, 1), units.percent(stall.share), planned]
-        rows.append(Row(cells))
-    return Table(columns, rows)
+_STALLS: Columns[Stall] = [
+    words("Stall", lambda stall: stall.cause),
+    figure("Steps hit", lambda stall: stall.steps),
+    figure("ms each (median)", lambda stall: stall.each_ms, units.places(1)),
+    figure("% of the run", lambda stall: stall.share, units.percent),
+    figure(
+        "In the planned training",
+        lambda stall: "once" if stall.planned_hours is None else hours(stall.planned_hours),
+        str,
+    ),
+]
+_PARTS: Columns[LoaderPart] = [
+    words("Part of loading", lambda part: part.name),
+    scaled("ms per batch (mean)", lambda part: part.ms),
+    figure("% of loading", lambda part: part.share, units.percent),
+    figure("Waiting", lambda part: part.waiting, units.percent),
+]
+_WORKERS: Columns[LoaderWorker] = [
+    words("Worker", lambda worker: worker.name),
+    figure("Batches", lambda worker: worker.batches),
+    scaled("ms per batch (median)", lambda worker: worker.batch_ms),
+    figure("Loading", lambda worker: worker.busy, units.percent),
+    figure("CPU", lambda worker: worker.cpu, units.percent),
+]
+_IDLE: Columns[tuple[str, float]] = [
+    words("While the host is in", lambda part: part[0]),
+    figure("% of the steps", lambda part: part[1], units.percent),
+]
 
 
 def _about(training: Training) -> list[str]:
@@ -105,29 +132,10 @@ def _about(training: Training) -> list[str]:
 
 
 def _parts(parts: Sequence[LoaderPart]) -> Table:
-    columns = [Column("Part of loading", numeric=False), Column("ms per batch (mean)"), Column("% of loading")]
-    columns += [Column("Waiting")]
+    kinds: dict[str, Kind] = {"other": "other"}
     decimals = units.digits(sum(part.ms for part in parts))
-    rows = [
-        Row(
-            [part.name, units.ms(part.ms, decimals), units.percent(part.share), units.percent(part.waiting)],
-            "other" if part.name == "other" else "part",
-            share=part.share,
-        )
-        for part in parts
-    ]
-    return Table(columns, rows).without_empty_columns()
-
-
-def _workers(workers: Sequence[LoaderWorker]) -> Table:
-    columns = [Column("Worker", numeric=False), Column("Batches"), Column("ms per batch (median)"), Column("Loading")]
-    columns += [Column("CPU")]
-    decimals = units.digits(max(worker.batch_ms for worker in workers))
-    rows = []
-    for worker in workers:
-        cells = [worker.name, f"{worker.batches:,}", units.ms(worker.batch_ms, decimals), units.percent(worker.busy)]
-        rows.append(Row([*cells, units.percent(worker.cpu)]))
-    return Table(columns, rows)
+    rows = table(parts, _PARTS, decimals, kind=lambda part: kinds.get(part.name, "part"), share=lambda part: part.share)
+    return rows.without_empty_columns()
 
 
 def _ranks(ranks: Sequence[Rank]) -> Table:
@@ -140,9 +148,3 @@ def _ranks(ranks: Sequence[Rank]) -> Table:
     for name in names:
         rows.append(Row([name, *(units.ms(rank.parts.get(name), decimals) for rank in ranks)], depth=1))
     return Table(columns, rows)
-
-
-def _idle(idle: dict[str, float]) -> Table:
-    columns = [Column("While the host is in", numeric=False), Column("% of the steps")]
-    ordered = sorted(idle.items(), key=lambda item: -item[1])
-    return Table(columns, [Row([name, units.percent(share)], share=share) for name, share in ordered])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 
-from strobe.core.report import charts, frame
-from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report import frame
+from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate.pages import rates, time_to_task
 from strobe.evaluate.results.evaluate import verdict_in_words
 from strobe.evaluate.results.time_to_task import time_in_words
-from strobe.trials.results import TrialsResult, TriedSetting
+from strobe.trials.results import OfOrder, Trial, TrialsResult, TriedSetting
 
 ABOUT = (
     "A pair is two trials from the same start, one of each setting, in an order that was drawn. The verdicts on "
@@ -25,10 +24,14 @@ def outline(result: TrialsResult, _depth: int | None = None) -> Document:
     """Return the document of a judgement of trials."""
     sections = []
     if result.settings:
-        sections.append(Section("settings", "Settings", _settings(result), [ABOUT]))
-        sections.append(Section("orders", "By the setting that was run first", _orders(result), detail=True))
-    if result.trials:
-        sections.append(Section("trials", "Trials", _trials(result), detail=True))
+        settings = table(
+            result.settings, _SETTINGS, kind=lambda setting: "whole" if setting is result.settings[0] else "part"
+        )
+        sections.append(Section("settings", "Settings", settings.without_empty_columns(), [ABOUT]))
+        sections.append(
+            Section("orders", "By the setting that was run first", table(result.orders, _ORDERS), detail=True)
+        )
+    sections += listing("trials", "Trials", result.trials, _TRIALS, detail=True)
     return frame.document(result, answers(result), sections, facts=[("Trials", result.source)])
 
 
@@ -89,67 +92,38 @@ def _flags(result: TrialsResult) -> list[str]:
     return []
 
 
-def _settings(result: TrialsResult) -> Table:
-    columns = [Column("Setting", numeric=False), Column("Code", numeric=False), Column("Trials")]
-    columns += [Column("Success (95 % interval)"), Column("Mean of successes (s)"), Column("Mean of all trials (s)")]
-    columns += [Column("Flags", numeric=False)]
-    rows = []
-    for number, setting in enumerate(result.settings):
-        success, time = setting.success, setting.time
-        cells = [
-            setting.name,
-            setting.code,
-            None if success is None else str(success.episodes),
-            None if success is None else rates.rate(success),
-            None if time is None else units.number(time.mean_done_s, 3),
-            None if time is None else units.number(time.mean_s, 3),
-            shlex.join(setting.flags),
-        ]
-        rows.append(Row(cells, "part" if number else "whole"))
-    return Table(columns, rows).without_empty_columns()
-
-
-def _orders(result: TrialsResult) -> Table:
-    columns = [Column("First in the pair", numeric=False), Column("Pairs"), Column("Lost"), Column("Won")]
-    return Table(
-        columns, [Row([order.first, str(order.pairs), str(order.lost), str(order.won)]) for order in result.orders]
-    )
-
-
-def _trials(result: TrialsResult) -> Table:
-    titles = ["Pair", "Trial"]
-    columns = [*map(Column, titles), Column("Code", numeric=False), Column("Success", numeric=False)]
-    columns += [Column("Seconds"), Column("Condition", numeric=False), Column("Note", numeric=False)]
-    rows = [
-        Row([
-            str(trial.pair),
-            str(trial.trial),
-            trial.code,
-            "yes" if trial.success else "no",
-            units.number(trial.seconds),
-            trial.condition or None,
-            trial.note or None,
-        ])
-        for trial in result.trials
-    ]  # fmt: skip
-    return Table(columns, rows).without_empty_columns()
+_SETTINGS: Columns[TriedSetting] = [
+    words("Setting", lambda setting: setting.name),
+    words("Code", lambda setting: setting.code),
+    figure("Trials", lambda setting: setting.success, lambda success: str(success.episodes)),
+    figure("Success (95 % interval)", lambda setting: setting.success, rates.rate),
+    figure("Mean of successes (s)", lambda setting: setting.time, lambda time: units.number(time.mean_done_s, 3)),
+    figure("Mean of all trials (s)", lambda setting: setting.time, lambda time: units.number(time.mean_s, 3)),
+    words("Flags", lambda setting: shlex.join(setting.flags)),
+]
+_ORDERS: Columns[OfOrder] = [
+    words("First in the pair", lambda order: order.first),
+    figure("Pairs", lambda order: order.pairs, str),
+    figure("Lost", lambda order: order.lost, str),
+    figure("Won", lambda order: order.won, str),
+]
+_TRIALS: Columns[Trial] = [
+    figure("Pair", lambda trial: trial.pair, str),
+    figure("Trial", lambda trial: trial.trial, str),
+    words("Code", lambda trial: trial.code),
+    words("Success", lambda trial: "yes" if trial.success else "no"),
+    figure("Seconds", lambda trial: trial.seconds, units.number),
+    words("Condition", lambda trial: trial.condition or None),
+    words("Note", lambda trial: trial.note or None),
+]
 
 
 def plots(result: TrialsResult, _depth: int | None = None) -> Plots:
     """Return the success of both settings, and the share of their trials that are not done, against time."""
-    seen = [setting for setting in result.settings if setting.success is not None]
+    seen = [(setting.name, setting.success) for setting in result.settings if setting.success is not None]
     if not seen:
         return {}
-    traces = [
-        rates.success_points(
-            setting.name, [setting.name], [setting.success], charts.colour(index), f"%{{x:.1f}} %, {rates.OF}",
-            lying=True, showlegend=False,
-        )
-        for index, setting in enumerate(seen)
-        if setting.success is not None
-    ]  # fmt: skip
-    layout = charts.layout(140 + 40 * len(traces), rates.AXIS, {**charts.DOWN, "type": "category"})
-    drawn = [Plot("Success", rates.BARS, traces, layout)]
+    drawn = [rates.success_plot(seen)]
     times = [(setting.name, setting.time) for setting in result.settings]
     if (curves := time_to_task.survival_plot(times, "trials", "A failure is not done up to the limit.")) is not None:
         drawn.append(curves)

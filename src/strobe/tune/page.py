@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 
 from strobe.core.report import charts, measured
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Section, Table, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate.pages import rates
@@ -36,11 +35,12 @@ def outline(result: TuneResult, _depth: int | None = None) -> Document:
     for number, tuning in enumerate(result.tunings):
         at = f" at {tuning.latency}" if len(result.tunings) > 1 else ""
         sections.append(Section(_key(number), f"Settings{at}", _settings(tuning), [ABOUT]))
-        if tuning.left_out:
-            sections.append(Section(f"left-out-{number}", f"What cannot work{at}", _left_out(tuning), detail=True))
+        left_out = list(tuning.left_out.items())
+        sections += listing(f"left-out-{number}", f"What cannot work{at}", left_out, _LEFT_OUT, detail=True, whole=True)
     if result.not_tried:
         sections.append(Section("not-tried", "What was not tried", text=list(result.not_tried), detail=True))
-    return replace(measured.document(result, answers(result), []), sections=sections, banner=_banner(result))
+    played = units.count(sum(each.played for each in result.tunings), "episode")
+    return measured.document(result, answers(result), sections, failure=None, done=f"{played} of the rounds played")
 
 
 def answers(result: TuneResult) -> list[str]:
@@ -88,34 +88,26 @@ def _brings(result: TuneResult, row: SettingRow, closing: Closing) -> str:
 
 
 def _settings(tuning: Tuning) -> Table:
-    columns = [Column("Setting", numeric=False), Column("Episodes"), Column("Success (95 % interval)")]
-    columns += [Column("Mean time to task (s)"), Column("In the rounds", numeric=False)]
-    rows = []
-    for row in tuning.settings:
-        kind = "whole" if row.name == tuning.winner else "part"
-        outcome = LEFT[row.left] if row.left else ("the best" if row.name == tuning.winner else None)
-        if row.name == tuning.default:
-            outcome = f"the default; {outcome}" if outcome else "the default"
-        success = None if row.success is None else rates.rate(row.success)
-        played = None if row.success is None else str(row.success.episodes)
-        rows.append(Row([row.name, played, success, _seconds(row.mean_s), outcome], kind))
-    return Table(columns, rows).without_empty_columns()
+    columns: Columns[SettingRow] = [
+        words("Setting", lambda row: row.name),
+        figure("Episodes", lambda row: row.success, lambda success: str(success.episodes)),
+        figure("Success (95 % interval)", lambda row: row.success, rates.rate),
+        figure("Mean time to task (s)", lambda row: row.mean_s, units.figures(2)),
+        words("In the rounds", lambda row: _outcome(row, tuning)),
+    ]
+    return table(
+        tuning.settings, columns, kind=lambda row: "whole" if row.name == tuning.winner else "part"
+    ).without_empty_columns()
 
 
-def _left_out(tuning: Tuning) -> Table:
-    columns = [Column("Setting", numeric=False), Column("Why", numeric=False)]
-    return Table(columns, [Row([name, why]) for name, why in tuning.left_out.items()])
+def _outcome(row: SettingRow, tuning: Tuning) -> str | None:
+    outcome = LEFT[row.left] if row.left else ("the best" if row.name == tuning.winner else None)
+    if row.name == tuning.default:
+        return f"the default; {outcome}" if outcome else "the default"
+    return outcome
 
 
-def _seconds(value: float | None) -> str | None:
-    return None if value is None else units.number(value, 2)
-
-
-def _banner(result: TuneResult) -> str | None:
-    if result.status == "complete":
-        return None
-    ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
-    return f"{ended} ({units.count(sum(each.played for each in result.tunings), 'episode')} of the rounds played)."
+_LEFT_OUT: Columns[tuple[str, str]] = [words("Setting", lambda pair: pair[0]), words("Why", lambda pair: pair[1])]
 
 
 def plots(result: TuneResult, _depth: int | None = None) -> Plots:

@@ -146,17 +146,10 @@ def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plo
 
     paths = [p for p in tables.aligned([list(by_path) for by_path in medians]) if largest(p) >= 0.01]
     names = [" › ".join(path[-2:]) for path in paths]
-    traces = []
+    hover, traces = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>", []
     for index, (m, by_path) in enumerate(zip(measurements, medians, strict=True)):
-        parts = [by_path.get(path) for path in paths]
-        values = [part.summary.median if part else None for part in parts]
-        hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+        values = [by_path[path].summary.median if path in by_path else None for path in paths]
         traces.append(charts.bars(m.name, range(len(paths)), values, charts.colour(index), hover, labels=names))
-    layout = charts.layout(
-        120 + max(26, 15 * len(measurements)) * len(paths),
-        charts.axis("ms per iteration (median)"),
-        charts.names_axis(names, **charts.DOWN),
-        barmode="group",
-        bargap=0.3,
-    )
+    height, y = 120 + max(26, 15 * len(measurements)) * len(paths), charts.names_axis(names, **charts.DOWN)
+    layout = charts.layout(height, charts.axis("ms per iteration (median)"), y, barmode="group", bargap=0.3)
     return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)

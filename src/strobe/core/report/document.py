@@ -6,12 +6,18 @@ whoever fills in a document need not think of it. Each renderer then escapes wha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
+from strobe.core.results import units
 from strobe.core.results.finding import Finding
 from strobe.core.results.units import plain
+
+R = TypeVar("R")
+Seen = TypeVar("Seen", contravariant=True)
+V = TypeVar("V")
+S = TypeVar("S")
 
 
 class _PlainText:
@@ -35,6 +41,9 @@ def _made_plain(value: Any) -> Any:
     return value
 
 
+Kind = Literal["whole", "part", "other"]  # of a row
+
+
 @dataclass(frozen=True)
 class Column(_PlainText):
     """The head of a column; ``numeric`` columns are aligned to the right."""
@@ -48,7 +57,7 @@ class Row(_PlainText):
     """One line of a table; the first cell is the label and ``depth`` its place in the tree."""
 
     cells: list[str | None]
-    kind: Literal["whole", "part", "other"] = "part"
+    kind: Kind = "part"
     depth: int = 0
     share: float | None = None
 
@@ -63,16 +72,79 @@ class Table:
     def without_empty_columns(self) -> Table:
         """Return the table without the columns in which no part has anything."""
         parts = [row for row in self.rows if row.kind != "whole"] or self.rows
-        columns = range(len(self.columns))
-        return self._select([i for i in columns if any(row.cells[i] is not None for row in parts)])
+        return self.columns_at([i for i in range(len(self.columns)) if any(row.cells[i] is not None for row in parts)])
 
     def first_columns(self, count: int) -> Table:
         """Return the table with its first ``count`` columns only."""
-        return self._select(range(count))
+        return self.columns_at(range(count))
 
-    def _select(self, places: Sequence[int]) -> Table:
+    def columns_at(self, places: Sequence[int]) -> Table:
+        """Return the table with the columns at ``places`` only."""
         rows = [Row([row.cells[i] for i in places], row.kind, row.depth, row.share) for row in self.rows]
         return Table([self.columns[i] for i in places], rows)
+
+
+def heads(*titles: str) -> list[Column]:
+    """Return the heads of columns such as ``"<Part | <What it is | ms"``: below ``<`` is text, else numbers."""
+    named = [title for line in titles for title in line.split(" | ")]
+    return [Column(title.removeprefix("<"), numeric=not title.startswith("<")) for title in named]
+
+
+@dataclass(frozen=True)
+class ColumnOf(Generic[Seen]):
+    """A column of records: its head, and what stands there of a record, with so many decimals."""
+
+    head: Column
+    cell: Callable[[Seen, int], str | None]
+
+
+Columns = Sequence[ColumnOf[Seen]]
+
+
+def words(title: str, get: Callable[[R], str | None]) -> ColumnOf[R]:
+    """Return a column of text."""
+    return ColumnOf(Column(title, numeric=False), lambda record, _: get(record))
+
+
+def figure(title: str, get: Callable[[R], V | None], show: Callable[[V], str | None] = "{:,}".format) -> ColumnOf[R]:
+    """Return a column of numbers; ``show`` writes one, and what a record does not have is None."""
+    return ColumnOf(Column(title), lambda record, _: None if (value := get(record)) is None else show(value))
+
+
+def scaled(
+    title: str, get: Callable[[R], V | None], show: Callable[[V | None, int], str | None] = units.ms
+) -> ColumnOf[R]:
+    """Return a column of numbers that ``show`` writes with the decimals of their table."""
+    return ColumnOf(Column(title), lambda record, decimals: show(get(record), decimals))
+
+
+def figures(show: Callable[[V], str | None], *columns: tuple[str, Callable[[R], V | None]]) -> Columns[R]:
+    """Return several columns of numbers that ``show`` writes, by title and getter."""
+    return [figure(title, get, show) for title, get in columns]
+
+
+def of(get: Callable[[R], S], columns: Columns[S]) -> Columns[R]:
+    """Return the columns of what ``get`` takes out of a record."""
+    return [
+        ColumnOf(each.head, lambda record, decimals, each=each: each.cell(get(record), decimals)) for each in columns
+    ]
+
+
+def table(
+    records: Iterable[R],
+    columns: Columns[R],
+    decimals: int = 2,
+    *,
+    kind: Callable[[R], Kind] = lambda _: "part",
+    depth: Callable[[R], int] = lambda _: 0,
+    share: Callable[[R], float | None] = lambda _: None,
+) -> Table:
+    """Return a row for each record."""
+    rows = [
+        Row([column.cell(record, decimals) for column in columns], kind(record), depth(record), share(record))
+        for record in records
+    ]
+    return Table([column.head for column in columns], rows)
 
 
 @dataclass(frozen=True)
@@ -117,6 +189,27 @@ class Section(_PlainText):
     text: list[str] = field(default_factory=list)
     detail: bool = False
     clips: Sequence[ClipRow] = ()
+
+
+def listing(
+    key: str,
+    title: str,
+    records: Sequence[R],
+    columns: Columns[R],
+    *text: str,
+    decimals: int = 2,
+    detail: bool = False,
+    whole: bool = False,
+) -> list[Section]:
+    """Return a section with a row for each record; [] without records.
+
+    Args:
+        whole: with the columns in which no record has anything.
+    """
+    if not records:
+        return []
+    rows = table(records, columns, decimals)
+    return [Section(key, title, rows if whole else rows.without_empty_columns(), list(text), detail)]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,19 @@ from typing import Any
 
 from strobe.core.report import charts
 from strobe.core.report.charts import OTHER, Plot, Trace
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Row,
+    Section,
+    Table,
+    figure,
+    figures,
+    heads,
+    scaled,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.measurement import Limit, Measurement, PartLimit
@@ -80,63 +92,59 @@ def plots(named: Sequence[Named], ceiling: Ceiling) -> Plots:
 def cells(measurement: Measurement, decimals: int) -> list[str | None]:
     """Return the least ms and the share of the ceiling, for a table that has a row for each measurement."""
     limit = measurement.limit
-    if limit is None:
-        return [None, None]
-    return [units.ms(limit.least_ms, decimals), units.percent(limit.ceiling_share)]
+    return [units.ms(limit and limit.least_ms, decimals), units.percent(limit and limit.ceiling_share)]
 
 
 def _wholes(named: Sequence[Named], what: str) -> Table:
-    limits = [m.limit for _, m in named if m.limit is not None]
-    narrow = list(dict.fromkeys(bound.dtype for limit in limits for bound in limit.lower))
-    decimals = units.digits(max(m.samples.summary.median for _, m in named))
-    columns = [
-        Column(what, numeric=False),
-        Column("ms (median)"),
-        Column("Computes in", numeric=False),
-        Column("GFLOP"),
-    ]
-    columns += [Column("Moves"), Column("% of ceiling"), Column("At least (ms)"), Column("× left")]
-    columns += [Column(f"× left in {dtype}") for dtype in narrow]
+    known = [(label, m.samples.summary.median, m.limit) for label, m in named if m.limit is not None]
+    narrow = list(dict.fromkeys(bound.dtype for _, _, limit in known for bound in limit.lower))
+    decimals = units.digits(max(ms for _, ms, _ in known))
     rows = []
-    for (label, m), limit in zip(named, limits, strict=True):
-        ms = m.samples.summary.median
-        row = [label, units.ms(ms, decimals), limit.dtype]
-        row += [units.gflop(sum(sum(part.gflop.values()) for part in limit.parts))]
+    for label, ms, limit in known:
+        row = [label, units.ms(ms, decimals), limit.dtype, units.gflop(sum(map(_gflop, limit.parts)))]
         row += [units.size(sum(part.moved_bytes or 0 for part in limit.parts)), units.percent(limit.ceiling_share)]
         row += [units.ms(limit.least_ms, decimals), _headroom(ms, limit.least_ms, "")]
         lower = {bound.dtype: bound.least_ms for bound in limit.lower}
-        row += [_headroom(ms, lower[dtype], "") if dtype in lower else None for dtype in narrow]
-        rows.append(Row(list(row)))
-    return Table(columns, rows)
+        rows.append(Row([*row, *(_headroom(ms, lower[dtype], "") if dtype in lower else None for dtype in narrow)]))
+    columns = heads(f"<{what} | ms (median) | <Computes in | GFLOP | Moves | % of ceiling | At least (ms) | × left")
+    return Table([*columns, *(Column(f"× left in {dtype}") for dtype in narrow)], rows)
+
+
+_PARTS: Columns[PartLimit] = [
+    words("Part", lambda part: part.part),
+    scaled("ms (median)", lambda part: part.ms),
+    scaled("At least (ms)", lambda part: part.least_ms),
+    scaled("Above it (ms)", lambda part: part.ms - part.least_ms),
+    words("Bound by", lambda part: part.bound or None),
+    figure(
+        "% of ceiling", lambda part: part.compute_ms / part.ms if _gflop(part) and part.ms > 0 else None, units.percent
+    ),
+    figure("GFLOP", lambda part: _gflop(part) or None, units.gflop),
+    figure("Moves", lambda part: part.moved_bytes, units.size),
+    *figures(units.rate, ("FLOP/byte", lambda part: _intensity(part)), ("GFLOP/s", lambda part: _rate(part))),
+    words("Computes in", lambda part: _dtypes(part)),
+]
 
 
 def _parts(limit: Limit) -> Table:
-    columns = [Column("Part", numeric=False), Column("ms (median)"), Column("At least (ms)"), Column("Above it (ms)")]
-    columns += [Column("Bound by", numeric=False), Column("% of ceiling"), Column("GFLOP"), Column("Moves")]
-    columns += [Column("FLOP/byte"), Column("GFLOP/s"), Column("Computes in", numeric=False)]
     total = sum(part.ms for part in limit.parts)
-    decimals = units.digits(total)
-    rows = []
-    for part in limit.parts:
-        gflop = sum(part.gflop.values())
-        row = [part.part, units.ms(part.ms, decimals), units.ms(part.least_ms, decimals)]
-        row += [units.ms(part.ms - part.least_ms, decimals), part.bound or None]
-        row += [units.percent(part.compute_ms / part.ms) if gflop and part.ms > 0 else None]
-        row += [units.gflop(gflop) if gflop else None, units.size(part.moved_bytes)]
-        row += [_three(_intensity(part)), _three(_rate(part))]
-        share = part.ms / total if total > 0 else None
-        rows.append(Row([*row, _dtypes(part)], "other" if part is limit.parts[-1] else "part", share=share))
-    return Table(columns, rows).without_empty_columns()
+    return table(
+        limit.parts,
+        _PARTS,
+        units.digits(total),
+        kind=lambda part: "other" if part is limit.parts[-1] else "part",
+        share=lambda part: part.ms / total if total > 0 else None,
+    ).without_empty_columns()
+
+
+def _gflop(part: PartLimit) -> float:
+    return sum(part.gflop.values())
 
 
 def _dtypes(part: PartLimit) -> str | None:
-    total = sum(part.gflop.values())
+    total = _gflop(part)
     ordered = sorted(part.gflop.items(), key=lambda pair: -pair[1])
     return ", ".join(name for name, count in ordered if count >= 0.01 * total) or None
-
-
-def _three(value: float | None) -> str | None:
-    return None if value is None else units.rate(value)
 
 
 def _headroom(ms: float, least_ms: float, unit: str = " ×") -> str:
@@ -152,13 +160,13 @@ def _short(value: float) -> str:
 
 def _intensity(part: PartLimit) -> float | None:
     """Return the FLOP for each byte that must be moved; None without one or the other."""
-    gflop = sum(part.gflop.values())
+    gflop = _gflop(part)
     return gflop * 1e9 / part.moved_bytes if gflop > 0 and part.moved_bytes else None
 
 
 def _rate(part: PartLimit) -> float | None:
     """Return the GFLOP/s that the part reaches; None without FLOP."""
-    gflop = sum(part.gflop.values())
+    gflop = _gflop(part)
     return gflop / part.ms * 1e3 if gflop > 0 and part.ms > 0 else None
 
 

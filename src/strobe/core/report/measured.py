@@ -22,23 +22,25 @@ def document(
     *,
     command: str = "",
     notes: Sequence[str] = (),
-    failure: str = "it says nothing more",
+    failure: str | None = "it says nothing more",
+    done: str | None = None,
 ) -> Document:
     """Return the document of ``result``: what its study says, within what all measured answers say alike.
 
     Args:
-        sections: left out where nothing was measured.
+        sections: left out where nothing was measured, unless ``done`` is given.
         command: that made it, where it is not called like the study.
         notes: the study's, after the result's own.
-        failure: what ended a run that failed, in a line.
+        failure: what ended a run that failed, in a line; None where it is not told.
+        done: how much of a run that is not complete was done; None for its samples.
     """
     subject, machine = result.subject.model_dump(mode="json"), result.machine.model_dump(mode="json")
     return frame.document(
         result,
         answers,
-        sections if result.measurements else [],
+        sections if result.measurements or done is not None else [],
         kind=command,
-        banner=_banner(result, failure),
+        banner=_banner(result, failure, done),
         notes=_notes(result, notes),
         facts=_facts(result),
         raw={"Subject": subject, "Machine": machine},
@@ -104,13 +106,14 @@ def _samples(measurements: Sequence[Measurement]) -> list[Plot]:
     return drawn
 
 
-def _banner(result: Result, failure: str) -> str | None:
+def _banner(result: Result, failure: str | None, done: str | None) -> str | None:
     if result.status == "complete":
         return None
-    took = [f"{m.name}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements]
+    took = "; ".join(f"{m.name}: {units.count(len(m.samples.values), 'sample')}" for m in result.measurements)
+    ended = "Interrupted: this run was stopped before it was done"
     if result.status == "failed":
-        return f"Failed: {failure} ({'; '.join(took) or 'nothing measured'})."
-    return f"Interrupted: this run was stopped before it was done ({'; '.join(took) or 'nothing measured'})."
+        ended = "Failed" if failure is None else f"Failed: {failure}"
+    return f"{ended} ({done or took or 'nothing measured'})."
 
 
 def _notes(result: Result, of_study: Sequence[str]) -> list[str]:

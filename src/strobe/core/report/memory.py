@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.report import tables
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Row, Section, Table, heads
 from strobe.core.results import units
 from strobe.core.results.measurement import Component, Measurement
 
@@ -51,8 +51,7 @@ def whole(measurements: Sequence[Measurement]) -> Table | None:
         "Memory that stays": [m.memory.stays for m in measurements],
     }
     rows = [Row([k, *map(units.size, v)]) for k, v in figures.items() if any(b is not None for b in v)]
-    columns = [Column("Memory", numeric=False), *(Column(m.name) for m in measurements)]
-    return Table(columns, rows) if rows else None
+    return Table([Column("Memory", numeric=False), *(Column(m.name) for m in measurements)], rows) if rows else None
 
 
 def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
@@ -66,8 +65,7 @@ def parts(measurement: Measurement, depth: int | None = None) -> Table | None:
     memory = measurement.memory
     whole = [measurement.name, units.size(memory.weights), None, units.size(memory.peak_activations)]
     rows = [Row(whole, "whole"), *(row for group in _group_alike(roots) for row in _rows(group))]
-    columns = [Column("Component", numeric=False), Column("Weights"), Column("Kept"), Column("Peak")]
-    return Table(columns, rows).without_empty_columns()
+    return Table(heads("<Component | Weights | Kept | Peak"), rows).without_empty_columns()
 
 
 _NOTHING = (None, None, None)

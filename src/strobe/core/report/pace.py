@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Columns, Section, figure, figures, scaled, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, Result
 from strobe.core.results.comparison import Comparison
@@ -35,24 +33,22 @@ def cadence_sections(result: Result) -> list[Section]:
     """Return how the calls of each measurement were spaced; none where all were back to back."""
     if not any(m.cadence is not None for m in result.measurements):
         return []
-    columns = [Column("Calls", numeric=False), Column("Spacing", numeric=False), Column("One every (ms)")]
-    columns += [Column("ms (median)"), Column("95 % interval"), Column("Calls"), Column("Late")]
-    return [Section("cadence", "Cadence", Table(columns, _rows(result.measurements)), [ABOUT])]
+    decimals = units.digits(max(m.samples.summary.median for m in result.measurements))
+    return [Section("cadence", "Cadence", table(result.measurements, _CADENCE, decimals), [ABOUT])]
 
 
-def _rows(measurements: Sequence[Measurement]) -> list[Row]:
-    decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
-    rows = []
-    for m in measurements:
-        whole, cadence = m.samples.summary, m.cadence
-        if cadence is None:
-            spacing, every, late = "back to back", None, None
-        else:
-            spacing = f"{units.count(cadence.ticks, 'tick')} of {cadence.hz:g} Hz"
-            every, late = units.ms(cadence.period_ms, 1), f"{cadence.late:,}"
-        cells = [m.name, spacing, every, units.ms(whole.median, decimals)]
-        rows.append(Row([*cells, units.span(whole.interval, decimals), f"{whole.n:,}", late]))
-    return rows
+def _spacing(m: Measurement) -> str:
+    return "back to back" if m.cadence is None else f"{units.count(m.cadence.ticks, 'tick')} of {m.cadence.hz:g} Hz"
+
+
+_CADENCE: Columns[Measurement] = [
+    words("Calls", lambda m: m.name),
+    words("Spacing", _spacing),
+    figure("One every (ms)", lambda m: m.cadence and m.cadence.period_ms, units.places(1)),
+    scaled("ms (median)", lambda m: m.samples.summary.median),
+    scaled("95 % interval", lambda m: m.samples.summary.interval, units.span),
+    *figures("{:,}".format, ("Calls", lambda m: m.samples.summary.n), ("Late", lambda m: m.cadence and m.cadence.late)),
+]
 
 
 def _price(result: Result, gap: Comparison) -> str:

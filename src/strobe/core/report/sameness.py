@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Columns, Row, Section, Table, figure, figures, heads, listing, table, words
 from strobe.core.results import units
 from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
 from strobe.core.results.comparison import Comparison
@@ -31,6 +31,7 @@ MEANING = {
     "outputs": "Errors are in σ, the spread of each column: {spread}. A column is a place along the last dimension of "
     "an array. RMS and p99 are those of the worst column. An array with the same numbers everywhere has none.",
 }
+DIMENSIONS = f"The {FEW} dimensions that move most, the dimension of the largest error, and those that decide."
 EXACT = "'exact' allows a small multiple of the distance that reordered sums cause, measured in the same run."
 
 
@@ -70,10 +71,7 @@ def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
 
 def of_checks(checks: Sequence[Check]) -> list[Candidate]:
     """Return a candidate for each check."""
-    return [
-        Candidate(check.name, check.agreement, check.effect, check.guard, check.broken, check.unjudged)
-        for check in checks
-    ]
+    return [Candidate(of.name, of.agreement, of.effect, of.guard, of.broken, of.unjudged) for of in checks]
 
 
 def has_errors(candidates: Sequence[Candidate]) -> bool:
@@ -120,12 +118,10 @@ def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") ->
 def describe_agreement(same: Agreement) -> str:
     """Return how far the actions moved, in a sentence: in σ where that is known, with the cosine."""
     if same.of == "features":
-        moved = f"move by {units.sigma(same.rms)} σ, {units.sigma(same.token)} σ in the worst token" if same.rms else ""
-        return (
-            f"Its features {moved} (cosine {same.cosine:.6f})."
-            if moved
-            else f"Its features' cosine is {same.cosine:.6f}."
-        )
+        if not same.rms:
+            return f"Its features' cosine is {same.cosine:.6f}."
+        token = f"{units.sigma(same.token)} σ in the worst token"
+        return f"Its features move by {units.sigma(same.rms)} σ, {token} (cosine {same.cosine:.6f})."
     if same.rms is None or same.worst is None:
         return f"The cosine of its {same.of} to the untouched policy's is {same.cosine:.6f}."
     flips = f", {share_of_flips(same.flips)} of decisions flip" if same.flips else ""
@@ -151,30 +147,24 @@ def sections(
     shown = focus(candidates, closely)
     notes = [candidate.agreement.note for candidate in candidates if candidate.agreement and candidate.agreement.note]
     text = [*_about(candidates, yardsticks), *dict.fromkeys(notes)]
-    shown_sections = [Section(KEY, title, table(candidates, yardsticks), text)]
+    shown_sections = [Section(KEY, title, _errors(candidates, yardsticks), text)]
     if any(_dimensions(candidate) for candidate in shown):
         shown_sections.append(_worst_dimensions(shown, len(candidates)))
     for index, candidate in enumerate(shown):
         dimensions = _dimensions(candidate)
         if len(_worst_and_deciding(dimensions)) < len(dimensions):
-            rows = [_dimension(dimension) for dimension in dimensions]
             name = f"{candidate.name}, dimension by dimension"
-            shown_sections.append(Section(f"{KEY}-{index}", name, _of_dimensions("Dimension", rows), detail=True))
+            shown_sections += listing(f"{KEY}-{index}", name, dimensions, _DIMENSIONS, detail=True)
     return shown_sections
 
 
-def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
+def _errors(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
     """Return candidates, then yardsticks, with the figures of each."""
     of = "Outputs of" if what_moves(candidates) == "outputs" else "Actions of"
-    columns = [Column(of, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
-    columns += [
-        Column("Executed: worst (σ)"),
-        Column("Worst token (σ)"),
-        Column("Cosine"),
-        Column("Calls"),
-        Column("Worst in", numeric=False),
-    ]
+    columns = heads(
+        f"<{of} | RMS (σ) | p99 (σ) | Worst (σ) | Flips | <Guard | Executed: RMS (σ) | Executed: worst (σ)",
+        "Worst token (σ) | Cosine | Calls | <Worst in",
+    )
     rows = [
         Row(_figures(candidate), "whole" if candidate.broken or candidate.unjudged else "part")
         for candidate in candidates
@@ -182,8 +172,7 @@ def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> T
     rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
     rows += [Row(_yardstick(yardstick), "other", depth=1) for yardstick in yardsticks]
     places = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
-    rows = [Row([row.cells[index] for index in places], row.kind, row.depth) for row in rows]
-    return Table([columns[index] for index in places], rows)
+    return Table(columns, rows).columns_at(places)
 
 
 def share_of_flips(share: float | None) -> str | None:
@@ -192,20 +181,16 @@ def share_of_flips(share: float | None) -> str | None:
 
 
 def _figures(candidate: Candidate) -> list[str | None]:
-    same = candidate.agreement
-    held = "held" if candidate.guard else None
+    same, held = candidate.agreement, "held" if candidate.guard else None
     if candidate.broken or candidate.unjudged:
         held = f"broken: {candidate.broken}" if candidate.broken else f"not judged: {candidate.unjudged}"
     if same is None:
         return [candidate.name, *[None] * 4, held, *[None] * 6]
-    figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), share_of_flips(same.flips)]
+    figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), share_of_flips(same.flips), held]
+    partly = _is_partly_executed(same)
+    figures += [units.sigma(of) if partly else None for of in (same.executed_rms, same.executed_worst)]
     where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
-    executed = (
-        [units.sigma(same.executed_rms), units.sigma(same.executed_worst)]
-        if _is_partly_executed(same)
-        else [None, None]
-    )
-    figures += [held, *executed, units.sigma(same.token), f"{same.cosine:.6f}", f"{same.observations:,}"]
+    figures += [units.sigma(same.token), f"{same.cosine:.6f}", f"{same.observations:,}"]
     return [candidate.name, *figures, where or None]
 
 
@@ -247,10 +232,7 @@ def _describe_guard(candidate: Candidate) -> str:
 
 def what_moves(candidates: Sequence[Candidate]) -> str:
     """Return what the candidates' figures are of: 'actions', 'features' or 'outputs'."""
-    return next(
-        (candidate.agreement.of for candidate in candidates if candidate.measured and candidate.agreement is not None),
-        "actions",
-    )
+    return next((of.agreement.of for of in candidates if of.measured and of.agreement is not None), "actions")
 
 
 def _is_partly_executed(same: Agreement) -> bool:
@@ -264,11 +246,7 @@ def _calls(same: Agreement) -> str:
 
 
 def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
-    known = [
-        candidate.agreement
-        for candidate in candidates
-        if candidate.agreement is not None and candidate.agreement.rms is not None
-    ]
+    known = [of.agreement for of in candidates if of.agreement is not None and of.agreement.rms is not None]
     spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
     about = [MEANING[what_moves(candidates)].format(spread=spread or "an unnamed source")]
     how = dict.fromkeys(same.how for same in known if same.how)
@@ -296,34 +274,25 @@ def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
     for candidate in shown:
         dimensions = _dimensions(candidate)
         if len(shown) > 1 and dimensions:
-            rows.append(Row([candidate.name, *[""] * 7], "whole"))
-        rows += [_dimension(dimension, depth=int(len(shown) > 1)) for dimension in _worst_and_deciding(dimensions)]
+            rows.append(Row([candidate.name, *[""] * (len(_DIMENSIONS) - 1)], "whole"))
+        rows += table(_worst_and_deciding(dimensions), _DIMENSIONS, depth=lambda _: int(len(shown) > 1)).rows
     most = max(len(_dimensions(candidate)) - len(_worst_and_deciding(_dimensions(candidate))) for candidate in shown)
     about = [f"Of {shown[0].name}."] if len(shown) == 1 < of else []
-    about += (
-        [f"The {FEW} dimensions that move most, the dimension of the largest error, and those that decide."]
-        if most
-        else []
-    )
+    about += [DIMENSIONS] if most else []
     text = [" ".join(about)] if about else []
-    return Section(f"{KEY}-dimensions", "Which dimensions move", _of_dimensions("Dimension", rows), text)
+    whole = Table([each.head for each in _DIMENSIONS], rows).without_empty_columns()
+    return Section(f"{KEY}-dimensions", "Which dimensions move", whole, text)
 
 
-def _of_dimensions(label: str, rows: list[Row]) -> Table:
-    columns = [Column(label, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
-    columns += [Column("Mean offset (σ)"), Column("Mean offset (own units)"), Column("Flips")]
-    columns += [Column("σ (own units)")]
-    return Table(columns, rows).without_empty_columns()
-
-
-def _dimension(dimension: DimensionAgreement, depth: int = 0) -> Row:
-    cells = [dimension.name, units.sigma(dimension.rms), units.sigma(dimension.p99), units.sigma(dimension.worst)]
-    cells += [units.sigma(dimension.offset), units.sigma(_offset(dimension)), share_of_flips(dimension.flips)]
-    return Row([*cells, units.number(dimension.spread, 3)], depth=depth)
-
-
-def _offset(dimension: DimensionAgreement) -> float:
-    return dimension.offset * dimension.spread
+_DIMENSIONS: Columns[DimensionAgreement] = [
+    words("Dimension", lambda dimension: dimension.name),
+    *figures(units.sigma, ("RMS (σ)", lambda dimension: dimension.rms), ("p99 (σ)", lambda dimension: dimension.p99)),
+    figure("Worst (σ)", lambda dimension: dimension.worst, units.sigma),
+    figure("Mean offset (σ)", lambda dimension: dimension.offset, units.sigma),
+    figure("Mean offset (own units)", lambda dimension: dimension.offset * dimension.spread, units.sigma),
+    figure("Flips", lambda dimension: dimension.flips, share_of_flips),
+    figure("σ (own units)", lambda dimension: dimension.spread, units.figures(3)),
+]
 
 
 def _worst_and_deciding(dimensions: Sequence[DimensionAgreement]) -> list[DimensionAgreement]:

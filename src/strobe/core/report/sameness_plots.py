@@ -109,17 +109,8 @@ def _line(dimension: DimensionAgreement, colour: str, low: float) -> Trace:
         [f"{units.sigma(value)} σ", units.number(value * dimension.spread, 2), dimension.name]
         for value in dimension.along
     ]
-    return charts.line(
-        _short(dimension.name),
-        steps,
-        values,
-        colour,
-        hover,
-        points=7,
-        style={"width": 1.8},
-        mode=_mode(values),
-        customdata=words,
-    )
+    drawn = {"style": {"width": 1.8}, "mode": _mode(values), "customdata": words}
+    return charts.line(_short(dimension.name), steps, values, colour, hover, points=7, **drawn)
 
 
 def _mode(values: Sequence[float]) -> str:

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from strobe.core.report.document import Column, Row, Table
+from strobe.core.report.document import Column, Columns, Row, Table, figure, heads, scaled, table, words
 from strobe.core.results import units
+from strobe.core.results.agreement import Agreement
 from strobe.core.results.answer import Result
-from strobe.core.results.comparison import Comparison
-from strobe.core.results.data import Quantiles, Summary
+from strobe.core.results.comparison import Comparison, GradientAgreement
+from strobe.core.results.data import Quantiles, Samples, Summary
 from strobe.core.results.measurement import Blocks, Component, Measurement
 
 RATES = {"inference": "chunks/s", "training forward": "passes/s", "training step": "steps/s", "loading": "batches/s"}
 SLOWEST = 5  # blocks that are named where they differ
 QUANTILES = ("Median", "95 %", "99 %", "Longest")
+METRICS: dict[str, Callable[[Samples], float | None]] = {
+    "Mean (ms)": lambda of: of.summary.mean,
+    "Median (ms)": lambda of: of.summary.median,
+    "Std (ms)": lambda of: of.summary.std,
+    "Min (ms)": lambda of: of.summary.min,
+    "Max (ms)": lambda of: of.summary.max,
+    f"{units.P_TAIL} (ms)": lambda of: of.at(units.TAIL),
+}
 
 
 def breakdown(measurement: Measurement, depth: int | None = None) -> Table:
     """Return where one measurement's time goes: the whole, then its parts as a tree, with 'other' always among them."""
     whole = measurement.samples.summary
     decimals = units.digits(whole.median)
-    columns = [Column("Component", numeric=False), Column("Calls"), Column("ms (median)")]
-    columns += [Column(_interval_title([whole, *(c.summary for c in measurement.components)]))]
-    columns += [Column("Host ms"), Column("% of whole"), Column("GFLOP"), Column("% of ceiling")]
+    between = _interval_title([whole, *(c.summary for c in measurement.components)])
+    columns = [*heads("<Component | Calls | ms (median)"), Column(between)]
+    columns += heads("Host ms | % of whole | GFLOP | % of ceiling")
     counted = [c.gflop for c in measurement.components if c.depth == 1 and c.gflop is not None]
     cells = [measurement.name, "1", units.ms(whole.median, decimals)]
     cells += [units.span(whole.interval, decimals), None, units.percent(1.0)]
@@ -65,14 +74,7 @@ def metrics(result: Result) -> Table:
             cells.append(None if before is None or after is None else units.signed(after - before, places))
         return Row(cells)
 
-    rows = [
-        row("Mean (ms)", lambda m: m.samples.summary.mean, decimals),
-        row("Median (ms)", lambda m: m.samples.summary.median, decimals),
-        row("Std (ms)", lambda m: m.samples.summary.std, decimals),
-        row("Min (ms)", lambda m: m.samples.summary.min, decimals),
-        row("Max (ms)", lambda m: m.samples.summary.max, decimals),
-        row("p95 (ms)", lambda m: m.samples.summary.p95, decimals),
-    ]
+    rows = [row(title, lambda m, of=of: of(m.samples), decimals) for title, of in METRICS.items()]
     for unit in dict.fromkeys(unit for m in measured for unit in per_call(m)):
 
         def rate(m: Measurement, unit: str = unit) -> float | None:
@@ -84,8 +86,7 @@ def metrics(result: Result) -> Table:
     blank: list[str | None] = [None] * len(judged)
     rows.append(Row(["Samples", *(f"{len(m.samples.values):,}" for m in measured), *blank]))
     if any(m.samples.warmup for m in measured):
-        left_out = [f"{len(m.samples.warmup):,}" for m in measured]
-        rows.append(Row(["Warm-up cut", *left_out, *blank]))
+        rows.append(Row(["Warm-up cut", *(f"{len(m.samples.warmup):,}" for m in measured), *blank]))
     return Table(columns, rows)
 
 
@@ -108,65 +109,68 @@ def _difference_title(pair: Comparison, many: int) -> str:
 def verdicts(result: Result) -> Table:
     """Return every judgement with its interval."""
     decimals = units.digits(max((m.samples.summary.median for m in result.measurements), default=0.0))
-    columns = [Column("Compared", numeric=False), Column("Verdict", numeric=False)]
-    titles = ("Change", "Interval of it", "Difference (ms)", "Interval of it (ms)", "Pairs")
-    columns += [Column(title) for title in titles]
-    rows = []
-    for pair in result.judged():
-        verdict = pair.verdict
-        cells = [_names_of(pair), verdict.kind, units.change(verdict.ratio), units.change_span(verdict.interval)]
-        cells += [units.signed(pair.difference_ms, decimals), units.signed_span(pair.difference, decimals)]
-        cells += [f"{verdict.pairs:,}" if verdict.pairs else None]
-        rows.append(Row(cells))
-    return Table(columns, rows).without_empty_columns()
-
-
-def agreement(result: Result) -> Table | None:
-    """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
-    outputs = any(pair.agreement is not None and pair.agreement.of == "outputs" for pair in result.judged())
-    columns = [
-        Column("Outputs of" if outputs else "Actions of", numeric=False),
-        Column("Cosine"),
-        Column("Largest error"),
-    ]
-    columns += [Column("Mean error"), Column("Observations"), Column("Guard", numeric=False)]
-    rows = []
-    for pair in result.judged():
-        if (same := pair.agreement) is not None:
-            held = pair.outcome
-            if words := (pair.broken or pair.unjudged):
-                held = f"{held}: {words}"
-            cells = [_names_of(pair), f"{same.cosine:.6f}", units.number(same.largest_error)]
-            rows.append(Row([*cells, units.number(same.mean_error), f"{same.observations:,}", held]))
-    return Table(columns, rows).without_empty_columns() if rows else None
-
-
-def gradients(result: Result) -> Table | None:
-    """Return how far each candidate's loss and gradient are from its baseline's; None if that is not known."""
-    columns = [Column("Gradient of", numeric=False), Column("Cosine"), Column("Relative error"), Column("Loss")]
-    columns += [Column("Baseline's loss"), Column("Relative error of it"), Column("Cosine of two seeds")]
-    rows = []
-    for pair in result.judged():
-        if (same := pair.gradient) is not None:
-            cells = [_names_of(pair), f"{same.cosine:.6f}", units.number(same.error, 3), units.number(same.loss, 6)]
-            cells += [units.number(same.baseline_loss, 6), units.number(same.loss_error, 3)]
-            rows.append(Row([*cells, None if same.seed_cosine is None else f"{same.seed_cosine:.6f}"]))
-    return Table(columns, rows).without_empty_columns() if rows else None
+    return table(result.judged(), _VERDICTS, decimals).without_empty_columns()
 
 
 def _names_of(pair: Comparison) -> str:
     return f"{pair.candidate} vs {pair.baseline}"
 
 
+_VERDICTS: Columns[Comparison] = [
+    words("Compared", _names_of),
+    words("Verdict", lambda pair: pair.verdict.kind),
+    figure("Change", lambda pair: pair.verdict.ratio, units.change),
+    figure("Interval of it", lambda pair: pair.verdict.interval, units.change_span),
+    scaled("Difference (ms)", lambda pair: pair.difference_ms, units.signed),
+    scaled("Interval of it (ms)", lambda pair: pair.difference, units.signed_span),
+    figure("Pairs", lambda pair: pair.verdict.pairs or None),
+]
+
+
+def agreement(result: Result) -> Table | None:
+    """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
+    pairs = [(pair, pair.agreement) for pair in result.judged() if pair.agreement is not None]
+    columns: Columns[tuple[Comparison, Agreement]] = [
+        words(
+            "Outputs of" if any(same.of == "outputs" for _, same in pairs) else "Actions of",
+            lambda of: _names_of(of[0]),
+        ),
+        figure("Cosine", lambda of: of[1].cosine, units.cosine),
+        figure("Largest error", lambda of: of[1].largest_error, units.number),
+        figure("Mean error", lambda of: of[1].mean_error, units.number),
+        figure("Observations", lambda of: of[1].observations),
+        words("Guard", lambda of: _held(of[0])),
+    ]
+    return table(pairs, columns).without_empty_columns() if pairs else None
+
+
+def _held(pair: Comparison) -> str | None:
+    return f"{pair.outcome}: {why}" if (why := pair.broken or pair.unjudged) else pair.outcome
+
+
+def gradients(result: Result) -> Table | None:
+    """Return how far each candidate's loss and gradient are from its baseline's; None if that is not known."""
+    pairs = [(_names_of(pair), pair.gradient) for pair in result.judged() if pair.gradient is not None]
+    return table(pairs, _GRADIENTS).without_empty_columns() if pairs else None
+
+
+_GRADIENTS: Columns[tuple[str, GradientAgreement]] = [
+    words("Gradient of", lambda of: of[0]),
+    figure("Cosine", lambda of: of[1].cosine, units.cosine),
+    figure("Relative error", lambda of: of[1].error, units.figures(3)),
+    figure("Loss", lambda of: of[1].loss, units.figures(6)),
+    figure("Baseline's loss", lambda of: of[1].baseline_loss, units.figures(6)),
+    figure("Relative error of it", lambda of: of[1].loss_error, units.figures(3)),
+    figure("Cosine of two seeds", lambda of: of[1].seed_cosine, units.cosine),
+]
+
+
 def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Table:
     """Return the parts of several variants side by side, aligned by path; differences are from the first variant."""
     decimals = units.digits(max((m.samples.summary.median for m in measurements), default=0.0))
     first, *others = measurements
-    columns = [Column("Component", numeric=False)]
-    for m in measurements:
-        columns += [Column(f"{m.name} (ms)"), Column("% of whole")]
-    columns += [Column("Difference (ms)" if len(others) == 1 else f"Δ {m.name}") for m in others]
-
+    titles = [title for m in measurements for title in (f"{m.name} (ms)", "% of whole")]
+    titles += ["Difference (ms)" if len(others) == 1 else f"Δ {m.name}" for m in others]
     cells: list[str | None] = ["whole"]
     for m in measurements:
         cells += [units.ms(m.samples.summary.median, decimals), units.percent(1.0)]
@@ -184,7 +188,7 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
         zero = row[0].summary.median if row[0] else 0.0
         cells += [units.signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
         rows.append(Row(cells, "other" if part.other else "part", len(path)))
-    return Table(columns, rows)
+    return Table([*heads("<Component"), *map(Column, titles)], rows)
 
 
 def side_by_side(measurements: Sequence[Measurement], depth: int | None) -> list[dict[Path, Component]]:
@@ -234,10 +238,8 @@ def guidance(measurements: Sequence[Measurement]) -> Table | None:
             share = split[name] / split["Base denoising"] if split["Base denoising"] > 0 else None
             cells += [units.ms(split[name], decimals), None if share is None else units.percent(share)]
         rows.append(Row(cells, "whole" if name == "RTC overhead" else "part"))
-    columns = [Column("Real-Time Chunking", numeric=False)]
-    for m, _ in guided:
-        columns += [Column(f"{m.name} (ms)"), Column("% of base")]
-    return Table(columns, rows)
+    titles = [title for m, _ in guided for title in (f"{m.name} (ms)", "% of base")]
+    return Table([*heads("<Real-Time Chunking"), *map(Column, titles)], rows)
 
 
 def _time_of_guidance(m: Measurement) -> dict[str, float] | None:
@@ -259,26 +261,28 @@ def _time_of_guidance(m: Measurement) -> dict[str, float] | None:
 
 def blocks(measurements: Sequence[Measurement]) -> Table | None:
     """Return the like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
-    rows = []
+    several, rows = len(measurements) > 1, []
     for m, group in _with_blocks(measurements):
         decimals = units.digits(m.samples.summary.median)
-        inside = group.path[-1] if group.path else m.name
-        label = inside if len(measurements) == 1 else f"{inside}, {m.name}"
-        cells = [label, f"{len(group.names):,}", units.ms(group.total.median, decimals)]
+        cells = [_inside(m, group, several), f"{len(group.names):,}", units.ms(group.total.median, decimals)]
         cells += [units.span(group.total.interval, decimals), units.percent(group.share)]
         rows.append(Row([*cells, units.ms(group.average, decimals + 1), units.ms(group.spread, decimals + 1)]))
-    columns = [Column("Blocks in", numeric=False), Column("Blocks"), Column("Sum (ms)")]
-    columns += [Column(_interval_title([group.total for _, group in _with_blocks(measurements)])), Column("% of whole")]
-    columns += [Column("Average (ms)"), Column("Spread (ms)")]
+    between = _interval_title([group.total for _, group in _with_blocks(measurements)])
+    columns = [*heads("<Blocks in | Blocks | Sum (ms)"), Column(between)]
+    columns += heads("% of whole | Average (ms) | Spread (ms)")
     return Table(columns, rows).without_empty_columns() if rows else None
+
+
+def _inside(m: Measurement, group: Blocks, several: bool) -> str:
+    inside = group.path[-1] if group.path else m.name
+    return f"{inside}, {m.name}" if several else inside
 
 
 def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
     """Return for each part that is made of blocks whether the samples show that they differ."""
     sentences = []
     for m, group in _with_blocks(measurements):
-        inside = group.path[-1] if group.path else m.name
-        who = inside if len(measurements) == 1 else f"{inside}, {m.name}"
+        who = _inside(m, group, len(measurements) > 1)
         tested = "too few samples for a test" if group.p is None else f"Friedman's test: p = {group.p:.2g}"
         answer = "the blocks differ" if group.differ else "no difference between blocks that these samples can show"
         sentences.append(f"{who}: {answer} ({tested}; spread {units.percent(_relative_spread(group))} of the average)")
@@ -298,8 +302,7 @@ def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
             label = place if len(measurements) == 1 else f"{place}, {m.name}"
             over = units.change(took / group.average) if group.average > 0 else None
             rows.append(Row([label, units.ms(took, decimals + 1), over]))
-    columns = [Column("Slowest blocks", numeric=False), Column("ms (median)"), Column("Against the average")]
-    return Table(columns, rows) if rows else None
+    return Table(heads("<Slowest blocks | ms (median) | Against the average"), rows) if rows else None
 
 
 def _with_blocks(measurements: Sequence[Measurement]) -> list[tuple[Measurement, Blocks]]:

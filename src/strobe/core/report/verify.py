@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from strobe.core.report import measured, more, sameness, sameness_plots
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Section, figure, listing, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.agreement import Check, Effect
+from strobe.core.results.agreement import Agreement, Check, Effect
 from strobe.core.results.answer import VerifyResult
 
 LEVEL = 0.95
@@ -22,13 +20,14 @@ _CLOSENESS: dict[Effect, str] = {
 
 def outline(result: VerifyResult, _depth: int | None = None) -> Document:
     """Return the document of a verification, which times nothing."""
-    shown = [Section("checks", "Checks", _checks(result))] if result.checks else []
+    checks = table(result.checks, _CHECKS, kind=lambda check: "part" if check.outcome == "held" else "whole")
+    shown = [Section("checks", "Checks", checks.without_empty_columns())] if result.checks else []
     checked = sameness.of_checks(result.checks)
     title = sameness.OF_OUTPUTS if sameness.what_moves(checked) == "outputs" else sameness.TITLE
     shown += sameness.sections(checked, result.yardsticks, title) + _outputs(result)
     shown += more.sections(result)
-    page = measured.document(result, answers(result), [])
-    return replace(page, sections=shown, banner=_banner(result))
+    made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
+    return measured.document(result, answers(result), shown, failure="the run ended before it was done", done=made)
 
 
 def plots(result: VerifyResult, _depth: int | None = None) -> Plots:
@@ -52,50 +51,32 @@ def at_most_wrong(observations: int, level: float = LEVEL) -> float:
 
 
 def _headline(result: VerifyResult) -> str:
-    if result.environments:
-        return _headline_of_environments(result)
-    if result.exported:
-        return _headline_of_export(result)
     if of_outputs(result):
         return _headline_of_outputs(result)
-    recipe, name = result.recipe or "the recipe", result.subject.name
-    broken = [check for check in result.checks if check.broken]
-    if result.passed:
-        checks = units.count(len(result.checks), "check")
-        return f"PASSED: {name} acts the same with {recipe} as without it ({checks})."
-    if broken:
-        first = broken[0]
+    name, checks, how, unmade = result.subject.name, result.checks, "", "no check was made"
+    broken = [check.broken for check in checks if check.broken]
+    if result.environments:
+        first, there, checks = result.environments[0].name, result.environments[-1].name, checks[:1]
+        claim, denial = f"{name} acts the same in '{there}'", f"{name} does not act the same in '{there}'"
+        how, broken = f" as in {first}, within rounding", [check.broken for check in checks if check.broken]
+    elif result.exported:
+        head = f"the exported policy in {result.exported}"
+        claim, denial = f"{head} acts as {name} does", f"{head} does not act as {name} does"
+        if result.passed:
+            effects = {check.effect for check in checks}
+            how = f", {next(words for effect, words in _CLOSENESS.items() if effect in effects)}"
+    else:
+        recipe = f"with {result.recipe or 'the recipe'} as without it"
+        claim, denial = f"{name} acts the same {recipe}", f"{name} does not act the same {recipe}"
+        how, unmade = f" ({units.count(len(checks), 'check')})", "not all checks were made" if checks else unmade
         more = f", and {units.count(len(broken) - 1, 'more check')} failed" if len(broken) > 1 else ""
-        failed = f"{first.name}: {first.broken}"
-        return f"FAILED: {name} does not act the same with {recipe} as without it. {failed}{more}."
-    why = next((check.unjudged for check in result.checks if check.unjudged), "")
-    why = why or ("no check was made" if not result.checks else "not all checks were made")
-    return (
-        f"NOT JUDGED: nothing shows that {name} acts the same with {recipe} as without it. {why[:1].upper()}{why[1:]}."
-    )
-
-
-def _headline_of_environments(result: VerifyResult) -> str:
-    name, there = result.subject.name, result.environments[-1].name
-    check = result.checks[0] if result.checks else None
+        broken = [f"{check.name}: {check.broken}{more}" for check in checks if check.broken]
     if result.passed:
-        return f"PASSED: {name} acts the same in '{there}' as in {result.environments[0].name}, within rounding."
-    if check is not None and check.broken:
-        return f"FAILED: {name} does not act the same in '{there}'. {check.broken}."
-    why = check.unjudged if check is not None and check.unjudged else "no check was made"
-    return f"NOT JUDGED: nothing shows that {name} acts the same in '{there}'. {why[:1].upper()}{why[1:]}."
-
-
-def _headline_of_export(result: VerifyResult) -> str:
-    name, head = result.subject.name, f"the exported policy in {result.exported}"
-    if result.passed:
-        effects = {check.effect for check in result.checks}
-        closeness = next(words for effect, words in _CLOSENESS.items() if effect in effects)
-        return f"PASSED: {head} acts as {name} does, {closeness}."
-    if broken := next((check.broken for check in result.checks if check.broken), ""):
-        return f"FAILED: {head} does not act as {name} does. {broken}."
-    why = next((check.unjudged for check in result.checks if check.unjudged), "no check was made")
-    return f"NOT JUDGED: nothing shows that {head} acts as {name} does. {why[:1].upper()}{why[1:]}."
+        return f"PASSED: {claim}{how}."
+    if broken:
+        return f"FAILED: {denial}. {broken[0]}."
+    why = next((check.unjudged for check in checks if check.unjudged), unmade)
+    return f"NOT JUDGED: nothing shows that {claim}. {why[:1].upper()}{why[1:]}."
 
 
 def of_outputs(result: VerifyResult) -> bool:
@@ -124,15 +105,18 @@ def _headline_of_outputs(result: VerifyResult) -> str:
 
 def _outputs(result: VerifyResult) -> list[Section]:
     """Return how far outputs in Python are from each other, if no spread of them is known."""
-    columns = [Column("Outputs of", numeric=False)]
-    columns += [Column(title) for title in ("Cosine", "Largest error", "Mean error", "Inputs")]
-    rows = []
-    for check in result.checks:
-        same = check.agreement
-        if same is not None and same.of == "outputs" and same.rms is None:
-            errors = [units.number(same.largest_error), units.number(same.mean_error)]
-            rows.append(Row([check.name, f"{same.cosine:.6f}", *errors, f"{same.observations:,}"]))
-    return [Section(sameness.KEY, sameness.OF_OUTPUTS, Table(columns, rows))] if rows else []
+    checks = [(check.name, check.agreement) for check in result.checks if check.agreement is not None]
+    moved = [(name, same) for name, same in checks if same.of == "outputs" and same.rms is None]
+    return listing(sameness.KEY, sameness.OF_OUTPUTS, moved, _OUTPUTS, whole=True)
+
+
+_OUTPUTS: Columns[tuple[str, Agreement]] = [
+    words("Outputs of", lambda moved: moved[0]),
+    figure("Cosine", lambda moved: moved[1].cosine, units.cosine),
+    figure("Largest error", lambda moved: moved[1].largest_error, units.number),
+    figure("Mean error", lambda moved: moved[1].mean_error, units.number),
+    figure("Inputs", lambda moved: moved[1].observations),
+]
 
 
 def _still_wrong(result: VerifyResult) -> list[str]:
@@ -155,25 +139,15 @@ def _still_wrong(result: VerifyResult) -> list[str]:
     ]
 
 
-def _banner(result: VerifyResult) -> str | None:
-    if result.status == "complete":
-        return None
-    made = f"{units.count(len(result.checks), 'check')} made" if result.checks else "no check made"
-    if result.status == "failed":
-        return f"Failed: the run ended before it was done ({made})."
-    return f"Interrupted: this run was stopped before it was done ({made})."
-
-
-def _checks(result: VerifyResult) -> Table:
-    columns = [Column("Check", numeric=False), Column("Outcome", numeric=False), Column("Their effect", numeric=False)]
-    columns += [Column("Guard", numeric=False), Column("Treatments", numeric=False)]
-    return Table(columns, [_check(check) for check in result.checks]).without_empty_columns()
-
-
-def _check(check: Check) -> Row:
+def _outcome(check: Check) -> str:
     words = check.broken or check.unjudged
-    outcome = f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
-    effect = check.effect if check.treatments else None
-    cells: list[str | None] = [check.name, outcome, effect, check.guard or None]
-    treatments = ", ".join(treatment for treatment in check.treatments)
-    return Row([*cells, treatments or None], "part" if check.outcome == "held" else "whole")
+    return f"{'failed' if check.broken else 'not judged'}: {words}" if words else "held"
+
+
+_CHECKS: Columns[Check] = [
+    words("Check", lambda check: check.name),
+    words("Outcome", _outcome),
+    words("Their effect", lambda check: check.effect if check.treatments else None),
+    words("Guard", lambda check: check.guard or None),
+    words("Treatments", lambda check: ", ".join(check.treatments) or None),
+]

@@ -42,6 +42,10 @@ class Summary(Data):
     max: Finite
     p95: Finite
 
+    def at(self, share: float) -> float | None:
+        """Return what a ``share`` of the samples does not exceed, such as 0.5; None for a share that is not saved."""
+        return {0.0: self.min, 0.5: self.median, 0.95: self.p95, 1.0: self.max}.get(share)
+
 
 class Samples(Data):
     """Raw measurements of one whole (a chunk, a step), in the order they were taken, in milliseconds."""
@@ -56,6 +60,14 @@ class Samples(Data):
     )
     notes: list[str] = Field(default_factory=list, description="drift, throttling, noise: what to know about them")
 
+    def at(self, share: float) -> float | None:
+        """Return what a ``share`` of the values does not exceed, in between in proportion; None without values."""
+        if (known := self.summary.at(share)) is not None or not self.values:
+            return known
+        ordered, place = sorted(self.values), share * (len(self.values) - 1)
+        low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+        return low + (high - low) * (place - int(place))
+
 
 class Quantiles(Data):
     """Figures of a list of values, in the unit of the values."""
@@ -65,3 +77,7 @@ class Quantiles(Data):
     p95: Finite
     p99: Finite
     max: Finite
+
+    def at(self, share: float) -> float:
+        """Return what a ``share`` of the values does not exceed. Raises KeyError for one that is not saved."""
+        return {0.5: self.median, 0.95: self.p95, 0.99: self.p99, 1.0: self.max}[share]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import fixed, minus, significant
 
 NONE = "–"
+TAIL = 0.95  # of the values lie within the one figure that stands beside a median
+P_TAIL, TAIL_PERCENT = f"p{100 * TAIL:g}", f"{100 * TAIL:g} %"
 
 
 def plain(text: str) -> str:
@@ -26,6 +30,11 @@ def digits(whole_ms: float) -> int:
 def ms(value: float | None, decimals: int = 2) -> str | None:
     """Return milliseconds with so many decimals: '12.30'; None for None."""
     return None if value is None else fixed(value, decimals)
+
+
+def places(decimals: int) -> Callable[[float | None], str | None]:
+    """Return `ms` with so many decimals."""
+    return lambda value: ms(value, decimals)
 
 
 def signed(value: float | None, decimals: int = 2) -> str | None:
@@ -96,6 +105,16 @@ def size(value: int | None) -> str | None:
 def number(value: float | None, figures: int = 4) -> str | None:
     """Return a number with so many figures, and no exponent where a person would write none."""
     return None if value is None else significant(value, figures)
+
+
+def figures(count: int) -> Callable[[float | None], str | None]:
+    """Return `number` with so many figures."""
+    return lambda value: number(value, count)
+
+
+def cosine(value: float | None) -> str | None:
+    """Return a cosine with six decimals; None for None."""
+    return None if value is None else f"{value:.6f}"
 
 
 def short_ms(value: float) -> str:

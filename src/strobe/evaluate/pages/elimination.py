@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Columns, Section, figure, table, words
 from strobe.core.results import units
 from strobe.evaluate.pages import rates
-from strobe.evaluate.results.evaluate import Elimination, EvaluateResult, PlayedCheckpoint, SuccessRate
-from strobe.evaluate.results.time_to_task import PairedTimes, time_in_words
+from strobe.evaluate.results.evaluate import Elimination, EvaluateResult, PairedRates, PlayedCheckpoint, SuccessRate
+from strobe.evaluate.results.time_to_task import time_in_words
 
 KEY = "checkpoints"
 
@@ -43,7 +43,7 @@ def _describe(each: PlayedCheckpoint, success: SuccessRate, elimination: Elimina
     seen = f"{each.name} succeeds in {success.successes} of {units.count(success.episodes, 'start')}"
     if each.rates is None:
         return f"{seen}."
-    return f"{seen}: {_difference(each)} points against {elimination.best}."
+    return f"{seen}: {_difference(each.rates)} points against {elimination.best}."
 
 
 def _by_time(each: PlayedCheckpoint, elimination: Elimination) -> str:
@@ -56,19 +56,22 @@ def _by_time(each: PlayedCheckpoint, elimination: Elimination) -> str:
 
 def section(result: EvaluateResult, elimination: Elimination) -> Section:
     """Return the table of the checkpoints, with what it rests on."""
-    titles = ["Episodes", "Success (95 % interval)", "Against the best, points (interval)"]
-    columns = [Column("Checkpoint", numeric=False), Column("Policy", numeric=False), *map(Column, titles)]
-    columns += [Column("Time against the best", numeric=False), Column("ms per call"), Column("Outcome", numeric=False)]
     success = _success(result)
     calls = {variant.name: variant.calls.median_ms for variant in result.variants}
-    rows = []
-    for each in elimination.checkpoints:
-        own = success.get(each.name)
-        cells = [None, None] if own is None else [str(own.episodes), rates.rate(own)]
-        cells += [None if each.rates is None else _difference(each), _time_cell(each.times)]
-        cells += [units.rate(calls[each.name]) if each.name in calls else None, _outcome(each, elimination)]
-        rows.append(Row([each.name, each.policy, *cells], "whole" if each.name == elimination.best else "part"))
-    return Section(KEY, "Checkpoints", Table(columns, rows).without_empty_columns(), _about(elimination))
+    columns: Columns[PlayedCheckpoint] = [
+        words("Checkpoint", lambda each: each.name),
+        words("Policy", lambda each: each.policy),
+        figure("Episodes", lambda each: success.get(each.name), lambda own: str(own.episodes)),
+        figure("Success (95 % interval)", lambda each: success.get(each.name), rates.rate),
+        figure("Against the best, points (interval)", lambda each: each.rates, _difference),
+        words("Time against the best", lambda each: None if each.times is None else time_in_words(each.times)),
+        figure("ms per call", lambda each: calls.get(each.name), units.rate),
+        words("Outcome", lambda each: _outcome(each, elimination)),
+    ]
+    rows = table(
+        elimination.checkpoints, columns, kind=lambda each: "whole" if each.name == elimination.best else "part"
+    )
+    return Section(KEY, "Checkpoints", rows.without_empty_columns(), _about(elimination))
 
 
 def _outcome(each: PlayedCheckpoint, elimination: Elimination) -> str:
@@ -115,13 +118,8 @@ def _success(result: EvaluateResult) -> dict[str, SuccessRate]:
     return {variant.name: variant.together.success for variant in result.variants}
 
 
-def _difference(each: PlayedCheckpoint) -> str:
-    assert each.rates is not None
-    return rates.difference(each.rates.difference, each.rates.decision.interval)
-
-
-def _time_cell(times: PairedTimes | None) -> str | None:
-    return None if times is None else time_in_words(times)
+def _difference(paired: PairedRates) -> str:
+    return rates.difference(paired.difference, paired.decision.interval)
 
 
 def _level(share: float) -> str:

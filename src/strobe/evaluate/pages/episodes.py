@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts
 from strobe.core.report.charts import OTHER, PALETTE, Plot, Trace
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Row, Section, Table, heads
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.core.results.data import Interval
 from strobe.core.results.numerals import significant
 from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
 from strobe.evaluate.results.time_to_task import OLDER, time_in_words
@@ -72,35 +71,26 @@ def _about_time(played: PairedEpisodes) -> str:
 
 
 def _sides(played: PairedEpisodes) -> Table:
-    columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
-    columns.append(Column("Control ticks (mean)"))
     rows = []
     for name, share, sides in (
         (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
         (played.candidate, played.candidate_success, [pair.candidate for pair in played.pairs]),
     ):
-        figures = ("reward", "best_reward", "ticks")
         # Divided before they are added: no sum of rewards may leave the range of a float.
-        means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
-        rows.append(Row([name, units.percent(share), *means]))
-    rows.append(
-        Row(
-            [
-                "difference",
-                f"{significant(100 * played.success, plus=True)} points",
-                significant(played.reward, 4, plus=True),
-                None,
-                None,
-            ]
-        )
-    )
-    ends = [_points(played.success_interval), _span(played.reward_interval), None, None]
-    return Table(columns, [*rows, Row([f"{100 * played.success_interval.level:.3g} % interval of it", *ends])])
+        means = [sum(getattr(side, of) / len(sides) for side in sides) for of in ("reward", "best_reward", "ticks")]
+        rows.append(Row([name, units.percent(share), *map(units.number, means)]))
+    success, ends, reward = played.success, played.success_interval, played.reward_interval
+    points = [f"{significant(100 * value, plus=True)}" for value in (success, ends.low, ends.high)]
+    rows.append(Row(["difference", f"{points[0]} points", significant(played.reward, 4, plus=True), None, None]))
+    span = reward and f"{significant(reward.low, 4, plus=True)} to {significant(reward.high, 4, plus=True)}"
+    level = f"{100 * ends.level:.3g} % interval of it"
+    rows.append(Row([level, f"{points[1]} to {points[2]}", span, None, None]))
+    return Table(heads("< | Success | Reward (mean) | Best reward (mean) | Control ticks (mean)"), rows)
 
 
 def _pairs(played: PairedEpisodes) -> Table:
     names = [played.baseline, played.candidate]
-    columns = [Column("Task", numeric=False), Column("Seed")]
+    columns = heads("<Task | Seed")
     for name in names:
         columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
     columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
@@ -118,25 +108,15 @@ def _rewards(played: PairedEpisodes) -> Plot:
     for ended, (words, colour) in ENDS.items():
         pairs = [pair for pair in played.pairs if _ended(pair) == ended]
         if pairs:
-            traces.append(
-                charts.points(
-                    words.format(baseline=played.baseline, candidate=played.candidate),
-                    [pair.baseline.reward for pair in pairs],
-                    [pair.candidate.reward for pair in pairs],
-                    colour,
-                    "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
-                    text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
-                )
-            )
+            name = words.format(baseline=played.baseline, candidate=played.candidate)
+            x, y = [pair.baseline.reward for pair in pairs], [pair.candidate.reward for pair in pairs]
+            hover = "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>"
+            starts = [f"{pair.task}, seed {pair.seed}" for pair in pairs]
+            traces.append(charts.points(name, x, y, colour, hover, text=starts))
     rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
-    layout = charts.layout(
-        420,
-        charts.axis(f"reward, {played.baseline}"),
-        charts.axis(f"reward, {played.candidate}"),
-        showlegend=True,
-        legend=charts.LEGEND_ABOVE,
-        shapes=[charts.diagonal(min(rewards), max(rewards))],
-    )
+    x, y = charts.axis(f"reward, {played.baseline}"), charts.axis(f"reward, {played.candidate}")
+    diagonal = [charts.diagonal(min(rewards), max(rewards))]
+    layout = charts.layout(420, x, y, showlegend=True, legend=charts.LEGEND_ABOVE, shapes=diagonal)
     caption = "A dot is a pair of episodes. On the dotted line both got the same reward."
     return Plot("Reward of each pair", caption, traces, layout)
 
@@ -162,13 +142,3 @@ def _same(played: PairedEpisodes) -> str:
 
 def _ended(pair: EpisodePair) -> tuple[bool, bool]:
     return pair.baseline.success, pair.candidate.success
-
-
-def _points(interval: Interval) -> str:
-    return f"{significant(100 * interval.low, plus=True)} to {significant(100 * interval.high, plus=True)}"
-
-
-def _span(interval: Interval | None) -> str | None:
-    if interval is None:
-        return None
-    return f"{significant(interval.low, 4, plus=True)} to {significant(interval.high, 4, plus=True)}"

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from strobe.budget.results import Line
 from strobe.core.report import charts, measured
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Clip, ClipRow, Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    Clip,
+    ClipRow,
+    Columns,
+    Document,
+    Section,
+    Table,
+    figure,
+    listing,
+    of,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
@@ -16,6 +27,12 @@ from strobe.evaluate.pages import elimination, evaluate_timing, rates, time_to_t
 from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
 
 RANDOM = "random weights"  # of a subject without a checkpoint
+TIMES = (
+    "Means, unless another figure is named. In most control ticks the policy only takes an action from its queue. The "
+    "simulator's time does not include the rendering of its observations, if that could be measured. The reset "
+    "includes the first rendering. 'Ticks drawn' are the ticks whose observation was drawn: those that the policy "
+    "looks at, if they are known, or all with --render=always."
+)
 
 
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
@@ -37,9 +54,10 @@ def outline(result: EvaluateResult, _depth: int | None = None) -> Document:
             sections.append(evaluate_timing.chunk_section(result))
         if any(variant.motion for variant in result.variants):
             sections.append(time_to_task.smoothness(result))
-        sections.append(Section("times", "Where the time of an episode goes", _times(result), [_about_times()]))
-    page = measured.document(result, answers(result), [])
-    return replace(page, sections=sections, banner=_banner(result))
+        sections += listing("times", "Where the time of an episode goes", result.variants, _TIMES, TIMES)
+    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
+    done = f"episodes judged: {played or 'none'}"
+    return measured.document(result, answers(result), sections, failure=None, done=done)
 
 
 def answers(result: EvaluateResult) -> list[str]:
@@ -138,62 +156,50 @@ def _about(result: EvaluateResult) -> list[str]:
 
 
 def _variants(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), *_SUCCESS, *evaluate_timing.latency_columns(result)]
-    rows = []
-    for number, variant in enumerate(result.variants):
-        cells = [variant.name, *_success(result, variant.together), *evaluate_timing.latency_cells(result, variant)]
-        rows.append(Row(cells, "part" if number else "whole"))
-    return Table(columns, rows).without_empty_columns()
+    columns: Columns[EvaluatedVariant] = [
+        words("Variant", lambda variant: variant.name),
+        *of(lambda variant: variant.together, _success_columns(result)),
+        *evaluate_timing.latency_columns(result),
+    ]
+    rows = table(result.variants, columns, kind=lambda variant: "whole" if variant is result.variants[0] else "part")
+    return rows.without_empty_columns()
 
 
 def _tasks(result: EvaluateResult) -> Table:
-    columns = [Column("Task", numeric=False), Column("Variant", numeric=False), *_SUCCESS]
+    columns: Columns[tuple[str, str, VariantOnTask]] = [
+        words("Task", lambda played: played[0]),
+        words("Variant", lambda played: played[1]),
+        *of(lambda played: played[2], _success_columns(result)),
+    ]
     played = [
         (task, variant.name, variant.tasks[task])
         for task in result.tasks
         for variant in result.variants
         if task in variant.tasks
     ]
-    rows = [Row([task, name, *_success(result, on)]) for task, name, on in played]
-    return Table(columns, rows).without_empty_columns()
+    return table(played, columns).without_empty_columns()
 
 
-_SUCCESS = [*rates.COLUMNS, Column("At pairs")]
-
-
-def _success(result: EvaluateResult, on: VariantOnTask) -> list[str | None]:
-    """Return the cells of the columns ``_SUCCESS``."""
-    pairs = on.paired.decision.pairs if on.paired is not None else None
-    return [*rates.cells(on, result.margin), None if pairs is None else str(pairs)]
+def _success_columns(result: EvaluateResult) -> Columns[VariantOnTask]:
+    at: Columns[VariantOnTask] = [figure("At pairs", lambda on: on.paired and on.paired.decision.pairs, str)]
+    return [*rates.columns(result.margin), *at]
 
 
 def _span(interval: Interval) -> str:
     return f"{units.signed(100 * interval.low, 1)} to {units.signed(100 * interval.high, 1)}"
 
 
-def _times(result: EvaluateResult) -> Table:
-    columns = [Column("Variant", numeric=False), Column("Calls"), Column("Call, median (ms)"), Column("p95 (ms)")]
-    columns += [Column("Policy per tick (ms)")]
-    columns += [Column("Simulator per tick (ms)"), Column("Rendering per tick (ms)"), Column("Ticks drawn")]
-    columns += [Column("Reset per episode (ms)")]
-    rows = []
-    for variant in result.variants:
-        loop = variant.loop
-        figures = (variant.calls.median_ms, variant.calls.p95_ms, loop.policy_ms, loop.step_ms, loop.render_ms)
-        drawn = None if loop.drawn is None else units.percent(loop.drawn)
-        cells = [variant.name, f"{variant.calls.calls:,}"]
-        cells += [None if ms is None else units.rate(ms) for ms in figures]
-        rows.append(Row([*cells, drawn, units.rate(loop.reset_ms)]))
-    return Table(columns, rows).without_empty_columns()
-
-
-def _about_times() -> str:
-    return (
-        "Means, unless another figure is named. In most control ticks the policy only takes an action from its "
-        "queue. The simulator's time does not include the rendering of its observations, if that could be measured. "
-        "The reset includes the first rendering. 'Ticks drawn' are the ticks whose observation was drawn: those that "
-        "the policy looks at, if they are known, or all with --render=always."
-    )
+_TIMES: Columns[EvaluatedVariant] = [
+    words("Variant", lambda variant: variant.name),
+    figure("Calls", lambda variant: variant.calls.calls),
+    figure("Call, median (ms)", lambda variant: variant.calls.median_ms, units.rate),
+    figure(f"{units.P_TAIL} (ms)", lambda variant: variant.calls.at(units.TAIL), units.rate),
+    figure("Policy per tick (ms)", lambda variant: variant.loop.policy_ms, units.rate),
+    figure("Simulator per tick (ms)", lambda variant: variant.loop.step_ms, units.rate),
+    figure("Rendering per tick (ms)", lambda variant: variant.loop.render_ms, units.rate),
+    figure("Ticks drawn", lambda variant: variant.loop.drawn, units.percent),
+    figure("Reset per episode (ms)", lambda variant: variant.loop.reset_ms, units.rate),
+]
 
 
 def _videos(result: EvaluateResult) -> Section:
@@ -209,14 +215,6 @@ def _videos(result: EvaluateResult) -> Section:
         f"{units.count(len(rows), 'start')}. The variants of one start are side by side, in simulated time."
     )
     return Section("videos", "Videos of episodes", text=[text], clips=rows)
-
-
-def _banner(result: EvaluateResult) -> str | None:
-    if result.status == "complete":
-        return None
-    played = ", ".join(f"{variant.name}: {variant.together.success.episodes}" for variant in result.variants)
-    ended = "Interrupted: this run was stopped before it was done" if result.status == "interrupted" else "Failed"
-    return f"{ended} (episodes judged: {played or 'none'})."
 
 
 def plots(result: EvaluateResult, _depth: int | None = None) -> Plots:
@@ -255,20 +253,12 @@ def _against_latency(result: EvaluateResult) -> Plot:
 
 def _success_at(title: str, result: EvaluateResult, at: Sequence[float | None], axis: str, unit: str) -> Plot:
     """Draw a point for each variant at its place ``at``, left out where that is None."""
-    traces = [
-        rates.success_points(
-            variant.name,
-            [place],
-            [variant.together.success],
-            charts.colour(index),
-            f"%{{x:.4~g}}{unit}, {rates.OF}",
-            mode="markers+text",
-            text=[variant.name],
-            textposition="middle right",
-        )
-        for index, (variant, place) in enumerate(zip(result.variants, at, strict=True))
-        if place is not None
-    ]
+    traces, hover = [], f"%{{x:.4~g}}{unit}, {rates.OF}"
+    for index, (variant, place) in enumerate(zip(result.variants, at, strict=True)):
+        if place is not None:
+            named = {"mode": "markers+text", "text": [variant.name], "textposition": "middle right"}
+            success, colour = [variant.together.success], charts.colour(index)
+            traces.append(rates.success_points(variant.name, [place], success, colour, hover, **named))
     layout = charts.layout(380, charts.from_zero(axis), rates.AXIS, showlegend=len(result.variants) > 1)
     return Plot(title, rates.BARS, traces, layout)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strobe.core.report import charts
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Interval
@@ -15,27 +15,30 @@ KEY = "realtime"
 Group = tuple[str, str]  # variant, engine
 
 
-def latency_columns(result: EvaluateResult) -> list[Column]:
+def latency_columns(result: EvaluateResult) -> Columns[EvaluatedVariant]:
     """Return the columns of a variant's latency in the table of variants."""
     if _is_measured_apart(result):
-        own = [Column("ms per chunk"), Column("Chunks (Hz)"), Column("Times as fast")]
+        own: Columns[EvaluatedVariant] = [
+            figure("ms per chunk", lambda variant: variant.chunk and variant.chunk.ms.median, units.rate),
+            figure("Chunks (Hz)", lambda variant: variant.chunk and variant.chunk.hz, units.rate),
+            figure("Times as fast", lambda variant: variant.chunk and variant.chunk.times, units.figures(3)),
+        ]
     else:
-        own = [Column("ms per call"), Column("Calls (Hz)"), Column("Times as fast")]
-    return [*own, Column("Calls per episode"), Column("ms per action")]
+        own = [
+            figure("ms per call", lambda variant: variant.calls.median_ms, units.rate),
+            figure("Calls (Hz)", lambda variant: variant.calls.hz, units.rate),
+            figure("Times as fast", lambda variant: variant.times, units.figures(3)),
+        ]
+    return [
+        *own,
+        figure("Calls per episode", _calls_per_episode, units.figures(3)),
+        figure("ms per action", _ms_per_action, units.figures(3)),
+    ]
 
 
-def latency_cells(result: EvaluateResult, variant: EvaluatedVariant) -> list[str | None]:
-    """Return the cells of `latency_columns`."""
-    if not _is_measured_apart(result):
-        own = [units.rate(variant.calls.median_ms), units.rate(variant.calls.hz), units.number(variant.times, 3)]
-    elif variant.chunk is None:
-        own = [None, None, None]
-    else:
-        chunk = variant.chunk
-        own = [units.rate(chunk.ms.median), units.rate(chunk.hz), units.number(chunk.times, 3)]
+def _calls_per_episode(variant: EvaluatedVariant) -> float | None:
     episodes = variant.together.success.episodes
-    per_episode = units.number(variant.calls.calls / episodes, 3) if episodes else None
-    return [*own, per_episode, units.number(_ms_per_action(variant), 3)]
+    return variant.calls.calls / episodes if episodes else None
 
 
 def _ms_per_action(variant: EvaluatedVariant) -> float | None:
@@ -179,25 +182,25 @@ def groups(result: EvaluateResult) -> dict[Group, list[tuple[EvaluatedVariant, T
 
 def timed_section(result: EvaluateResult) -> Section:
     """Return the loop's figures of each row."""
-    titles = ["Latency, median (ms)", "p95 (ms)", "Ticks without an action", "Lost actions", "Age, median (ms)"]
-    titles += ["p95 (ms)", "Jumps ÷ steps"]
-    rows = []
-    for number, variant in enumerate(result.variants):
-        timing = variant.timing
-        if timing is None:
-            continue
-        age = timing.age
-        cells = [_ms(timing.imposed.median), _ms(timing.imposed.p95)]
-        cells += [units.percent(timing.starved), f"{timing.lost:,}"]
-        cells += [None, None] if age is None else [_ms(age.median), _ms(age.p95)]
-        cells.append(units.number(timing.jump_ratio, 2))
-        rows.append(Row([variant.name, *cells], "part" if number else "whole"))
-    table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
-    return Section(KEY, "True to time", table, [_about(result)])
+    timed = [(variant, variant.timing) for variant in result.variants if variant.timing is not None]
+    rows = table(timed, _TIMED, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
+    return Section(KEY, "True to time", rows.without_empty_columns(), [_about(result)])
 
 
 def _ms(value: float) -> str | None:
     return f"{value:,.0f}" if value >= 100 else units.number(value, 3)
+
+
+_TIMED: Columns[tuple[EvaluatedVariant, Timing]] = [
+    words("Variant", lambda pair: pair[0].name),
+    figure("Latency, median (ms)", lambda pair: pair[1].imposed.median, _ms),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].imposed.at(units.TAIL), _ms),
+    figure("Ticks without an action", lambda pair: pair[1].starved, units.percent),
+    figure("Lost actions", lambda pair: pair[1].lost),
+    figure("Age, median (ms)", lambda pair: pair[1].age and pair[1].age.median, _ms),
+    figure(f"{units.P_TAIL} (ms)", lambda pair: pair[1].age and pair[1].age.at(units.TAIL), _ms),
+    figure("Jumps ÷ steps", lambda pair: pair[1].jump_ratio, units.figures(2)),
+]
 
 
 def _about(result: EvaluateResult) -> str:
@@ -218,21 +221,11 @@ def timed_plots(result: EvaluateResult) -> Plots:
     traces = []
     for index, ((variant, engine), rows) in enumerate(groups(result).items()):
         colour, successes = charts.colour(index), [variant.together.success for variant, _ in rows]
-        traces.append(
-            rates.success_points(
-                f"{variant}, {engine}",
-                [timing.imposed.median for _, timing in rows],
-                successes,
-                colour,
-                f"%{{customdata[2]}}: {rates.OF}",
-                mode="lines+markers",
-                line={"color": colour},
-                customdata=[
-                    [success.successes, success.episodes, timing.latency]
-                    for success, (_, timing) in zip(successes, rows, strict=True)
-                ],
-            )
-        )
+        latencies = [timing.latency for _, timing in rows]
+        seen = [[of.successes, of.episodes, at] for of, at in zip(successes, latencies, strict=True)]
+        drawn = {"mode": "lines+markers", "line": {"color": colour}, "customdata": seen}
+        at, hover = [timing.imposed.median for _, timing in rows], f"%{{customdata[2]}}: {rates.OF}"
+        traces.append(rates.success_points(f"{variant}, {engine}", at, successes, colour, hover, **drawn))
     x = charts.from_zero("latency of a call on the simulator's clock (median, ms)")
     layout = charts.layout(380, x, rates.AXIS, showlegend=True)
     return {KEY: [Plot("Success against latency, true to time", rates.BARS, traces, layout)]}

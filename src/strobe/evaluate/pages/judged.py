@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from strobe.core.report import charts, frame
-from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report import frame
+from strobe.core.report.document import Columns, Document, Section, Table, figure, of, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.evaluate.pages import rates
@@ -27,20 +26,8 @@ def outline(judged: Judged, _depth: int | None = None) -> Document:
 
 def plots(judged: Judged, _depth: int | None = None) -> Plots:
     """Return the success of each run with its interval."""
-    traces = [
-        rates.success_points(
-            run.name,
-            [run.name],
-            [run.together.success],
-            charts.colour(index),
-            "%{x:.1f} %, %{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>",
-            lying=True,
-            showlegend=False,
-        )
-        for index, run in enumerate(judged.runs)
-    ]
-    layout = charts.layout(140 + 40 * len(traces), rates.AXIS, {**charts.DOWN, "type": "category"})
-    return {"runs": [Plot("Success", rates.BARS, traces, layout)]}
+    seen = [(run.name, run.together.success) for run in judged.runs]
+    return {"runs": [rates.success_plot(seen)]}
 
 
 def _answer(judged: Judged, run: JudgedRun) -> str:
@@ -54,28 +41,27 @@ def _answer(judged: Judged, run: JudgedRun) -> str:
     return f"{name} succeeds in {rate}: {verdict}, difference {difference} points (95 %{by_task})."
 
 
-_COLUMNS = [*rates.COLUMNS, Column("Lost / won"), Column("p (McNemar)")]
-
-
-def _cells(judged: Judged, on: JudgedOnTask) -> list[str | None]:
-    """Return the cells of ``_COLUMNS``."""
-    pairs = on.paired
-    compared = [None, None] if pairs is None else [f"{pairs.lost} / {pairs.won}", units.number(pairs.p, 2)]
-    return [*rates.cells(on, judged.margin), *compared]
+def _columns(judged: Judged) -> Columns[JudgedOnTask]:
+    return [
+        *rates.columns(judged.margin),
+        figure("Lost / won", lambda on: on.paired, lambda pairs: f"{pairs.lost} / {pairs.won}"),
+        figure("p (McNemar)", lambda on: on.paired, lambda pairs: units.number(pairs.p, 2)),
+    ]
 
 
 def _runs(judged: Judged) -> Table:
-    rows = [
-        Row([run.name, *_cells(judged, run.together)], "part" if number else "whole")
-        for number, run in enumerate(judged.runs)
-    ]
-    return Table([Column("Run", numeric=False), *_COLUMNS], rows).without_empty_columns()
+    columns: Columns[JudgedRun] = [words("Run", lambda run: run.name), *of(lambda run: run.together, _columns(judged))]
+    rows = table(judged.runs, columns, kind=lambda run: "whole" if run is judged.runs[0] else "part")
+    return rows.without_empty_columns()
 
 
 def _tasks(judged: Judged) -> Table:
-    rows = [Row([task, run.name, *_cells(judged, run.tasks[task])]) for task in judged.tasks for run in judged.runs]
-    columns = [Column("Task", numeric=False), Column("Run", numeric=False), *_COLUMNS]
-    return Table(columns, rows).without_empty_columns()
+    columns: Columns[tuple[str, JudgedRun]] = [
+        words("Task", lambda on: on[0]),
+        words("Run", lambda on: on[1].name),
+        *of(lambda on: on[1].tasks[on[0]], _columns(judged)),
+    ]
+    return table([(task, run) for task in judged.tasks for run in judged.runs], columns).without_empty_columns()
 
 
 def _about(judged: Judged) -> list[str]:

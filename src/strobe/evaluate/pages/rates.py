@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from strobe.core.report import charts
-from strobe.core.report.charts import Place, Trace
-from strobe.core.report.document import Column
+from strobe.core.report.charts import Place, Plot, Trace
+from strobe.core.report.document import Columns, figure, words
 from strobe.core.results import units
 from strobe.core.results.data import Interval
 from strobe.core.results.numerals import points
@@ -15,10 +15,6 @@ from strobe.evaluate.results.evaluate import JudgedOnTask, SuccessRate, VariantO
 
 AXIS = charts.axis("success (%)", range=[-4, 104])
 BARS = "Bars are the exact 95 % intervals of the success rates."
-COLUMNS = [
-    *(Column(title) for title in ("Episodes", "Success (95 % interval)", "Reward (mean)")),
-    *(Column("Difference, points (interval)"), Column("Verdict", numeric=False)),
-]
 OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
 
 
@@ -56,10 +52,19 @@ def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str
     return difference(value, interval), verdict_in_words(kind, margin)
 
 
-def cells(on: VariantOnTask | JudgedOnTask, margin: float) -> list[str | None]:
-    """Return the cells of `COLUMNS`."""
-    judgement = judge_in_words(on, margin) or (None, None)
-    return [str(on.success.episodes), rate(on.success), units.number(on.reward), *judgement]
+def columns(margin: float) -> Columns[VariantOnTask | JudgedOnTask]:
+    """Return the columns of success, and of the verdict on it."""
+
+    def judged(place: int) -> Callable[[VariantOnTask | JudgedOnTask], str | None]:
+        return lambda on: (judge_in_words(on, margin) or (None, None))[place]
+
+    return [
+        figure("Episodes", lambda on: on.success.episodes, str),
+        figure("Success (95 % interval)", lambda on: on.success, rate),
+        figure("Reward (mean)", lambda on: on.reward, units.number),
+        figure("Difference, points (interval)", judged(0), str),
+        words("Verdict", judged(1)),
+    ]
 
 
 def possible_loss(on: VariantOnTask) -> str:
@@ -91,6 +96,18 @@ def success_points(
     x, y = (shares, places) if lying else (places, shares)
     bars: Trace = {"error_x" if lying else "error_y": charts.error_bars(shares, ends, colour)}
     return charts.points(name, x, y, colour, hover, **(counted | bars | more))
+
+
+def success_plot(successes: Sequence[tuple[str, SuccessRate]]) -> Plot:
+    """Return the success rate of each name, one below the other, with its interval."""
+    traces = [
+        success_points(
+            name, [name], [success], charts.colour(index), f"%{{x:.1f}} %, {OF}", lying=True, showlegend=False
+        )
+        for index, (name, success) in enumerate(successes)
+    ]
+    layout = charts.layout(140 + 40 * len(traces), AXIS, {**charts.DOWN, "type": "category"})
+    return Plot("Success", BARS, traces, layout)
 
 
 def _clip(rate: float) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Columns, Row, Section, Table, figure, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import significant
@@ -59,32 +59,31 @@ def _despite(variant: EvaluatedVariant) -> str:
 
 def section(result: EvaluateResult) -> Section:
     """Return the times of each variant, with the verdict; what is not judged is named with the reason."""
-    titles = ["Done", "Mean of successes (s)", "Half are done (s)", "Mean of all starts (s)", "Sooner, later (pairs)"]
-    titles += ["Times as soon (interval)", "Means, × (interval)"]
-    columns = [Column("Variant", numeric=False), *map(Column, titles), Column("Verdict", numeric=False)]
-    rows, text = [], list[str]()
-    for number, variant in enumerate(result.variants):
-        if (time := variant.time) is None:
-            text.append(f"{variant.name}: not judged, since {variant.time_not_judged or OLDER}.")
-            continue
-        cells = [f"{time.done} of {time.episodes}", units.number(time.mean_done_s), units.number(time.middle_s)]
-        cells += [units.number(time.mean_s), *_paired_cells(time.paired)]
-        rows.append(Row([variant.name, *cells], "part" if number else "whole"))
-    table = Table(columns, rows).without_empty_columns() if rows else None
-    return Section(KEY, "Time to task", table, [*([_about(result)] if rows else []), *text])
+    known = [(variant, variant.time) for variant in result.variants if variant.time is not None]
+    reasons = [(of.name, of.time_not_judged or OLDER) for of in result.variants if of.time is None]
+    text = [f"{name}: not judged, since {reason}." for name, reason in reasons]
+    if not known:
+        return Section(KEY, "Time to task", None, text)
+    rows = table(known, _TIMES, kind=lambda pair: "whole" if pair[0] is result.variants[0] else "part")
+    return Section(KEY, "Time to task", rows.without_empty_columns(), [_about(result), *text])
 
 
-def _paired_cells(paired: PairedTimes | None) -> list[str | None]:
-    if paired is None:
-        return [None] * 4
+def _times_as_soon(paired: PairedTimes) -> str:
     ends = ("∞" if end is None else significant(end) for end in (paired.low, paired.high))
-    ratio = "–" if paired.ratio is None else significant(paired.ratio)
-    return [
-        f"{paired.sooner}, {paired.later}",
-        f"{ratio} [{', '.join(ends)}]",
-        mean_in_words(paired).replace(" ×", ""),
-        paired.kind,
-    ]
+    return f"{'–' if paired.ratio is None else significant(paired.ratio)} [{', '.join(ends)}]"
+
+
+_TIMES: Columns[tuple[EvaluatedVariant, TimeToTask]] = [
+    words("Variant", lambda pair: pair[0].name),
+    figure("Done", lambda pair: f"{pair[1].done} of {pair[1].episodes}", str),
+    figure("Mean of successes (s)", lambda pair: pair[1].mean_done_s, units.number),
+    figure("Half are done (s)", lambda pair: pair[1].middle_s, units.number),
+    figure("Mean of all starts (s)", lambda pair: pair[1].mean_s, units.number),
+    figure("Sooner, later (pairs)", lambda pair: pair[1].paired, lambda paired: f"{paired.sooner}, {paired.later}"),
+    figure("Times as soon (interval)", lambda pair: pair[1].paired, _times_as_soon),
+    figure("Means, × (interval)", lambda pair: pair[1].paired, lambda paired: mean_in_words(paired).replace(" ×", "")),
+    words("Verdict", lambda pair: pair[1].paired and pair[1].paired.kind),
+]
 
 
 def _about(result: EvaluateResult) -> str:
@@ -122,18 +121,12 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
         times: name → its times, in an order that sets the colours.
         what: is played, in words: 'episodes'.
     """
-    traces = [
-        charts.line(
-            name,
-            time.at_s,
-            [100 * share for share in time.not_done],
-            charts.colour(index),
-            "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>",
-            style={"shape": "hv"},
-        )
-        for index, (name, time) in enumerate(times)
-        if time is not None
-    ]
+    hover = "%{y:.3~g} % not done after %{x:.4~g} s<extra>%{fullData.name}</extra>"
+    traces = []
+    for index, (name, time) in enumerate(times):
+        if time is not None:
+            shares = [100 * share for share in time.not_done]
+            traces.append(charts.line(name, time.at_s, shares, charts.colour(index), hover, style={"shape": "hv"}))
     if not traces:
         return None
     y = charts.axis(f"{what} not done yet (%)", range=[-4, 104])
@@ -144,8 +137,6 @@ def survival_plot(times: Sequence[tuple[str, TimeToTask | None]], what: str, cap
 def smoothness(result: EvaluateResult) -> Section:
     """Return how smooth the actions of each variant are; what is not judged is named."""
     rate = result.fps**3 if result.fps is not None else None
-    titles = ["Path ÷ first's", "Path per tick", "Step within a chunk", "Step to a new chunk", "Seam ÷ step"]
-    titles.append("Jerk (per s³)" if rate is not None else "Jerk per tick³")
     rows, text = [], [_about_motion(rate is not None)]
     for variant in result.variants:
         if (moved := variant.motion) is None:
@@ -155,8 +146,9 @@ def smoothness(result: EvaluateResult) -> Section:
         jerk = None if moved.jerk is None else moved.jerk * (1 if rate is None else rate)
         figures = (variant.path_ratio, moved.path, moved.within, moved.seam, jump, jerk)
         rows.append(Row([variant.name, *(units.number(value, 3) for value in figures)]))
-    table = Table([Column("Variant", numeric=False), *map(Column, titles)], rows).without_empty_columns()
-    return Section("motion", "How smooth the actions are", table, text)
+    titles = "<Variant | Path ÷ first's | Path per tick | Step within a chunk | Step to a new chunk | Seam ÷ step"
+    columns = heads(titles, "Jerk (per s³)" if rate is not None else "Jerk per tick³")
+    return Section("motion", "How smooth the actions are", Table(columns, rows).without_empty_columns(), text)
 
 
 def _about_motion(in_seconds: bool) -> str:

@@ -150,6 +150,10 @@ class CallTimes(Data):
     hz: Finite = Field(description="calls per second at the median")
     beside: int = Field(default=0, description="other processes that played episodes meanwhile, at most")
 
+    def at(self, share: float) -> float | None:
+        """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
+        return {0.5: self.median_ms, 0.95: self.p95_ms}.get(share)
+
 
 class LoopTimes(Data):
     """Time of the loop around the policy, in episodes that were played one at a time."""

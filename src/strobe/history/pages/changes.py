@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from strobe.core.report import frame
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Row, Section, Table, figure, heads, scaled, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.report.measured import in_order, spread
 from strobe.core.results import units
-from strobe.history.results.difference import Difference, MeasurementChange, RunLabel
+from strobe.history.results.difference import ComponentChange, Difference, MeasurementChange, RunLabel
 
 
 def outline(difference: Difference, _depth: int | None = None) -> Document:
     """Return the document of a difference."""
     early = [d.title for d in (difference.before, difference.after) if d.status == "interrupted"]
     sections = [Section("samples", "Both runs", _metrics(difference))]
-    for index, m in enumerate(difference.measurements):
-        sections.append(_parts(index, m))
+    sections += [_parts(index, m) for index, m in enumerate(difference.measurements)]
     if difference.figures:
         sections.insert(1, Section("figures", "Of both rollouts", _figures(difference)))
     if any(m.memory for m in difference.measurements):
@@ -42,33 +41,42 @@ def _answer(m: MeasurementChange) -> str:
     return m.verdict.sentence if m.name in m.verdict.sentence else f"{m.name}: {m.verdict.sentence}"
 
 
+def _decimals(m: MeasurementChange) -> int:
+    return units.digits(max(m.before.summary.median, m.after.summary.median))
+
+
 def _metrics(difference: Difference) -> Table:
-    columns = [Column("Measurement", numeric=False), Column("Verdict", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
-    columns += [Column("Samples")]
     rows = []
     for m in difference.measurements:
-        before, after = m.before.summary.median, m.after.summary.median
-        decimals = units.digits(max(before, after))
-        cells = [m.name, m.verdict.kind, units.ms(before, decimals), units.ms(after, decimals)]
-        cells += [units.signed(after - before, decimals), units.change(m.verdict.ratio)]
-        cells += [units.change_span(m.verdict.interval), f"{len(m.before.values):,} + {len(m.after.values):,}"]
-        rows.append(Row(cells))
-    return Table(columns, rows)
+        decimals, grown = _decimals(m), m.after.summary.median - m.before.summary.median
+        cells = [m.name, m.verdict.kind, *(units.ms(of.summary.median, decimals) for of in (m.before, m.after))]
+        cells += [units.signed(grown, decimals), units.change(m.verdict.ratio), units.change_span(m.verdict.interval)]
+        rows.append(Row([*cells, f"{len(m.before.values):,} + {len(m.after.values):,}"]))
+    titles = "<Measurement | <Verdict | Before (ms) | After (ms) | Difference (ms) | Change | Interval of it | Samples"
+    return Table(heads(titles), rows)
 
 
 def _figures(difference: Difference) -> Table:
-    columns = [Column("Figure", numeric=False), Column("Before"), Column("After"), Column("Difference")]
     rows = []
-    for figure in difference.figures:
-        largest = max(abs(value) for value in (figure.before, figure.after) if value is not None)
-        whole = all(value is None or value == round(value) for value in (figure.before, figure.after))
-        decimals = 0 if whole or largest >= 100 else 1 if largest >= 10 else 2
-        both = figure.before is not None and figure.after is not None
-        grown = units.signed((figure.after or 0.0) - (figure.before or 0.0), decimals) if both else None
-        label = f"{figure.name} ({figure.unit})" if figure.unit else figure.name
-        rows.append(Row([label, units.ms(figure.before, decimals), units.ms(figure.after, decimals), grown]))
-    return Table(columns, rows)
+    for of in difference.figures:
+        known = [value for value in (of.before, of.after) if value is not None]
+        largest = max(map(abs, known))
+        decimals = 0 if all(value == round(value) for value in known) or largest >= 100 else 1 if largest >= 10 else 2
+        grown = units.signed(known[-1] - known[0], decimals) if len(known) == 2 else None
+        label = f"{of.name} ({of.unit})" if of.unit else of.name
+        rows.append(Row([label, units.ms(of.before, decimals), units.ms(of.after, decimals), grown]))
+    return Table(heads("<Figure | Before | After | Difference"), rows)
+
+
+_PARTS: Columns[ComponentChange] = [
+    words("Component", lambda c: " › ".join(c.path)),
+    words("", lambda c: c.change),
+    scaled("Before (ms)", lambda c: c.before_ms),
+    scaled("After (ms)", lambda c: c.after_ms),
+    scaled("Difference (ms)", lambda c: (c.after_ms or 0.0) - (c.before_ms or 0.0), units.signed),
+    figure("Change", lambda c: c.verdict and c.verdict.ratio, units.change),
+    figure("Interval of it", lambda c: c.verdict and c.verdict.interval, units.change_span),
+]
 
 
 def _parts(index: int, m: MeasurementChange) -> Section:
@@ -76,30 +84,18 @@ def _parts(index: int, m: MeasurementChange) -> Section:
     if not m.components:
         text = f"None of {units.count(m.judged, 'part')} changed by more than chance would show."
         return Section(f"measurement-{index}", title, text=[text if m.judged else "Neither run has parts in common."])
-    columns = [Column("Component", numeric=False), Column("", numeric=False)]
-    columns += [Column(t) for t in ("Before (ms)", "After (ms)", "Difference (ms)", "Change", "Interval of it")]
-    decimals = units.digits(max(m.before.summary.median, m.after.summary.median))
-    rows = []
-    for c in m.components:
-        cells = [" › ".join(c.path), c.change]
-        cells += [units.ms(c.before_ms, decimals), units.ms(c.after_ms, decimals)]
-        cells += [units.signed((c.after_ms or 0.0) - (c.before_ms or 0.0), decimals)]
-        cells += [units.change(c.verdict and c.verdict.ratio), units.change_span(c.verdict and c.verdict.interval)]
-        rows.append(Row(cells))
     text = f"{units.count(m.judged, 'part')} judged at once; the intervals are widened for that."
-    return Section(f"measurement-{index}", title, Table(columns, rows).without_empty_columns(), [text])
+    rows = table(m.components, _PARTS, _decimals(m)).without_empty_columns()
+    return Section(f"measurement-{index}", title, rows, [text])
 
 
 def _memory(difference: Difference) -> Table:
-    columns = [Column("Memory", numeric=False), Column("Before"), Column("After"), Column("Difference")]
     rows = []
     for m in difference.measurements:
         for c in m.memory:
-            grown = units.size(c.after - c.before) or ""
-            sign = "+" if c.after > c.before else ""
-            label = f"{m.name}: {c.name}"
-            rows.append(Row([label, units.size(c.before), units.size(c.after), sign + grown]))
-    return Table(columns, rows)
+            grown = ("+" if c.after > c.before else "") + (units.size(c.after - c.before) or "")
+            rows.append(Row([f"{m.name}: {c.name}", units.size(c.before), units.size(c.after), grown]))
+    return Table(heads("<Memory | Before | After | Difference"), rows)
 
 
 def plots(difference: Difference, _depth: int | None = None) -> Plots:

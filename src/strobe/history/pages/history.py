@@ -6,32 +6,31 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot, Trace
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Columns, Document, Section, figure, scaled, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.data import Summary
 from strobe.history.results.history import History, Point, Trend
 
 SHOWN = 0.02  # of the whole: smaller parts have no line
-COLUMNS = (
-    Column("Run", numeric=False),
-    Column("Started", numeric=False),
-    Column("ms (median)"),
-    Column("95 % interval"),
-    Column("Samples"),
-    Column("Against the reference", numeric=False),
-    Column("Change"),
-    Column("Interval of it"),
-    Column("Notes", numeric=False),
-)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def outline(history: History, _depth: int | None = None) -> Document:
     """Return the document of a history."""
+    named = _named(history.trends)
+    sections = [Section("trends", "Trends", table(named, _TRENDS))]
+    for index, (name, trend) in enumerate(named):
+        decimals = units.digits(max(point.summary.median for point in trend.points))
+        rows = table(trend.points, _RUNS, decimals, kind=lambda point: "whole" if point.changes else "part")
+        sections.append(Section(f"trend-{index}", name, rows, [_about(trend)]))
     return frame.document(
         history,
-        [_answer(name, trend) for name, trend in _named(history.trends)],
-        [Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
+        [_answer(name, trend) for name, trend in named],
+        sections,
         notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
         facts=[("Strobe", history.strobe_version)],
     )
@@ -73,32 +72,16 @@ def _answer(name: str, trend: Trend) -> str:
     return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
 
 
-def _overview(trends: Sequence[Trend]) -> Table:
-    columns = [Column("Trend", numeric=False), Column("Runs"), Column("First (ms)"), Column("Last (ms)")]
-    columns += [
-        Column("Changes"),
-        Column("Runs differ by"),
-        Column("Smallest change seen"),
-        Column("Machine", numeric=False),
-    ]
-    rows = []
-    for name, trend in _named(trends):
-        ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
-        changes = str(sum(point.changes for point in trend.points))
-        seen = [_percent(trend.between_runs), _percent(trend.visible)]
-        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
-    return Table(columns, rows)
-
-
-def _percent(share: float | None) -> str | None:
-    return None if share is None else f"{100 * share:.2g} %"
-
-
-def _each(trends: Sequence[Trend]) -> list[Section]:
-    return [
-        Section(f"trend-{index}", name, _runs(trend), [_about(trend)])
-        for index, (name, trend) in enumerate(_named(trends))
-    ]
+_TRENDS: Columns[tuple[str, Trend]] = [
+    words("Trend", lambda named: named[0]),
+    figure("Runs", lambda named: len(named[1].points), str),
+    figure("First (ms)", lambda named: named[1].points[0].summary.median, units.rate),
+    figure("Last (ms)", lambda named: named[1].points[-1].summary.median, units.rate),
+    figure("Changes", lambda named: sum(point.changes for point in named[1].points), str),
+    figure("Runs differ by", lambda named: named[1].between_runs, _percent),
+    figure("Smallest change seen", lambda named: named[1].visible, _percent),
+    words("Machine", lambda named: named[1].machine),
+]
 
 
 def _about(trend: Trend) -> str:
@@ -110,30 +93,28 @@ def _about(trend: Trend) -> str:
     return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
 
 
-def _runs(trend: Trend) -> Table:
-    decimals = units.digits(max(point.summary.median for point in trend.points))
-    return Table(list(COLUMNS), [_row(point, decimals) for point in trend.points])
+_RUNS: Columns[Point] = [
+    words("Run", lambda point: point.run),
+    words("Started", lambda point: f"{point.started:%Y-%m-%d %H:%M}"),
+    scaled("ms (median)", lambda point: point.summary.median),
+    scaled("95 % interval", lambda point: point.summary.interval, units.span),
+    figure("Samples", lambda point: point.summary.n),
+    words("Against the reference", lambda point: _compared(point)),
+    figure("Change", lambda point: point.verdict and point.verdict.ratio, units.change),
+    figure("Interval of it", lambda point: point.verdict and point.verdict.interval, units.change_span),
+    words("Notes", lambda point: ", ".join([*_together(point), *point.differs]) or None),
+]
 
 
-def _row(point: Point, decimals: int) -> Row:
-    summary, verdict = point.summary, point.verdict
-    cells = [point.run, f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
-    cells += [units.span(summary.interval, decimals), f"{summary.n:,}"]
-    if verdict is None:
-        cells += [None, None, None]
-    else:
-        stands = " (stands)" if point.standing is not None and not point.changes else ""
-        cells += [
-            f"{point.change or verdict.kind}{stands}",
-            units.change(verdict.ratio),
-            units.change_span(verdict.interval),
-        ]
-    cells.append(", ".join([*_describe_group(point), *point.differs]) or None)
-    return Row(cells, "whole" if point.changes else "part")
-
-
-def _describe_group(point: Point) -> list[str]:
+def _together(point: Point) -> list[str]:
     return [f"with the {point.together - 1} before it"] if point.together > 1 else []
+
+
+def _compared(point: Point) -> str | None:
+    if point.verdict is None:
+        return None
+    stands = " (stands)" if point.standing is not None and not point.changes else ""
+    return f"{point.change or point.verdict.kind}{stands}"
 
 
 def _plot(trend: Trend) -> Plot:
@@ -148,12 +129,9 @@ def _plot(trend: Trend) -> Plot:
     lines += [(name.split(" / ")[-1], [point.parts.get(name) for point in trend.points]) for name in names]
     labels = [point.run for point in trend.points]
     traces = [_line(name, labels, of, charts.colour(index)) for index, (name, of) in enumerate(lines)]
-    layout = charts.layout(
-        360,
-        {"type": "category"},
-        charts.from_zero("ms (median, 95 % interval)"),
-        shapes=[charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes],
-    )
+    y = charts.from_zero("ms (median, 95 % interval)")
+    changed = [charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes]
+    layout = charts.layout(360, {"type": "category"}, y, shapes=changed)
     return Plot("From run to run", "A dotted line is a run in which a change is shown.", traces, layout)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from strobe.core.report import charts
 from strobe.core.report.charts import MUTED, OTHER, Plot, Trace
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, ColumnOf, Columns, Row, Section, Table, figure, heads, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.core.results.numerals import fixed, significant
 from strobe.preflight.results.hypothesis import Hypothesis
-from strobe.preflight.results.open_loop import OpenLoop, PairedError, PartErrors, Strip
+from strobe.preflight.results.open_loop import DimensionError, OpenLoop, PairedError, PartErrors, Strip
 from strobe.preflight.results.preflight import PreflightResult
 
 NAIVE = ("the mean action", "hold still", "the last action")
@@ -48,7 +48,8 @@ def sections(result: PreflightResult) -> list[Section]:
         Section("dimensions", "Errors by dimension", _dimensions(loop)),
     ]
     if result.hypotheses:
-        shown.append(Section("hypotheses", "Other wirings", _hypotheses(result.hypotheses), _about(result.hypotheses)))
+        judged = [each for each in result.hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]
+        shown.append(Section("hypotheses", "Other wirings", table(judged, _HYPOTHESES), _about(result.hypotheses)))
     return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
 
 
@@ -90,13 +91,13 @@ def _notes(loop: OpenLoop) -> list[str]:
 
 def _parts(parts: Sequence[PartErrors]) -> Table:
     names = [each for each in NAIVE if any(naive.name == each and naive.paired for naive in parts[0].naive)]
-    columns = [Column("Episodes", numeric=False), Column("Number"), Column("Frames"), Column("Explained"),
-               Column("Error (σ)"), *(Column(f"Error over that of {_words(name)}") for name in names)]  # fmt: skip
+    columns = heads("<Episodes | Number | Frames | Explained | Error (σ)")
+    columns += [Column(f"Error over that of {_words(name)}") for name in names]
     rows = []
     for part in parts:
         naive = {each.name: each.paired for each in part.naive}
         cells = [part.name, str(part.episodes), str(part.frames), _share(part.explained), f"{part.rms:.3g}"]
-        rows.append(Row([*cells, *(_ratio(naive.get(name)) for name in names)]))  # type: ignore[arg-type]
+        rows.append(Row([*cells, *(_ratio(naive.get(name)) for name in names)]))
     return Table(columns, rows)
 
 
@@ -108,28 +109,29 @@ def _ratio(paired: PairedError | None) -> str | None:
 
 
 def _dimensions(loop: OpenLoop) -> Table:
-    names = [each for each in NAIVE if any(each in dimension.naive for dimension in loop.dimensions)]
-    columns = [Column("Dimension", numeric=False)]
-    columns += [Column(title) for title in ("σ", "Error (σ)", "Offset (σ)", "Explained")]
-    columns += [Column(f"{_words(name).capitalize()} (σ)") for name in names]
-    rows = []
-    for each in loop.dimensions:
-        explained = None if each.explained is None else _share(each.explained)
-        naive = [f"{each.naive[name]:.3g}" if name in each.naive else None for name in names]
-        cells = [each.name, f"{each.spread:.4g}", f"{each.rms:.3g}", significant(each.offset, 2, plus=True), explained]
-        rows.append(Row([*cells, *naive]))
-    return Table(columns, rows)
+    names = [name for name in NAIVE if any(name in dimension.naive for dimension in loop.dimensions)]
+    return table(loop.dimensions, [*_DIMENSIONS, *map(_naive, names)])
 
 
-def _hypotheses(hypotheses: Sequence[Hypothesis]) -> Table:
-    columns = [Column("If …", numeric=False), Column("Explained"), Column("Error, divided by the present error"),
-               Column("Outcome", numeric=False)]  # fmt: skip
-    rows = []
-    for each in [each for each in hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]:
-        explained = None if each.explained is None else _share(max(each.explained, -99.99))
-        outcome = f"{each.outcome}: {each.why}" if each.why else each.outcome
-        rows.append(Row([each.name, explained, _ratio(each.paired), outcome]))
-    return Table(columns, rows)
+_DIMENSIONS: Columns[DimensionError] = [
+    words("Dimension", lambda each: each.name),
+    figure("σ", lambda each: each.spread, "{:.4g}".format),
+    figure("Error (σ)", lambda each: each.rms, "{:.3g}".format),
+    figure("Offset (σ)", lambda each: significant(each.offset, 2, plus=True), str),
+    figure("Explained", lambda each: each.explained, _share),
+]
+
+
+def _naive(name: str) -> ColumnOf[DimensionError]:
+    return figure(f"{_words(name).capitalize()} (σ)", lambda each: each.naive.get(name), "{:.3g}".format)
+
+
+_HYPOTHESES: Columns[Hypothesis] = [
+    words("If …", lambda each: each.name),
+    figure("Explained", lambda each: each.explained, lambda share: _share(max(share, -99.99))),
+    figure("Error, divided by the present error", lambda each: each.paired, _ratio),
+    words("Outcome", lambda each: f"{each.outcome}: {each.why}" if each.why else each.outcome),
+]
 
 
 def _about(hypotheses: Sequence[Hypothesis]) -> list[str]:

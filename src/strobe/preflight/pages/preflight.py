@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strobe.core.report import frame
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import Column, ColumnOf, Document, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.preflight.pages import open_loop, reach
@@ -96,13 +96,12 @@ def _call(wiring: Wiring) -> str:
 
 def _features(wiring: Wiring) -> Table:
     places: list[Place] = [place for place in PLACES if place in wiring.sources]
-    columns = [Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)]
     rows = []
     for wire in wiring.wires:
         if any(place in wire.ends for place in places):
             ends = [wire.ends.get(place) for place in places]
             rows.append(Row([wire.name, *(None if end is None else _end(end, wire.name) for end in ends)]))
-    return Table(columns, rows)
+    return Table([Column("Feature", numeric=False), *(Column(PLACES[place], numeric=False) for place in places)], rows)
 
 
 def _end(feature: Feature, name: str) -> str:
@@ -136,13 +135,14 @@ def _orders(wiring: Wiring) -> Table | None:
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:
     """Return the table of joints with their lags in control ticks, and the notes below it."""
-    columns = [
-        Column("Joint follows its action by", numeric=False),
-        Column("Recording (ticks)"),
-        Column("95 % interval"),
+    columns: list[ColumnOf[JointLag]] = [
+        words("Joint follows its action by", lambda joint: joint.joint),
+        figure("Recording (ticks)", lambda joint: joint.recorded, "{:.1f}".format),
+        figure("95 % interval", lambda joint: joint.interval, lambda ends: f"{ends.low:.1f} to {ends.high:.1f}"),
+        figure("Episodes", lambda joint: joint.episodes or None, str),
     ]
-    columns += [Column("Episodes"), *([Column("Run (ticks)")] if lag.run else [])]
-    rows = [Row(_lag_cells(joint, bool(lag.run))) for joint in lag.joints]
+    if lag.run:
+        columns.append(figure("Run (ticks)", lambda joint: joint.run, "{:.1f}".format))
     notes = []
     if lag.run and lag.run_fps and lag.run_fps != lag.fps:
         notes.append(f"A tick is {1000 / lag.fps:.0f} ms of the recording and {1000 / lag.run_fps:.0f} ms of the run.")
@@ -151,16 +151,4 @@ def _lag(lag: Lag) -> tuple[Table, list[str]]:
     notes += [f"Frames of {name} were {ticks:.1f} ticks old in the run." for name, ticks in lag.frames_run.items()]
     if not lag.run:
         notes.append("--rollout=RUN also shows the lags of a run of strobe rollout or strobe rehearse.")
-    notes += [f"Not judged. {reason}" for reason in lag.unjudged]
-    return Table(columns, rows), notes
-
-
-def _lag_cells(joint: JointLag, run: bool) -> list[str | None]:
-    interval = joint.interval
-    return [
-        joint.joint,
-        None if joint.recorded is None else f"{joint.recorded:.1f}",
-        None if interval is None else f"{interval.low:.1f} to {interval.high:.1f}",
-        str(joint.episodes) if joint.episodes else None,
-        *([None if joint.run is None else f"{joint.run:.1f}"] if run else []),
-    ]
+    return table(lag.joints, columns), [*notes, *(f"Not judged. {reason}" for reason in lag.unjudged)]

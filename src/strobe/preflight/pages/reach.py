@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strobe.core.report import charts
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, ColumnOf, Row, Section, Table, figure, table, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.preflight.results.open_loop import ActionRange
@@ -59,24 +59,26 @@ def _not_run(result: PreflightResult) -> str:
 def _reach(result: PreflightResult, reach: Reach) -> tuple[Table | None, list[str]]:
     """Return the table of joints with their ranges, and the notes below it."""
     ranges = _ranges(result)
+    predicted = dict(zip(map(id, reach.joints), ranges, strict=False))
     limited = any(joint.limit_low is not None for joint in reach.joints)
     recorded = any(joint.data_low is not None for joint in reach.joints)
-    columns = [Column("Joint", numeric=False), Column("Will be sent"), *([Column("Predicted")] * bool(ranges))]
-    columns += [Column("Limits")] * limited + [Column("In the data")] * recorded
-    rows = []
-    for number, joint in enumerate(reach.joints):
-        cells = [joint.joint, _sent(joint)]
-        if ranges:
-            own = ranges[number] if number < len(ranges) else None
-            cells.append(None if own is None else _span(own.low, own.high))
-        cells += [_span(joint.limit_low, joint.limit_high)] * limited
-        cells += [_span(joint.data_low, joint.data_high)] * recorded
-        rows.append(Row(cells))
+    columns: list[ColumnOf[JointReach]] = [
+        words("Joint", lambda joint: joint.joint),
+        figure("Will be sent", _sent, str),
+    ]
+    if ranges:
+        columns.append(
+            figure("Predicted", lambda joint: predicted.get(id(joint)), lambda own: _span(own.low, own.high))
+        )
+    if limited:
+        columns.append(figure("Limits", lambda joint: _span(joint.limit_low, joint.limit_high), str))
+    if recorded:
+        columns.append(figure("In the data", lambda joint: _span(joint.data_low, joint.data_high), str))
     notes = [*_about_sent(reach), *_about_predicted(result, ranges), *_about_limits(result, reach, limited=limited)]
     if not recorded and "dataset" not in result.wiring.sources:
         notes.append("Not judged. In the data: name it with --dataset.root=DATA.")
     notes += [f"Not judged. {reason}" for reason in reach.unjudged]
-    return Table(columns, rows) if rows else None, notes
+    return table(reach.joints, columns) if reach.joints else None, notes
 
 
 def _about_sent(reach: Reach) -> list[str]:

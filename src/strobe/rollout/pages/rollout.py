@@ -6,15 +6,29 @@ from collections.abc import Sequence
 
 from strobe.core.report import charts, measured
 from strobe.core.report.charts import Plot, Trace
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    Column,
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    figures,
+    heads,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.report.tables import QUANTILES, quantile_cells, quantile_table
 from strobe.core.results import units
 from strobe.core.results.data import Quantiles
 from strobe.rollout.pages import rollout_calls
+from strobe.rollout.results.first_jump import FirstAction
 from strobe.rollout.results.rollout import (
     Bus,
     Camera,
+    Delays,
     Inference,
     JointSeam,
     JointTracking,
@@ -27,6 +41,7 @@ from strobe.rollout.results.rollout import (
     Turns,
 )
 
+THREE = units.figures(3)
 GAP = 0.05  # between two rows of the course's plot, of its height
 
 
@@ -49,20 +64,20 @@ def answers(rollout: Rollout) -> list[str]:
         later = inference.latency
         text = f"{units.count(inference.calls, 'call')} of the policy: the first took {inference.first_ms:,.0f} ms"
         if later is not None:
-            text += (
-                f", the others {later.median:,.1f} ms (median; 95 % within {later.p95:,.1f}, longest {later.max:,.1f})"
-            )
+            within = f"{units.TAIL_PERCENT} within {later.at(units.TAIL):,.1f}"
+            text += f", the others {later.median:,.1f} ms (median; {within}, longest {later.max:,.1f})"
         sentences.append(f"{text}.")
     sentences += rollout_calls.bench_answers(rollout.bench)
     if rollout.age is not None:
         sentences.append(
-            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; 95 % within "
-            f"{rollout.age.p95:,.0f}, oldest {rollout.age.max:,.0f})."
+            f"Actions rested on observations {rollout.age.median:,.0f} ms old (median; {units.TAIL_PERCENT} within "
+            f"{rollout.age.at(units.TAIL):,.0f}, oldest {rollout.age.max:,.0f})."
         )
     if aged := [(camera.age, camera.name) for camera in rollout.cameras if camera.age is not None]:
-        age, name = max(aged, key=lambda pair: pair[0].p95)
+        age, name = max(aged, key=lambda pair: pair[0].at(units.TAIL))
         of = "" if len(aged) == 1 else f" (camera {name}, the slowest)"
-        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, 95 % within {age.p95:,.0f}{of}.")
+        within = f"{units.TAIL_PERCENT} within {age.at(units.TAIL):,.0f}{of}"
+        sentences.append(f"Frames were {age.median:,.0f} ms old when they were read, {within}.")
     if (rehearsal := rollout.rehearsal) is not None and rehearsal.arms:
         holding = rehearsal.holding
         state = f"torque was still on in {', '.join(holding)}" if holding else "no servo had torque"
@@ -76,10 +91,10 @@ def sections(rollout: Rollout) -> list[Section]:
     if rollout.pace is not None:
         about = _about_pace(rollout.pace) + ([_turns(rollout.turns)] if rollout.turns is not None else [])
         shown.append(Section("pace", "Control loop", _pace(rollout.pace), about))
-    if rollout.inference is not None:
-        shown.append(Section("inference", "Inference", _inference(rollout.inference)))
-        if rollout.inference.delays is not None:
-            shown.append(Section("delays", "Delay", _delays(rollout.inference), [_about_delays(rollout)]))
+    if (inference := rollout.inference) is not None:
+        shown.append(Section("inference", "Inference", _inference(inference)))
+        if (delays := inference.delays) is not None:
+            shown.append(Section("delays", "Delay", _delays(delays), [_about_delays(delays)]))
     shown += rollout_calls.bench_sections(rollout.bench)
     if rollout.remote is not None:
         shown += rollout_calls.remote_sections(rollout.remote)
@@ -89,9 +104,9 @@ def sections(rollout: Rollout) -> list[Section]:
         shown.append(Section("first-action", "First action", *_first_action(rollout)))
     if rollout.seams:
         about = "A seam is the step from a chunk's last executed action to the next chunk's first, in the robot's unit."
-        shown.append(Section("seams", "Seams between chunks", _seams(rollout.seams), [about]))
+        shown.append(Section("seams", "Seams between chunks", table(rollout.seams, _SEAMS), [about]))
     if rollout.tracking:
-        shown.append(Section("tracking", "Following", _tracking(rollout.tracking), [_about_tracking(rollout)]))
+        shown.append(Section("tracking", "Following", table(rollout.tracking, _TRACKING), [_about_tracking(rollout)]))
     if rollout.cameras:
         shown.append(Section("cameras", "Cameras", _cameras(rollout.cameras)))
     if rollout.bus is not None:
@@ -117,14 +132,8 @@ def notes(rollout: Rollout) -> list[str]:
 
 
 def _pace(pace: Pace) -> Table:
-    return quantile_table(
-        "Ticks",
-        [
-            ("from tick to tick", pace.period),
-            ("off the requested period", pace.jitter),
-            ("work, without sleep", pace.work),
-        ],
-    )
+    rows = [("from tick to tick", pace.period), ("off the requested period", pace.jitter)]
+    return quantile_table("Ticks", [*rows, ("work, without sleep", pace.work)])
 
 
 def _about_pace(pace: Pace) -> list[str]:
@@ -143,82 +152,65 @@ def _inference(inference: Inference) -> Table:
     return Table(table.columns, [first, *table.rows])
 
 
-def _delays(inference: Inference) -> Table:
-    delays = inference.delays
-    assert delays is not None
-    rows = [
-        ("assumed by the policy", delays.assumed),
-        ("needed by the call", delays.needed),
-        ("executed in that time", delays.executed),
-    ]
-    return quantile_table("In actions", rows, decimals=0, unit="")
+def _delays(delays: Delays) -> Table:
+    rows = [("assumed by the policy", delays.assumed), ("needed by the call", delays.needed)]
+    return quantile_table("In actions", [*rows, ("executed in that time", delays.executed)], decimals=0, unit="")
 
 
-def _about_delays(rollout: Rollout) -> str:
-    assert rollout.inference is not None
-    delays = rollout.inference.delays
-    assert delays is not None
+def _about_delays(delays: Delays) -> str:
     text = f"Without the first call, which needed {units.count(delays.first_needed, 'action')}"
     if delays.first_dropped:
-        text += (
-            f"; {units.count(delays.first_dropped, 'action')} of its chunk were dropped though the robot had "
-            "executed none"
-        )
+        dropped = units.count(delays.first_dropped, "action")
+        text += f"; {dropped} of its chunk were dropped though the robot had executed none"
     return f"{text}."
 
 
 def _queue(queue: Queue, age: Quantiles | None) -> Table:
-    none = "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms"
-    rows = [
-        Row(["first action after", none]),
-        Row(["ticks without an action, after it", f"{queue.starved:,}"]),
-        Row(["time without an action", f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go"]),
-    ]
+    cells = {
+        "first action after": "never" if queue.first_action_ms is None else f"{queue.first_action_ms:,.0f} ms",
+        "ticks without an action, after it": f"{queue.starved:,}",
+        "time without an action": f"{queue.starved_ms:,.0f} ms, at most {queue.longest_ms:,.0f} ms in one go",
+    }
     if queue.depth is not None and queue.least is not None:
-        rows.append(Row(["actions in the queue", f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"]))
+        cells["actions in the queue"] = f"{queue.depth.median:,.0f} (median), {queue.least:,} at least"
     if age is not None:
-        rows.append(Row(["age of the observation", f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"]))
-    return Table([Column("Actions", numeric=False), Column("", numeric=True)], rows)
+        cells["age of the observation"] = f"{age.median:,.0f} ms (median), {age.max:,.0f} ms at most"
+    return Table(heads("<Actions | "), [Row([name, cell]) for name, cell in cells.items()])
 
 
 def _first_action(rollout: Rollout) -> tuple[Table | None, list[str]]:
     """Return where each joint stood, what it was sent first, and its usual steps after that."""
     if not rollout.first_action:
         return None, ["Not judged: the robot does not report the positions of all its joints."]
-    steps = {seam.joint: seam.step for seam in rollout.seams}
-    columns = [Column("Joint", numeric=False), Column("Stood at"), Column("Was sent"), Column("Jump")]
-    columns += [Column("Step (95 %)")] if steps else []
-    rows = []
-    for action in rollout.first_action:
-        cells = [action.joint, *(units.number(size, 4) for size in (action.at, action.sent, action.jump))]
-        step = steps.get(action.joint)
-        rows.append(Row([*cells, None if step is None else units.number(step.p95, 3)] if steps else cells))
+    steps = {seam.joint: seam.step.at(units.TAIL) for seam in rollout.seams}
+    columns: Columns[FirstAction] = [
+        words("Joint", lambda action: action.joint),
+        *figures(units.number, ("Stood at", lambda action: action.at), ("Was sent", lambda action: action.sent)),
+        figure("Jump", lambda action: action.jump, units.number),
+        *([figure(f"Step ({units.TAIL_PERCENT})", lambda action: steps.get(action.joint), THREE)] if steps else []),
+    ]
     about = ["From the arm's position to the first action that it was sent, in the robot's unit."]
     if rollout.rehearsal is not None:
         about.append("An emulated arm starts in the middle of its range. A real arm starts elsewhere.")
-    return Table(columns, rows), about
+    return table(rollout.first_action, columns), about
 
 
-def _seams(seams: Sequence[JointSeam]) -> Table:
-    columns = [Column("Joint", numeric=False), Column("Step (median)"), Column("Step (95 %)"), Column("Jump (median)")]
-    columns += [Column("Largest jump"), Column("Seams"), Column("Jump over step")]
-    rows = []
-    for seam in seams:
-        sizes = (seam.step.median, seam.step.p95, seam.jump.median, seam.jump.max)
-        ratio = None if seam.ratio is None else f"{seam.ratio:.1f} ×"
-        rows.append(Row([seam.joint, *(units.number(size, 3) for size in sizes), str(seam.jump.n), ratio]))
-    return Table(columns, rows)
-
-
-def _tracking(joints: Sequence[JointTracking]) -> Table:
-    columns = [Column("Joint", numeric=False), Column("Off (median)"), Column("Off (95 %)"), Column("Off (most)")]
-    columns += [Column("Trails by (ticks)"), Column("Then off (median)")]
-    rows = []
-    for joint in joints:
-        sizes = [units.number(size, 3) for size in (joint.error.median, joint.error.p95, joint.error.max)]
-        rest = None if joint.left is None else units.number(joint.left.median, 3)
-        rows.append(Row([joint.joint, *sizes, None if joint.lag_ticks is None else str(joint.lag_ticks), rest]))
-    return Table(columns, rows)
+_SEAMS: Columns[JointSeam] = [
+    words("Joint", lambda seam: seam.joint),
+    figure("Step (median)", lambda seam: seam.step.median, THREE),
+    figure(f"Step ({units.TAIL_PERCENT})", lambda seam: seam.step.at(units.TAIL), THREE),
+    *figures(THREE, ("Jump (median)", lambda seam: seam.jump.median), ("Largest jump", lambda seam: seam.jump.max)),
+    figure("Seams", lambda seam: seam.jump.n, str),
+    figure("Jump over step", lambda seam: seam.ratio, "{:.1f} ×".format),
+]
+_TRACKING: Columns[JointTracking] = [
+    words("Joint", lambda joint: joint.joint),
+    figure("Off (median)", lambda joint: joint.error.median, THREE),
+    figure(f"Off ({units.TAIL_PERCENT})", lambda joint: joint.error.at(units.TAIL), THREE),
+    figure("Off (most)", lambda joint: joint.error.max, THREE),
+    figure("Trails by (ticks)", lambda joint: joint.lag_ticks, str),
+    figure("Then off (median)", lambda joint: joint.left and joint.left.median, THREE),
+]
 
 
 def _about_tracking(rollout: Rollout) -> str:
@@ -226,28 +218,24 @@ def _about_tracking(rollout: Rollout) -> str:
     text = "How far each joint is from its command when the next tick looks, in the robot's unit."
     if not lags:
         return f"{text} No joint was sent a motion."
-    hz = rollout.fps * rollout.multiplier
-    return (
-        f"{text} Joints trail their commands by {_ticks(lags)} of {1e3 / hz:.3g} ms. The last column is the "
-        "distance that remains after that."
-    )
-
-
-def _ticks(lags: Sequence[int]) -> str:
     least, most = min(lags), max(lags)
-    return f"{least} to {most} ticks" if least < most else units.count(most, "tick")
+    ticks = f"{least} to {most} ticks" if least < most else units.count(most, "tick")
+    tick = f"{1e3 / (rollout.fps * rollout.multiplier):.3g} ms"
+    text += f" Joints trail their commands by {ticks} of {tick}."
+    return f"{text} The last column is the distance that remains after that."
 
 
 def _cameras(cameras: Sequence[Camera]) -> Table:
-    columns = [Column("Camera", numeric=False), *(Column(f"{name} (ms)") for name in QUANTILES)]
-    columns += [Column("Frames/s"), Column("Same frame at most (ms)")]
     aged = any(camera.age is not None for camera in cameras)
-    columns += [Column("Age (ms)"), Column("Age, 95 % (ms)")] if aged else []
+    columns = [*heads("<Camera"), *(Column(f"{name} (ms)") for name in QUANTILES)]
+    columns += heads("Frames/s | Same frame at most (ms)")
+    columns += heads(f"Age (ms) | Age, {units.TAIL_PERCENT} (ms)") if aged else []
     rows = []
     for camera in cameras:
         cells = [camera.name, *quantile_cells(camera.ms), f"{camera.fresh_hz:.1f}", f"{camera.longest_ms:,.0f}"]
-        ages = (camera.age.median, camera.age.p95) if camera.age is not None else (None, None)
-        rows.append(Row([*cells, *(None if age is None else f"{age:,.0f}" for age in ages)] if aged else cells))
+        if aged:
+            cells += [camera.age and f"{camera.age.at(share):,.0f}" for share in (0.5, units.TAIL)]
+        rows.append(Row(cells))
     return Table(columns, rows)
 
 
@@ -267,14 +255,12 @@ def _buses(rollout: Rollout) -> list[Bus]:
 
 def _about_bus(rollout: Rollout) -> list[str]:
     """Return tries that failed, old answers, and the reading thread's share of a CPU."""
-    about = []
-    for bus in _buses(rollout):
-        about.append(
-            f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
-            f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
-            f"{bus.on_cpu:.0%} of a read that went well (median)."
-        )
-    return about
+    return [
+        f"{f'{bus.arm}: t' if bus.arm else 'T'}ries without an answer: {bus.lost:,}; with a damaged one: "
+        f"{bus.damaged:,}; reads that found old answers: {bus.stale:,}. The reading thread had a CPU for "
+        f"{bus.on_cpu:.0%} of a read that went well (median)."
+        for bus in _buses(rollout)
+    ]
 
 
 def _turns(turns: Turns) -> str:
@@ -287,18 +273,18 @@ def _turns(turns: Turns) -> str:
 
 def _servos(rehearsal: Rehearsal) -> Table | None:
     """Return each servo as it was left; None where the arm could not tell."""
-    if not rehearsal.arms:
-        return None
     several = len(rehearsal.arms) > 1
-    columns = [Column("Servo", numeric=False), Column("Torque", numeric=False), Column("Lock", numeric=False)]
-    columns += [Column("Goal (counts)"), Column("Position (counts)"), Column("Temperature (°C)")]
-    rows = []
-    for arm, servos in rehearsal.arms.items():
-        for servo in servos:
-            name = f"{servo.id} {servo.joint}" if not several else f"{arm}: {servo.id} {servo.joint}"
-            state = ["on" if servo.torque else "off", "on" if servo.lock else "off"]
-            rows.append(Row([name, *state, str(servo.goal), str(servo.present), str(servo.celsius)]))
-    return Table(columns, rows)
+    rows = [
+        Row([
+            f"{arm}: {servo.id} {servo.joint}" if several else f"{servo.id} {servo.joint}",
+            *("on" if state else "off" for state in (servo.torque, servo.lock)),
+            *map(str, (servo.goal, servo.present, servo.celsius)),
+        ])
+        for arm, servos in rehearsal.arms.items()
+        for servo in servos
+    ]  # fmt: skip
+    columns = heads("<Servo | <Torque | <Lock | Goal (counts) | Position (counts) | Temperature (°C)")
+    return Table(columns, rows) if rehearsal.arms else None
 
 
 def about_rehearsal(rehearsal: Rehearsal) -> list[str]:

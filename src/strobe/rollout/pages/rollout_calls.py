@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from strobe.core.report import charts
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, listing, words
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
-from strobe.rollout.results.remote import Clocks, Encoding, Remote
+from strobe.rollout.results.remote import Clocks, Encoding, Remote, Step
 from strobe.rollout.results.rollout import Bench, Cause, Place
 
 SMALL = 0.1  # of the difference: smaller parts are in the table only
@@ -105,7 +105,8 @@ def remote_answers(remote: Remote) -> list[str]:
     if remote.trip is not None and remote.packing is not None and remote.sending is not None:
         there = "" if remote.stamped else " (the way there includes the server's unpickling)"
         sentences.append(
-            f"A round trip took {remote.trip.median:,.1f} ms (median; 95 % within {remote.trip.p95:,.1f}): "
+            f"A round trip took {remote.trip.median:,.1f} ms (median; {units.TAIL_PERCENT} within "
+            f"{remote.trip.at(units.TAIL):,.1f}): "
             f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
             f"and {100 * remote.sending:.1f} % sending{there}."
         )
@@ -116,22 +117,18 @@ def remote_answers(remote: Remote) -> list[str]:
 
 def remote_sections(remote: Remote) -> list[Section]:
     """Return round trips, then observations."""
-    shown = []
-    if remote.steps:
-        shown.append(Section("round-trips", "Round trip", _steps(remote), _about(remote)))
-    shown.append(Section("observations", "Observations", _observations(remote)))
-    return shown
+    trips = listing("round-trips", "Round trip", remote.steps, _STEPS, *_about(remote), whole=True)
+    return [*trips, Section("observations", "Observations", _observations(remote))]
 
 
-def _steps(remote: Remote) -> Table:
-    columns = [Column("Step", numeric=False), Column("Where", numeric=False)]
-    columns += [Column("Median (ms)"), Column("95 % (ms)"), Column("Longest (ms)"), Column("% of whole")]
-    rows = []
-    for step in remote.steps:
-        ms = step.ms
-        figures = (units.ms(figure, 2) for figure in (ms.median, ms.p95, ms.max))
-        rows.append(Row([step.name, step.side, *figures, f"{100 * step.share:.1f} %"]))
-    return Table(columns, rows)
+_STEPS: Columns[Step] = [
+    words("Step", lambda step: step.name),
+    words("Where", lambda step: step.side),
+    figure("Median (ms)", lambda step: step.ms.median, units.ms),
+    figure(f"{units.TAIL_PERCENT} (ms)", lambda step: step.ms.at(units.TAIL), units.ms),
+    figure("Longest (ms)", lambda step: step.ms.max, units.ms),
+    figure("% of whole", lambda step: 100 * step.share, "{:.1f} %".format),
+]
 
 
 def _about(remote: Remote) -> list[str]:
@@ -160,29 +157,25 @@ def _clocks(clocks: Clocks) -> str:
 
 
 def _observations(remote: Remote) -> Table:
-    rows = [Row(["sent" if remote.side == "client" else "received", f"{remote.observations:,}"])]
+    cells: dict[str, str | None] = {"sent" if remote.side == "client" else "received": f"{remote.observations:,}"}
     if remote.observation_bytes is not None:
-        rows.append(Row(["size (median)", units.size(round(remote.observation_bytes.median))]))
+        cells["size (median)"] = units.size(round(remote.observation_bytes.median))
     if remote.chunk_bytes is not None:
-        rows.append(Row(["size of a chunk (median)", units.size(round(remote.chunk_bytes.median))]))
-    rows.append(Row(["had to be used, since the queue was empty", f"{remote.must_go:,}"]))
+        cells["size of a chunk (median)"] = units.size(round(remote.chunk_bytes.median))
+    cells["had to be used, since the queue was empty"] = f"{remote.must_go:,}"
     if (decisions := remote.decisions) is not None:
-        rows += [
-            Row(["accepted by the server", f"{decisions.kept:,}"]),
-            Row(["accepted in place of an older one", f"{decisions.replaced:,}"]),
-            Row(["dropped: already predicted", f"{decisions.predicted:,}"]),
-            Row(["dropped: similar to the last observation used", f"{decisions.similar:,}"]),
-        ]
+        cells["accepted by the server"] = f"{decisions.kept:,}"
+        cells["accepted in place of an older one"] = f"{decisions.replaced:,}"
+        cells["dropped: already predicted"] = f"{decisions.predicted:,}"
+        cells["dropped: similar to the last observation used"] = f"{decisions.similar:,}"
     if remote.empty:
-        rows.append(Row(["answers without a chunk", f"{remote.empty:,}"]))
+        cells["answers without a chunk"] = f"{remote.empty:,}"
     if remote.failures:
-        rows.append(Row(["requests that failed", f"{sum(failure.count for failure in remote.failures):,}"]))
+        cells["requests that failed"] = f"{sum(failure.count for failure in remote.failures):,}"
     if (encoding := remote.encoding) is not None:
-        rows += [
-            Row(["images, pickled", f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"]),
-            Row(["images as JPEG of quality 95", f"{units.size(encoding.jpeg_bytes)}, {encoding.jpeg_ms:.2f} ms"]),
-        ]
-    return Table([Column("Observations", numeric=False), Column("", numeric=True)], rows)
+        cells["images, pickled"] = f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"
+        cells["images as JPEG of quality 95"] = f"{units.size(encoding.jpeg_bytes)}, {encoding.jpeg_ms:.2f} ms"
+    return Table(heads("<Observations | "), [Row([name, cell]) for name, cell in cells.items()])
 
 
 def _encoding(encoding: Encoding) -> str:

@@ -22,6 +22,10 @@ class Timed(Data):
     summary: Summary
     p99: Finite
 
+    def at(self, share: float) -> float | None:
+        """Return the milliseconds that a ``share`` of the calls does not exceed; None for one that is not saved."""
+        return self.p99 if share == 0.99 else self.summary.at(share)
+
 
 class ServerPart(Timed):
     """One part of a round trip; the parts add up to it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.document import Column, Columns, Row, Section, Table, figure, heads, scaled, table, words
 from strobe.core.results import units
 from strobe.core.results.answer import BreakdownResult, CompareResult
 from strobe.traces.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
@@ -59,18 +59,15 @@ def _count(calls: int, noun: str, median_us: float | None, plural: str | None = 
 
 
 def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) -> Table:
-    columns = [Column(title, numeric=False), Column("Calls"), Column("Own ms"), Column("Total ms")]
-    columns += [Column(f"% of {of}"), Column("Shapes", numeric=False)]
-    rows = []
-    for operator in times:
-        cells = [
-            _cut(short_kernel(operator.name)),
-            f"{operator.calls:,}",
-            units.ms(operator.own_ms, decimals),
-            units.ms(operator.total_ms, decimals),
-        ]
-        rows.append(Row([*cells, units.percent(operator.share), _cut(operator.shapes) or None]))
-    return Table(columns, rows).without_empty_columns()
+    columns: Columns[OperatorTime] = [
+        words(title, lambda operator: _cut(short_kernel(operator.name))),
+        figure("Calls", lambda operator: operator.calls),
+        scaled("Own ms", lambda operator: operator.own_ms),
+        scaled("Total ms", lambda operator: operator.total_ms),
+        figure(f"% of {of}", lambda operator: operator.share, units.percent),
+        words("Shapes", lambda operator: _cut(operator.shapes) or None),
+    ]
+    return table(times, columns, decimals).without_empty_columns()
 
 
 def gaps(seen: Gaps, of: str) -> Table:
@@ -88,7 +85,7 @@ def gaps(seen: Gaps, of: str) -> Table:
     rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in seen.causes]
     for gap in seen.longest:
         rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
-    return Table([Column("Time", numeric=False), Column("ms"), Column(f"% of {of}"), Column("Gaps")], rows)
+    return Table([*heads("<Time | ms"), Column(f"% of {of}"), *heads("Gaps")], rows)
 
 
 def _between(gap: LongGap) -> str:
@@ -104,18 +101,19 @@ def _python(seen: PythonProfile) -> Section:
     about = f"{seen.measurement}, run {times} under {TOOLS[seen.tool]}, which slows it: {took} ms each."
     if not seen.functions:
         return Section("python", "Python functions", text=[about, "None of the functions watched ran."])
-    columns = [Column("Function", numeric=False), Column("Calls"), Column("Own ms"), Column("Cumulative ms")]
-    columns += [Column("Where", numeric=False), Column("Line", numeric=False)]
-    rows = []
-    for function in seen.functions:
-        cells = [_cut(function.name), units.calls(function.calls), units.ms(function.own_ms, decimals)]
-        cells += [
-            units.ms(function.cumulative_ms, decimals),
-            _cut(function.where, start=True),
-            _cut(function.source) or None,
-        ]
-        rows.append(Row(cells))
-    return Section("python", "Python functions", Table(columns, rows).without_empty_columns(), [about])
+    rows = table(
+        seen.functions,
+        [
+            words("Function", lambda function: _cut(function.name)),
+            figure("Calls", lambda function: function.calls, units.calls),
+            scaled("Own ms", lambda function: function.own_ms),
+            scaled("Cumulative ms", lambda function: function.cumulative_ms),
+            words("Where", lambda function: _cut(function.where, start=True)),
+            words("Line", lambda function: _cut(function.source) or None),
+        ],
+        decimals,
+    )
+    return Section("python", "Python functions", rows.without_empty_columns(), [about])
 
 
 def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:

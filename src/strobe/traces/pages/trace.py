@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strobe.core.report import charts, frame
 from strobe.core.report.charts import Plot
-from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.document import (
+    ColumnOf,
+    Columns,
+    Document,
+    Row,
+    Section,
+    Table,
+    figure,
+    heads,
+    scaled,
+    table,
+    words,
+)
 from strobe.core.report.frame import Plots
 from strobe.core.results import units
 from strobe.traces.pages import profiles
 from strobe.traces.results.profiles import short_kernel
-from strobe.traces.results.trace import DeviceTime, RankWaits, TraceAnswer, TracedRank, TracePart
+from strobe.traces.results.trace import (
+    CopyTime,
+    DeviceTime,
+    RankWait,
+    RankWaits,
+    SyncTime,
+    TraceAnswer,
+    TracedRank,
+    TraceIterations,
+    TracePart,
+)
 
 RANKS = 8  # that are shown one by one; the data has all
 CALLERS = 2
@@ -33,7 +55,8 @@ def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
             f"{units.count(answer.waits.collectives, 'collective')} of all ranks, side by side: the rank whose kernel "
             "is the shortest came last, and the others waited for it."
         )
-        sections.append(Section("waits", "Who waits", _waits(answer), [about]))
+        decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
+        sections.append(Section("waits", "Who waits", table(answer.waits.ranks, _WAITS, decimals), [about]))
     for index, rank in enumerate(answer.ranks[:RANKS]):
         of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
         sections += _of_rank(rank, f"-{index}", of, depth, detail=index > 0)
@@ -103,29 +126,28 @@ def _name(rank: TracedRank, device: DeviceTime) -> str:
 
 
 def _devices(ranks: Sequence[TracedRank]) -> Table:
-    columns = [Column("Device", numeric=False), Column("Span ms"), Column("Busy %"), Column("Computing %")]
-    columns += [Column("Collectives %"), Column("Only these %"), Column("Copies %"), Column("Only these %")]
-    columns += [Column("Idle %")]
-    columns += [Column("Launch-bound %"), Column("Kernels"), Column("Streams")]
-    rows = []
-    for rank in ranks:
-        for device in rank.devices:
-            span, bound = device.gaps.span_ms, device.launch_bound
-            shares = [device.gaps.busy_ms, device.compute_ms, device.communication_ms, device.exposed_communication_ms]
-            shares += [device.copies_ms, device.exposed_copies_ms, device.gaps.idle_ms]
-            cells = [_name(rank, device), units.ms(span, units.digits(span))]
-            cells += [units.percent(each / span) if span > 0 else None for each in shares]
-            cells += [units.percent(bound.ms / span) if bound is not None and span > 0 else None]
-            rows.append(Row([*cells, f"{device.kernels:,}", f"{device.streams:,}"]))
-    return Table(columns, rows)
+    def share(title: str, get: Callable[[DeviceTime], float | None]) -> ColumnOf[tuple[TracedRank, DeviceTime]]:
+        def of(pair: tuple[TracedRank, DeviceTime]) -> float | None:
+            ms, span = get(pair[1]), pair[1].gaps.span_ms
+            return ms / span if ms is not None and span > 0 else None
 
+        return figure(title, of, units.percent)
 
-def _waits(answer: TraceAnswer) -> Table:
-    assert answer.waits is not None
-    columns = [Column("Rank", numeric=False), Column("Waits ms"), Column("Came last")]
-    decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
-    rows = [Row([r.name, units.ms(r.waiting_ms, decimals), f"{r.last:,}"]) for r in answer.waits.ranks]
-    return Table(columns, rows)
+    columns: Columns[tuple[TracedRank, DeviceTime]] = [
+        words("Device", lambda pair: _name(*pair)),
+        figure("Span ms", lambda pair: units.ms(pair[1].gaps.span_ms, units.digits(pair[1].gaps.span_ms)), str),
+        share("Busy %", lambda device: device.gaps.busy_ms),
+        share("Computing %", lambda device: device.compute_ms),
+        share("Collectives %", lambda device: device.communication_ms),
+        share("Only these %", lambda device: device.exposed_communication_ms),
+        share("Copies %", lambda device: device.copies_ms),
+        share("Only these %", lambda device: device.exposed_copies_ms),
+        share("Idle %", lambda device: device.gaps.idle_ms),
+        share("Launch-bound %", lambda device: device.launch_bound and device.launch_bound.ms),
+        figure("Kernels", lambda pair: pair[1].kernels),
+        figure("Streams", lambda pair: pair[1].streams),
+    ]
+    return table([(rank, device) for rank in ranks for device in rank.devices], columns)
 
 
 def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
@@ -139,10 +161,10 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
         which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
         add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
     if rank.iterations is not None:
-        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank))
+        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank.iterations))
     add("parts", "Parts (annotations)", _parts(rank.parts, depth))
-    add("copies", "Copies", _copies(rank))
-    add("syncs", "Synchronisations", _syncs(rank))
+    add("copies", "Copies", table(rank.copies, _COPIES).without_empty_columns())
+    add("syncs", "Synchronisations", table(rank.syncs, _SYNCS))
     took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))
     for section in profiles.tables(rank.operators, f"{took} ms of the host under torch.profiler.", "trace", key):
         if section.table is not None and section.table.rows:
@@ -152,110 +174,86 @@ def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: 
     return sections
 
 
-def _iterations(rank: TracedRank) -> Table:
-    its = rank.iterations
-    assert its is not None
+def _iterations(its: TraceIterations) -> Table:
     decimals = units.digits(max(its.ms, default=0.0))
-    columns = [Column("Iteration"), Column("ms"), Column("Device busy ms"), Column("% busy"), Column("Kernels, copies")]
     rows = []
     for place, took in enumerate(its.ms):
         busy = its.busy_ms[place] if place < len(its.busy_ms) else None
         share = units.percent(busy / took) if busy is not None and took > 0 else None
         work = f"{its.work[place]:,}" if place < len(its.work) else None
         rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
-    return Table(columns, rows).without_empty_columns()
+    return Table(heads("Iteration | ms | Device busy ms | % busy | Kernels, copies"), rows).without_empty_columns()
+
+
+_WAITS: Columns[RankWait] = [
+    words("Rank", lambda rank: rank.name),
+    scaled("Waits ms", lambda rank: rank.waiting_ms),
+    figure("Came last", lambda rank: rank.last),
+]
+_PARTS: Columns[TracePart] = [
+    words("Part", lambda part: part.path[-1] if part.path else ""),
+    figure("Calls", lambda part: part.calls),
+    scaled("Host ms", lambda part: part.host_ms),
+    scaled("Device ms", lambda part: part.device_ms if part.work else None),
+    figure("Kernels, copies", lambda part: part.work or None),
+]
+_COPIES: Columns[CopyTime] = [
+    words("Copies", lambda copy: copy.kind),
+    figure("Calls", lambda copy: copy.calls),
+    figure("ms", lambda copy: copy.ms, units.places(3)),
+    figure("Size", lambda copy: copy.size, units.size),
+    figure(
+        "GB/s", lambda copy: copy.size / copy.ms / 1e6 if copy.size is not None and copy.ms > 0 else None, units.rate
+    ),
+    figure("Host waited", lambda copy: copy.waited or None),
+    figure("Host ms", lambda copy: copy.waited_ms if copy.waited else None, units.places(3)),
+    words("From", lambda copy: ", ".join(copy.callers[:CALLERS]) or None),
+]
+_SYNCS: Columns[SyncTime] = [
+    words("Call", lambda sync: sync.name),
+    figure("Calls", lambda sync: sync.calls),
+    figure("Host ms", lambda sync: sync.ms, units.places(3)),
+    words("From", lambda sync: ", ".join(sync.callers[:CALLERS]) or None),
+]
 
 
 def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
     decimals = units.digits(max((part.host_ms for part in parts), default=0.0))
-    columns = [Column("Part", numeric=False), Column("Calls"), Column("Host ms"), Column("Device ms")]
-    columns += [Column("Kernels, copies")]
-    rows = [
-        Row(
-            [
-                part.path[-1] if part.path else "",
-                f"{part.calls:,}",
-                units.ms(part.host_ms, decimals),
-                units.ms(part.device_ms, decimals) if part.work else None,
-                f"{part.work:,}" if part.work else None,
-            ],
-            depth=max(len(part.path) - 1, 0),
-        )
-        for part in parts
-        if depth is None or len(part.path) <= depth
-    ]
-    return Table(columns, rows).without_empty_columns()
-
-
-def _copies(rank: TracedRank) -> Table:
-    columns = [Column("Copies", numeric=False), Column("Calls"), Column("ms"), Column("Size"), Column("GB/s")]
-    columns += [Column("Host waited"), Column("Host ms"), Column("From", numeric=False)]
-    rows = []
-    for copy in rank.copies:
-        rate = units.rate(copy.size / copy.ms / 1e6) if copy.size is not None and copy.ms > 0 else None
-        rows.append(
-            Row(
-                [
-                    copy.kind,
-                    f"{copy.calls:,}",
-                    units.ms(copy.ms, 3),
-                    units.size(copy.size),
-                    rate,
-                    f"{copy.waited:,}" if copy.waited else None,
-                    units.ms(copy.waited_ms, 3) if copy.waited else None,
-                    ", ".join(copy.callers[:CALLERS]) or None,
-                ]
-            )
-        )
-    return Table(columns, rows).without_empty_columns() if rows else Table(columns, rows)
-
-
-def _syncs(rank: TracedRank) -> Table:
-    columns = [Column("Call", numeric=False), Column("Calls"), Column("Host ms"), Column("From", numeric=False)]
-    rows = [
-        Row([sync.name, f"{sync.calls:,}", units.ms(sync.ms, 3), ", ".join(sync.callers[:CALLERS]) or None])
-        for sync in rank.syncs
-    ]
-    return Table(columns, rows)
+    shown = [part for part in parts if depth is None or len(part.path) <= depth]
+    return table(shown, _PARTS, decimals, depth=lambda part: max(len(part.path) - 1, 0)).without_empty_columns()
 
 
 def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     """Return a bar for each device: computing, collectives alone, copies alone, and idle time by its cause."""
-    causes = list(dict.fromkeys(cause.cause for _, device in named for cause in device.gaps.causes))
-    names, kinds = [name for name, _ in named], ["computing", "collectives alone", "copies alone"]
-    values = [[d.compute_ms for _, d in named], [d.exposed_communication_ms for _, d in named]]
-    values += [[d.exposed_copies_ms for _, d in named]]
-    for cause in causes:
-        of = [{each.cause: each.ms for each in device.gaps.causes} for _, device in named]
-        kinds, values = [*kinds, f"idle: {cause}"], [*values, [each.get(cause, 0.0) for each in of]]
-    short = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for _, device in named]
-    kinds, values = [*kinds, "idle: shorter gaps"], [*values, short]
+    names, devices = [name for name, _ in named], [device for _, device in named]
+    stacks = {
+        "computing": [device.compute_ms for device in devices],
+        "collectives alone": [device.exposed_communication_ms for device in devices],
+        "copies alone": [device.exposed_copies_ms for device in devices],
+    }
+    of = [{each.cause: each.ms for each in device.gaps.causes} for device in devices]
+    for cause in dict.fromkeys(cause for causes in of for cause in causes):
+        stacks[f"idle: {cause}"] = [causes.get(cause, 0.0) for causes in of]
+    stacks["idle: shorter gaps"] = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for device in devices]
     places, hover = list(range(len(names))), "%{x:.4g} ms<extra>%{fullData.name}</extra>"
     drawn = [
-        charts.bars(kind, places, of, charts.colour(index), hover)
-        for index, (kind, of) in enumerate(zip(kinds, values, strict=True))
-        if any(of)
+        charts.bars(kind, places, values, charts.colour(index), hover)
+        for index, (kind, values) in enumerate(stacks.items())
+        if any(values)
     ]
-    layout = charts.layout(
-        max(220, 60 * len(names) + 130),
-        charts.from_zero("ms"),
-        charts.names_axis(names, **charts.DOWN),
-        barmode="stack",
-        legend=charts.LEGEND_ABOVE,
-    )
+    height, x, y = max(220, 60 * len(names) + 130), charts.from_zero("ms"), charts.names_axis(names, **charts.DOWN)
+    layout = charts.layout(height, x, y, barmode="stack", legend=charts.LEGEND_ABOVE)
     return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
 
 
 def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
     drawn = []
     for index, (name, device) in enumerate(named):
-        count = max(len(device.busy_shares), 1)
-        at = [device.gaps.span_ms * (place + 0.5) / count for place in range(len(device.busy_shares))]
         shares = [100 * share for share in device.busy_shares]
+        at = [device.gaps.span_ms * (place + 0.5) / len(shares) for place in range(len(shares))]
         drawn.append(charts.line(name, at, shares, charts.colour(index), style={"shape": "hvh"}))
-    layout = charts.layout(
-        300, charts.axis("ms since the device's first work"), charts.from_zero("busy (%)"), legend=charts.LEGEND_ABOVE
-    )
+    x, y = charts.axis("ms since the device's first work"), charts.from_zero("busy (%)")
+    layout = charts.layout(300, x, y, legend=charts.LEGEND_ABOVE)
     return Plot("How busy the device is", "Busy share of each slice of its time.", drawn, layout)
 
 
