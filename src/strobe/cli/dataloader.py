@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from strobe.cli.bounds import above, at_least
 from strobe.cli.flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.cli.lazy_flags import option_names
 from strobe.cli.live import Live
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.cli.runner import Command, Studied
@@ -67,10 +68,10 @@ class DataloaderConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
     """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
     own, after = split_lerobot(argv)
-    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE)
+    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
     options = options_of(config)
     theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
-    check(theirs, "lerobot-train")
+    check(theirs, "lerobot-train", ours=option_names(DataloaderConfig))
     return config, options, theirs
 
 

@@ -1,8 +1,9 @@
 """From an argument list to a command's config, in LeRobot's spelling.
 
-draccus makes the config. Before it, each flag is checked against the known ones, so that a misspelt one is answered
-with the nearest; arguments without a flag are taken out; values of LeRobot's own configs are checked by its source
-(`lazy_flags`). After it, values are held to their bounds (`bounds`). Whatever goes wrong is one line.
+draccus makes the config. Before it, each flag is checked against the known ones. One of another tool is answered with
+what it is here (`former_flags`), a misspelt one with the nearest; arguments without a flag are taken out; values of
+LeRobot's own configs are checked by its source (`lazy_flags`). After it, values are held to their bounds (`bounds`).
+Whatever goes wrong is one line.
 
 It is the one parser. Rejected: argparse beside it, whose errors and help read otherwise; a cache of LeRobot's flags in
 place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
@@ -21,9 +22,12 @@ import draccus
 from draccus.wrappers import docstring
 
 from strobe.cli.bounds import bare_of, check_bounds, positional_of
+from strobe.cli.former_flags import THEIRS
+from strobe.cli.former_flags import hint as former_flag
 from strobe.cli.lazy_flags import groups, lazy_config, option_names, options, refusals
-from strobe.errors import UserError
+from strobe.errors import UserError, same_words
 from strobe.findings.thresholds import refusal_of_former
+from strobe.lerobot.argument_names import has_flag
 from strobe.lerobot.schema.shapes import nested
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
@@ -102,12 +106,20 @@ def spelt(name: str, value: str | None) -> str:
 
 
 def parse[C](
-    config_class: type[C], argv: Sequence[str], *, extra: Iterable[str] = (), refused: Mapping[str, str] | None = None
+    config_class: type[C],
+    argv: Sequence[str],
+    *,
+    extra: Iterable[str] = (),
+    exact: Iterable[str] = (),
+    refused: Mapping[str, str] | None = None,
+    behind: str = "",
 ) -> C:
     """Parse ``argv`` into ``config_class`` (a dataclass).
 
     Args:
         extra: flags that were taken out before, offered for a misspelt one that resembles them.
+        exact: further ones, many, offered where a flag has the same words. Only an unknown flag asks for them.
+        behind: the command of LeRobot whose arguments come after the ``--``.
         refused: flags of other commands → why this one has none of them. A key stands for its fields, too.
 
     Raises:
@@ -143,7 +155,7 @@ def parse[C](
     names = [name for name, _ in given]
     if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
         raise UserError(former)
-    check_names(known, names, others=others)
+    check_names(known, names, others=others, exact=exact, behind=behind)
     with refusals():
         config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
         for prefix, where in lazy.items():
@@ -172,17 +184,35 @@ def _set_positional(config: Any, items: Sequence[dataclasses.Field[Any]], words:
         raise UserError(f"unexpected argument '{remaining[0]}': see --help")
 
 
-def check_names(known: Collection[str], names: Iterable[str], *, others: Callable[[], Iterable[str]] = tuple) -> None:
-    """Raises UserError for a flag that is not among the ``known`` ones, with the nearest one.
+def check_names(
+    known: Collection[str],
+    names: Iterable[str],
+    *,
+    others: Callable[[], Iterable[str]] = tuple,
+    exact: Iterable[str] = (),
+    behind: str = "",
+) -> None:
+    """Raises UserError for a flag that is not among the ``known`` ones, with the one that is meant.
 
     Args:
         known: flags; one that ends in ``.*`` stands for all that begin so.
         others: gives further flags that a misspelt one may have meant.
+        exact, behind: as `parse` takes them.
     """
     open_ended = tuple(name[:-1] for name in known if name.endswith(".*"))
     for name in names:
         if name in known or name == "--config_path" or (open_ended and name.startswith(open_ended)):
             continue
         offered = sorted(option for option in known if option.startswith("--")) + list(others())
+        all_offered = [*offered, *exact]
         close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
+
+        def has(flag: str, all_offered: Sequence[str] = all_offered) -> bool:
+            ours = flag.removeprefix(THEIRS)
+            return ours in all_offered if ours == flag else bool(behind) and has_flag(behind, ours)
+
+        if said := former_flag(name, has):
+            raise UserError(f"unknown flag {name}: {said}")
+        if same := list(dict.fromkeys(same_words(name, all_offered))):
+            close = [" or ".join(same[:3])]
         raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")

@@ -50,6 +50,7 @@ from pathlib import Path
 
 from strobe.cli.bounds import at_least
 from strobe.cli.flags import OutputFlags
+from strobe.cli.lazy_flags import option_names
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.cli.rollouts import (
@@ -65,6 +66,7 @@ from strobe.cli.rollouts import (
 from strobe.cli.runner import Command, Studied
 from strobe.errors import UserError
 from strobe.lerobot.argument_names import check
+from strobe.loops.registry import ROLLOUT
 from strobe.runs.rollout_files import observations_folder
 
 REFUSED = {
@@ -93,15 +95,15 @@ class RolloutConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     """Return the command's flags, and LeRobot's loop with its config (None with --events). Raises UserError."""
     ours, after = split_lerobot(argv)
-    config = parse(RolloutConfig, ours, refused=REFUSED)
+    config = parse(RolloutConfig, ours, refused=REFUSED, behind=ROLLOUT)
     if config.events is not None:
         if after is not None:
             raise UserError("--events shows a run that has ended; it takes no arguments after --")
         return config, None
-    theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
+    theirs = require_lerobot(after, ROLLOUT, "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)
-    if chosen.command == "lerobot-rollout":
-        check(chosen.arguments, chosen.command)
+    if chosen.command == ROLLOUT:
+        check(chosen.arguments, ROLLOUT, ours=option_names(RolloutConfig))
     with importing():
         from strobe.loops.registry import loop_of
 

@@ -5,9 +5,10 @@ draccus does not know them: ``--policy.path``, which LeRobot takes out before it
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.cli.bounds import at_least, check_bounds
@@ -16,7 +17,7 @@ from strobe.cli.live import importing
 from strobe.cli.parse import check_names, pairs, spelt
 from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema.registries import POLICY, check_backbone
+from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, fields_of
 from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.policies.options import (
@@ -156,6 +157,20 @@ def require_subject(flags: SubjectFlags) -> None:
         "name the policy: --policy.path=FOLDER_OR_HUB_ID, or --policy.type=act for random weights; or a backbone: "
         "--model.type=vjepa2"
     )
+
+
+def subject_fields(flags: SubjectFlags) -> Iterator[str]:
+    """Yield the flags of the policy or the model that is named, and of either where none is."""
+    if isinstance(flags, FactoryOptions):
+        return
+    model = isinstance(flags, ModelFlags)
+    if model or not (flags.path or flags.type or flags.overrides):
+        yield from (f"--model.{name}" for name in BACKBONE_FLAGS)
+        with contextlib.suppress(UnreadableSourceError, KeyError):
+            yield from (f"--model.{name}" for name in fields_of(flags.type if model and flags.type else "vjepa2"))
+    if not model:
+        kind = flags.type or (type_of(flags.path) if flags.path else None)
+        yield from (f"--policy.{name}" for name in options(POLICY, kind if kind in kinds(POLICY) else None))
 
 
 def _is_policy_field(name: str) -> bool:

@@ -29,6 +29,7 @@ from typing import Any
 
 from strobe.cli.bounds import at_least, one_of
 from strobe.cli.flags import NO_TRAINING_RECIPE, OutputFlags
+from strobe.cli.lazy_flags import option_names
 from strobe.cli.live import Live, importing
 from strobe.cli.parse import parse, require_lerobot, split_lerobot
 from strobe.cli.runner import Command, Studied
@@ -55,9 +56,9 @@ class TrainConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
     ours, after = split_lerobot(argv)
-    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE)
+    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
-    check(theirs, "lerobot-train")
+    check(theirs, "lerobot-train", ours=option_names(TrainConfig))
     with importing():
         from strobe.loops.training import train_config
 

@@ -54,6 +54,7 @@ from strobe.cli.subject_flags import (
     check_overrides,
     require_subject,
     split_subject,
+    subject_fields,
 )
 from strobe.errors import UserError
 from strobe.policies.options import FactoryOptions, InputOptions, PolicyOptions
@@ -117,7 +118,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
     from strobe.studies.shared.episodes.settings import parse_recipes
 
     flags, rest = split_subject(argv)
-    config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
+    config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES], exact=subject_fields(flags))
     require_subject(flags)
     assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
