@@ -17,7 +17,7 @@ from strobe.cli.live import importing
 from strobe.cli.parse import check_names, pairs, spelt
 from strobe.errors import UserError, nearest
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, fields_of
+from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, fields_of, require_one_package
 from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import UnreadableSourceError
 from strobe.policies.options import (
@@ -215,10 +215,13 @@ def check_overrides(flags: PolicyOptions, device: str | None) -> None:
     if device is not None:
         check_device_name(device)
     if flags.type is not None:
+        require_one_package(POLICY, flags.type)
         check_policy(policy_type(flags.type), flags.overrides)
     elif flags.path is not None:
         check_checkpoint(flags.path)
-        if (kind := type_of(flags.path)) in kinds(POLICY):
+        kind = type_of(flags.path)
+        require_one_package(POLICY, kind)
+        if kind in kinds(POLICY):
             check_policy(str(kind), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
         flags.overrides.append(f"--device={device}")

@@ -94,6 +94,7 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours
             known.add("policy.type")
         kind = arguments.get("policy.type")
         if kind is not None and not brings_plugin:
+            registries.require_one_package(registries.POLICY, kind)
             kinds = registries.choices(registries.POLICY)
             if kind not in kinds:
                 raise UserError(f"no policy type '{kind}': {nearest(kind, kinds)}")

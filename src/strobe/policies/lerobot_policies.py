@@ -29,8 +29,9 @@ from strobe.lerobot.refusals import first_line, in_a_line, of_the_hub, refused
 from strobe.lerobot.versions import untried
 from strobe.policies import checkpoints
 from strobe.policies.build import FastBuildError, build_fast
-from strobe.policies.families.registry import building, registered, shrink, unregistered_modules
+from strobe.policies.families.registry import brought_by, building, registered, shrink, unregistered_modules
 from strobe.policies.inputs import Inputs
+from strobe.policies.packages import packages_of
 from strobe.policies.standins import stand_ins
 from strobe.results.subject import SubjectInfo
 
@@ -337,11 +338,18 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
         describe(meta.features)
 
 
-def facts_of_type(config: Any) -> dict[str, bool]:
-    """Return facts about a type of policy that findings need: `SubjectInfo.compilable` and `mps_known`."""
+def facts_of_type(config: Any) -> dict[str, Any]:
+    """Return facts about a type of policy, fields of `SubjectInfo`: what findings need, and where it comes from."""
     family = registered(config.type)
     mps_known = family is not None and family.mps_known
-    return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
+    compilable = hasattr(config, "compile_model")
+    return {"compilable": compilable, "mps_known": mps_known, "packages": packages_of_type(config.type)}
+
+
+def packages_of_type(kind: str) -> dict[str, str]:
+    """Return distribution → version of the packages of others that bring the type ``kind`` and its record."""
+    config = PreTrainedConfig.get_known_choices().get(kind)
+    return {**(packages_of(config) if config is not None else {}), **brought_by(kind)}
 
 
 def count(*modules: torch.nn.Module) -> dict[str, Any]:

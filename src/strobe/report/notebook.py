@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shallow
+from strobe.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shortened
 from strobe.report.document import Column, Document, Table
 from strobe.report.html import template
 from strobe.results import units
@@ -94,7 +94,7 @@ def plot_of(result: Result) -> Picture | None:
 def _page(document: Document, plot: Picture | None, most: int) -> str:
     section = first_table(document)
     whole = section.table if section is not None else None
-    shown = _cut_table(shallow(whole, ROWS), most) if whole is not None else None
+    shown = _cut_table(shortened(whole, ROWS), most) if whole is not None else None
     facts = [(name, _cut(text, most)) for name, text in document.facts if name in FACTS]
     short = replace(
         document,

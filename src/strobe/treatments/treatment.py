@@ -13,6 +13,7 @@ import torch
 from strobe.devices.accelerators import Pool
 from strobe.devices.untried import Feature
 from strobe.errors import UserError
+from strobe.policies.packages import package_of
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Phase, Subject
 from strobe.results.agreement import Effect
@@ -252,7 +253,10 @@ class Variant:
     def traits(self) -> Traits:
         """Return the traits of its treatments, in the order in which they are put on."""
         recipes = dict.fromkeys(treatment.recipe for treatment in self.treatments if treatment.recipe)
-        return Traits(recipe=", ".join(recipes), treatments=[treatment.traits() for treatment in self.treatments])
+        traits = [treatment.traits() for treatment in self.treatments]
+        for each, treatment in zip(traits, self.treatments, strict=True):
+            each.package = " ".join(package_of(type(treatment).__module__) or ())
+        return Traits(recipe=", ".join(recipes), treatments=traits)
 
     @property
     def phases(self) -> frozenset[Phase]:
