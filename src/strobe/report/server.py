@@ -23,10 +23,13 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     if answer.sent_bytes is not None:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
-        text = [
-            "The payload is computed from the first observation, and the time was measured on this client. What the "
-            "network would take is not measured."
-        ]
+        transfer = (
+            "What the network would take is not measured."
+            if answer.bytes_per_s is None
+            else f"The transfer is computed: {units.rate(answer.bytes_per_s / 1e6)} MB/s, from this run's network time "
+            "without a ping's. What is saved is a whole call's; the server's computing stays."
+        )
+        text = [f"The payload is of the first observation, and the time was measured on this client. {transfer}"]
         if any("JPEG" in each.kind for each in answer.encodings):
             text.append(PROTOCOLS[answer.protocol].decoder)
         sections.append(Section("encodings", "The images in other forms", _encodings(answer), text))
@@ -131,6 +134,7 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     protocol, rows = PROTOCOLS[answer.protocol], []
     about_parts = {
         "encode": f"{protocol.packs} of the observation",
+        "wait": "how much later than the fastest a ping ahead of it is answered: the server was busy with another call",
         "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
         "server": protocol.own_time,
         "network and server": "from sending to the last byte of the answer",
@@ -163,6 +167,7 @@ def _payload(answer: ServerAnswer) -> Table:
 def _encodings(answer: ServerAnswer) -> Table:
     first = answer.encodings[0].payload_bytes
     columns = [Column("Images", numeric=False), Column("Payload"), Column("Of the present one"), Column("ms to make")]
+    columns += [Column("ms to serialise"), Column("ms of transfer"), Column("Saves ms")]
     rows = [
         Row(
             [
@@ -170,11 +175,15 @@ def _encodings(answer: ServerAnswer) -> Table:
                 units.size(each.payload_bytes),
                 units.percent(each.payload_bytes / first) if first > 0 else None,
                 units.ms(each.ms) if each.kind != "as sent" else None,
+                units.ms(each.encode_ms),
+                units.ms(each.transfer_ms),
+                None if each.kind == "as sent" else units.signed(saved, 1) if saved is not None else None,
             ]
         )
         for each in answer.encodings
+        for saved in [each.saves_ms(answer.encodings[0])]
     ]
-    return Table(columns, rows)
+    return Table(columns, rows).without_empty_columns()
 
 
 def _ages(age: ActionAge) -> Table:
