@@ -15,7 +15,7 @@ inference. A round trip of each is compared with one without a delay.
 - Two robots on one server that computes one call at a time, as openpi's does: what a round trip grows by is found as
   waiting within 15 % or 4 ms, and by no more do the server's own time and the network grow. The finding names it, and
   names nothing where the robot is alone.
-- A network of 20 MB/s and 5 ms each way, float32 and uint8 images at two sizes: under 5 % of it is called waiting, the
+- A network of 20 MB/s and 5 ms each way, float32 and uint8 images at two sizes: under a tenth of it is called waiting, the
   bytes per second are found within 15 % from messages over 1 MB, and what a smaller message is said to save is within
   15 % of the round trip of what it saves.
 - Five faults from the third call on are named by their findings: a slow answer, none, a connection that breaks off,
@@ -359,7 +359,7 @@ def slow_network(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
                 "round_trip_ms": round(answer.trip.summary.median, 2),  # type: ignore[union-attr]
                 "found_mb_s": round(seen / 1e6, 2),
             }
-            holds &= found["wait"] <= max(2.0, 0.05 * found["network"])
+            holds &= found["wait"] <= max(2.0, 0.1 * found["network"])
             holds &= sent < 1e6 or abs(seen / rate - 1) <= GROWS
     present = trips["float32", "480×640"]
     forms = {each.kind: each for each in present.encodings}
