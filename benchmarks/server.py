@@ -15,9 +15,9 @@ inference. A round trip of each is compared with one without a delay.
 - Two robots on one server that computes one call at a time, as openpi's does: what a round trip grows by is found as
   waiting within 15 % or 4 ms, and by no more do the server's own time and the network grow. The finding names it, and
   names nothing where the robot is alone.
-- A network of 20 MB/s and 5 ms each way, float32 and uint8 images at two sizes: under a tenth of it is called waiting, the
-  bytes per second are found within 15 % from messages over 1 MB, and what a smaller message is said to save is within
-  15 % of the round trip of what it saves.
+- A network of 20 MB/s and 5 ms each way, float32 and uint8 images at two sizes: under a tenth of it is called waiting,
+  the bytes per second are found within 15 % from messages over 1 MB, and what a smaller message is said to save is
+  within 15 % of the round trip of what it saves.
 - Five faults from the third call on are named by their findings: a slow answer, none, a connection that breaks off,
   actions of another shape, an exception of the policy.
 - With --openpi-python=PYTHON, an interpreter that has openpi-client: that package writes the same bytes as Strobe for

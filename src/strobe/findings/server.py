@@ -228,7 +228,7 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         seen=f"{_ms(part.summary.mean)} of {_ms(answer.trip.summary.mean)} on average, 95th percentile "
         f"{_ms(part.summary.p95)}: so late, beyond the fastest, it answers a ping just ahead of the observation.{own}",
         why="openpi's server computes one call at a time, and looks at no other connection meanwhile. Its own time "
-        "does not tell that wait.",
+        "leaves that wait out.",
         do="Look for another client of this server. A server for each robot, or one that computes several calls at "
         "once, ends the wait; a faster network does not.",
         evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},

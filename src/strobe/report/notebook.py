@@ -156,8 +156,10 @@ def _changes(judged: Sequence[Comparison]) -> Picture:
 
 
 def _parts(measurement: Measurement) -> Picture:
-    """A bar for each part of the first level, as long as its share of the whole."""
-    parts = [part for part in measurement.components if part.depth == 1][:ROWS]
+    """A bar for each of the largest parts of the first level, as long as its share of the whole."""
+    parts = [part for part in measurement.components if part.depth == 1]
+    least = sorted((part.share for part in parts), reverse=True)[:ROWS][-1:]
+    parts = [part for part in parts if part.share >= least[0]][:ROWS]
     decimals = units.digits(measurement.samples.summary.median)
     picture = Picture("Share of the whole, and median in ms", 28 + _ROW * len(parts))
     for index, part in enumerate(parts):
