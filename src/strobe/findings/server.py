@@ -227,8 +227,8 @@ def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         title=f"{100 * part.share:.0f} % of a round trip is waiting for a server that is busy",
         seen=f"{_ms(part.summary.mean)} of {_ms(answer.trip.summary.mean)} on average, 95th percentile "
         f"{_ms(part.summary.p95)}: so late, beyond the fastest, it answers a ping just ahead of the observation.{own}",
-        why="openpi's server computes one call at a time, and looks at no other connection meanwhile. Its own time "
-        "leaves that wait out.",
+        why="openpi's server computes one call at a time and reads from no other connection during it. Its own time is "
+        "without that wait.",
         do="Look for another client of this server. A server for each robot, or one that computes several calls at "
         "once, ends the wait; a faster network does not.",
         evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},
