@@ -203,9 +203,9 @@ def another_client(url: str) -> Iterator[None]:
 
 def test_waiting_for_another_robots_call_is_told_from_computing_and_from_the_network():
     with serving_one_at_a_time(Policy(infer_s=0.06)) as url, delayed(url, 0.01) as far:
-        alone = called(far, 20)
+        alone = called(far, 10)
         with another_client(url):
-            shared = called(far, 20)
+            shared = called(far, 12)
     assert median(alone, "wait") < 10
     assert "server-busy" not in rules(alone)
     wait = shared.part("wait")
