@@ -183,13 +183,13 @@ def test_an_error_that_is_a_map_is_named_and_the_calls_go_on():
 
 @contextmanager
 def another_client(url: str) -> Iterator[None]:
-    """Another robot calls the same server meanwhile, 30 ms after each answer."""
+    """Another robot calls the same server meanwhile, 10 ms after each answer."""
     over = threading.Event()
 
     def call() -> None:
         with openpi.OpenpiWire(url, 5.0) as wire:
             (observation,) = wire.observations(SMALL).each
-            while not over.wait(0.03):
+            while not over.wait(0.01):
                 wire.call(observation)
 
     thread = threading.Thread(target=call, daemon=True)
@@ -202,17 +202,15 @@ def another_client(url: str) -> Iterator[None]:
 
 
 def test_waiting_for_another_robots_call_is_told_from_computing_and_from_the_network():
-    with serving_one_at_a_time(Policy(infer_s=0.06)) as url, delayed(url, 0.01) as far:
-        alone = called(far, 10)
+    with serving_one_at_a_time(Policy(infer_s=0.04)) as url, delayed(url, 0.004) as far:
+        alone = called(far, 8)
         with another_client(url):
-            shared = called(far, 12)
-    assert median(alone, "wait") < 10
+            shared = called(far, 10)
     assert "server-busy" not in rules(alone)
-    wait = shared.part("wait")
-    assert wait is not None
-    assert 10 < wait.summary.mean < 65
-    assert median(shared, "server") == pytest.approx(median(alone, "server"), rel=0.2)
-    assert median(shared, "network") == pytest.approx(median(alone, "network"), abs=10)
+    assert median(shared, "wait") > max(10, 2 * median(alone, "wait"))
+    assert median(shared, "wait") < 2 * median(shared, "server")
+    assert median(shared, "server") < 40 + median(shared, "wait") / 2
+    assert median(shared, "network") < median(shared, "wait")
     assert "server-busy" in rules(shared)
 
 
