@@ -6,10 +6,10 @@ import importlib
 
 import pytest
 
-from strobe.cli import former_flags
-from strobe.cli.help import help_text
-from strobe.errors import UserError
-from strobe.lerobot.argument_names import has_flag
+from strobe.core.cli import former_flags
+from strobe.core.cli.help import help_text
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import has_flag
 
 PI05 = ("--policy.type=pi05", "--policy.size=tiny")
 SMOLVLA = ("--policy.type=smolvla", "--policy.size=tiny")
@@ -100,7 +100,7 @@ def test_an_old_spelling_is_answered_with_the_flag_that_is_meant(
     monkeypatch.setattr("sys.argv", ["strobe"])
     name, *given = command
     with pytest.raises(UserError) as refused:
-        importlib.import_module(f"strobe.cli.{name}").run([*given, spelling])
+        importlib.import_module(f"strobe.core.cli.{name}").run([*given, spelling])
     assert says in str(refused.value)
     assert "see --help" not in str(refused.value)
 
@@ -109,7 +109,7 @@ def test_each_hint_of_the_table_names_flags_that_there_are():
     """A flag that is renamed leaves no hint to its old name."""
     texts = {}
     for command in ("breakdown", "compare", "dataloader", "evaluate", "optimize", "record", "sweep", "tune", "verify"):
-        module = importlib.import_module(f"strobe.cli.{command}")
+        module = importlib.import_module(f"strobe.core.cli.{command}")
         config = getattr(module, f"{command.capitalize()}Config")
         texts[command] = help_text("", config) + " --policy. --model. --rtc. --env. --eval.n_episodes "
     ours = "\n".join(texts.values())
