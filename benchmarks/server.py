@@ -12,6 +12,12 @@ inference. A round trip of each is compared with one without a delay.
   the ping shows which of the two it is.
 - The parts add up to what a stopwatch around each call shows, within 2 %.
 - A ping without data grows by the network's delay and by no other.
+- Two robots on one server that computes one call at a time, as openpi's does: what a round trip grows by is found as
+  waiting within 15 % or 4 ms, and by no more do the server's own time and the network grow. The finding names it, and
+  names nothing where the robot is alone.
+- A network of 20 MB/s and 5 ms each way, float32 and uint8 images at two sizes: under a tenth of it is called waiting,
+  the bytes per second are found within 15 % from messages over 1 MB, and what a smaller message is said to save is
+  within 15 % of the round trip of what it saves.
 - Five faults from the third call on are named by their findings: a slow answer, none, a connection that breaks off,
   actions of another shape, an exception of the policy.
 - With --openpi-python=PYTHON, an interpreter that has openpi-client: that package writes the same bytes as Strobe for
@@ -42,11 +48,12 @@ from rich.table import Table
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 if __name__ == "__main__":
     need("remote")  # before it is imported
-from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
+from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving, serving_one_at_a_time
 
 from strobe.core.kinds import advise
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import ObservationOptions, read
+from strobe.servers.protocols.openpi import OpenpiWire
 from strobe.servers.protocols.openpi_messages import encode
 from strobe.servers.results.server import ServerAnswer
 from strobe.servers.results.server_protocols import PROTOCOLS
@@ -285,6 +292,91 @@ def faults_of(wire: str, folder: Path) -> dict[str, str]:
     return named
 
 
+@contextmanager
+def second_robot(url: str, pause_s: float) -> Iterator[None]:
+    """Call the same server from another connection meanwhile, so long after each answer."""
+    over = threading.Event()
+
+    def call() -> None:
+        with OpenpiWire(url, 10.0) as wire:
+            observation = wire.observations(read(ObservationOptions())).each[0]
+            while not over.wait(pause_s):
+                wire.call(observation)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(10)
+
+
+def two_robots(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
+    """Return what is found of the wait for another robot's calls of 80 ms, and whether the bars hold."""
+    infer_s, way_s, figures, holds = 0.08, 0.004, {}, True
+    for pause_s in (0.2, 0.05, 0.0):
+        with serving_one_at_a_time(Policy(infer_s=infer_s)) as url, delayed(url, way_s) as far:
+            alone = answered(far, calls, folder)
+            with second_robot(url, pause_s):
+                shared = answered(far, calls, folder)
+        grew = {part.name: part.summary.mean - alone.part(part.name).summary.mean for part in shared.parts}  # type: ignore[union-attr]
+        waited = shared.trip.summary.mean - alone.trip.summary.mean  # type: ignore[union-attr]
+        named = [any(found.rule == "server-busy" for found in advise(answer)) for answer in (alone, shared)]
+        big = waited >= 0.15 / 0.85 * 1.2 * alone.trip.summary.mean  # type: ignore[union-attr]  # enough for the finding
+        held = abs(grew["wait"] - waited) <= max(GROWS * waited, 4.0) and not named[0] and (named[1] or not big)
+        held &= max(abs(grew["server"]), abs(grew["network"])) <= max(GROWS * waited, 4.0)
+        holds &= held
+        figures[f"pause {1e3 * pause_s:g} ms"] = {
+            "waited_ms": round(waited, 2), **{name: round(value, 2) for name, value in grew.items()},
+            "found": named, "holds": held,
+        }  # fmt: skip
+    return figures, holds
+
+
+def slow_network(folder: Path, calls: int) -> tuple[dict[str, Any], bool]:
+    """Return what float32 and uint8 images of two sizes cost over a slow network, and whether the bars hold."""
+    rate, way_s, figures, holds = 20e6, 0.005, {}, True
+    trips: dict[tuple[str, str], ServerAnswer] = {}
+    for size in ((480, 640), (224, 224)):
+        for dtype in ("float32", "uint8"):
+            image = {"shape": [*size, 3], "dtype": dtype}
+            template = {"observation/image": image, "observation/wrist_image": image}
+            file = folder / "template.json"
+            file.write_text(json.dumps(template | {"observation/state": {"shape": [8]}, "prompt": "fold"}))
+            with serving(Policy(infer_s=0.026)) as url, delayed(url, way_s, bytes_per_s=rate) as far:
+                options = ServerOptions(far, iterations=calls)
+                answer = server(options, read(ObservationOptions(file=file)), Nothing())
+            trips[dtype, f"{size[0]}×{size[1]}"] = answer
+            found = medians(answer)
+            seen, sent = answer.bytes_per_s or 0.0, answer.sent_bytes.median  # type: ignore[union-attr]
+            figures[f"{dtype} {size[0]}×{size[1]}"] = {
+                "sent_kb": round(sent / 1e3),
+                "transfer_ms": round(found["network"] - found["ping"], 2),
+                "serialise_ms": round(found["encode"] + found["decode"], 2),
+                "wait_ms": round(found["wait"], 2),
+                "computing_ms": round(found["server"], 2),
+                "round_trip_ms": round(answer.trip.summary.median, 2),  # type: ignore[union-attr]
+                "found_mb_s": round(seen / 1e6, 2),
+            }
+            holds &= found["wait"] <= max(2.0, 0.1 * found["network"])
+            holds &= sent < 1e6 or abs(seen / rate - 1) <= GROWS
+    present = trips["float32", "480×640"]
+    forms = {each.kind: each for each in present.encodings}
+    smaller = {"as uint8": ("uint8", "480×640"), "resized": ("uint8", "224×224")}
+    for kind, other in {**smaller, "resized, as float32": ("float32", "224×224")}.items():
+        form = forms[kind]  # type: ignore[index]
+        said = (form.saves_ms(forms["as sent"]) or 0.0) + form.ms  # the other run's images were made before
+        saved = present.trip.summary.median - trips[other].trip.summary.median  # type: ignore[union-attr]
+        figures[f"{kind} saves"] = {
+            "said_ms": round(said, 2),
+            "saved_ms": round(saved, 2),
+            "to_make": round(form.ms, 2),
+        }
+        holds &= abs(said - saved) <= GROWS * present.trip.summary.median  # type: ignore[union-attr]
+    return figures, holds
+
+
 def watched(folder: Path, calls: int) -> dict[str, float]:
     """Return the median of the server's own time, of a watched process with a tiny ACT, at two latencies."""
     from support.checkpoints import tiny_for_robot
@@ -323,11 +415,16 @@ def main() -> None:
             figures[wire], held = attributed(wire, folder, delays, calls, table)
             named[wire] = faults_of(wire, folder)
             holds &= held and all(named[wire].values())
+        shared = slow = {}
+        if "openpi" in given.wires.split(","):
+            (shared, apart), (slow, foretold) = two_robots(folder, calls), slow_network(folder, calls)
+            holds &= apart and foretold
         own = watched(folder, calls) if given.watched else {}
     if own:
         holds &= abs(own["400 ms"] - own["200 ms"] - 200) <= GROWS * 200
     Console(width=120).print(table)
-    finish({"calls": calls, "planted": figures, "faults": named, "watched": own, "openpi-client": agrees}, holds)
+    more = {"two robots": shared, "slow network": slow, "watched": own, "openpi-client": agrees}
+    finish({"calls": calls, "planted": figures, "faults": named, **more}, holds)
 
 
 if __name__ == "__main__":

@@ -67,6 +67,7 @@ def test_its_parts_have_the_names_of_its_record(clock: Clock, tmp_path: Path) ->
     assert code == 0
     result = store.load(run)
     assert result.subject.anatomy == "small flow"
+    assert result.subject.packages == {"lerobot_policy_small_flow": "1.0", "strobe_small_flow": "1.0"}
     inference, training = result.measurements
     assert inference.traits.denoising_steps == 8
     parts = {"/".join(part.path): part for part in inference.components}
@@ -85,6 +86,8 @@ def test_its_treatment_and_its_steps_are_compared(clock: Clock, tmp_path: Path) 
     assert once.verdict.ratio == pytest.approx(12 / 40, rel=0.1)
     assert once.agreement is not None
     assert once.agreement.largest_error == 0
+    treatments = stored(CompareResult, run).measurement("once").traits.treatments
+    assert [treatment.package for treatment in treatments] == ["strobe_small_flow 1.0"]
     assert half.agreement is not None
     assert half.agreement.largest_error > 0
 
@@ -105,3 +108,67 @@ def test_its_record_has_what_the_shared_parts_ask(clock: Clock, capsys: pytest.C
     assert "small_flow" in capsys.readouterr().err
     assert main(["breakdown", "--policy.type=small_flow", "--policy.euler_step=3"]) == 2
     assert "--policy.euler_steps" in capsys.readouterr().err
+
+
+def package(folder: Path, name: str, entry_points: str = "", *, module: str = "") -> None:
+    """Install another package in ``folder``: its module, and the metadata of its distribution."""
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(module)
+    information = folder / f"{name}-2.5.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 2.5\n")
+    (information / "entry_points.txt").write_text(entry_points)
+
+
+SECOND_TYPE = """
+from dataclasses import dataclass
+from lerobot.configs import PreTrainedConfig
+
+@PreTrainedConfig.register_subclass("small_flow")
+@dataclass
+class OtherConfig(PreTrainedConfig):
+    pass
+"""
+BROUGHT = {
+    "the type": ("lerobot_policy_other_flow", "", SECOND_TYPE, "lerobot_policy_small_flow 1.0"),
+    "its record": (
+        "strobe_other_flow", "[strobe.families]\nsmall_flow = strobe_small_flow.family:FAMILY\n", "",
+        "strobe_small_flow 1.0",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", BROUGHT)
+def test_two_packages_of_one_type_are_refused_and_both_are_named(
+    what: str, installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, entry_points, module, first = BROUGHT[what]
+    package(tmp_path, name, entry_points, module=module)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._offered.cache_clear()
+    monkeypatch.setattr(registry, "_registry", {k: v for k, v in registry._registry.items() if k != "small_flow"})
+    assert main(["breakdown", *SUBJECT, "--iterations=2", f"--output_dir={tmp_path / 'runs'}"]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("strobe: ")]
+    assert first in line
+    assert f"{name} 2.5" in line
+    assert "'small_flow'" in line
+    assert "act" in lerobot_policies.known_types()  # other types go on
+    assert registry.registered("act") is not None
+    assert registry.known_families()
+
+
+def test_diff_sees_another_version_of_a_package(
+    clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, run = ran("compare", tmp_path / "runs", "--iterations=10", "--variant=once: context=once")
+    before, after = tmp_path / "before", tmp_path / "after"
+    for folder, version in ((before, "1.0"), (after, "1.1")):
+        folder.mkdir()
+        answer = json.loads((run / "result.json").read_text())
+        answer["subject"]["packages"]["lerobot_policy_small_flow"] = version
+        answer["measurements"][1]["traits"]["treatments"][0]["package"] = f"strobe_small_flow {version}"
+        (folder / "result.json").write_text(json.dumps(answer))
+    assert main(["diff", str(before), str(after), "--full"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "subject packages.lerobot_policy_small_flow: 1.0 before, 1.1 after" in said
+    assert "treatment context: strobe_small_flow 1.0 before, strobe_small_flow 1.1 after" in said

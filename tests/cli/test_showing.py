@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from strobe.core.cli.main import main
-from strobe.core.report.console import shallow
+from strobe.core.report.console import shortened
 from strobe.core.report.document import Column, Row, Table
 from strobe.core.runs import store
 
@@ -78,10 +78,32 @@ def test_help_tells_the_styles(capsys):
     assert "--json   print the content of result.json" in capsys.readouterr().out
 
 
+def test_of_many_parts_the_smallest_are_left_out_and_counted():
+    """A policy of somebody else's, cut along its modules, may have thirty parts on one level."""
+    parts = [Row([f"part {number}"], depth=2, share=(1 + number % 7) / 200) for number in range(30)]
+    rows = [Row(["whole"], "whole", share=1.0), Row(["policy"], depth=1, share=0.9), *parts]
+    rows += [Row(["other"], "other", 2, 0.2), Row(["preprocessing"], depth=1, share=0.05)]
+    rows += [Row(["other"], "other", 1, 0.0001)]
+    shown = shortened(Table([Column("part")], rows), 14).rows
+    assert len(shown) == 14
+    assert [row.cells[0] for row in shown if row.depth < 2] == ["whole", "policy", "preprocessing", "other"]
+    inside = [row for row in shown if row.depth == 2]
+    assert min(row.share or 0 for row in inside) >= max(row.share or 0 for row in rows if row not in shown)
+    assert [rows.index(row) for row in shown] == sorted(rows.index(row) for row in shown)
+
+
+def test_the_screen_says_how_many_parts_it_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    shutil.copy(EXAMPLES / "pi05-breakdown" / "result.json", tmp_path)
+    assert main(["report", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "action expert" in out
+    assert "More: 2 smaller rows, " in out
+
+
 def test_of_a_deep_tree_the_deepest_parts_go_first_and_then_the_last_rows():
     rows = [Row([f"{depth}"], depth=depth) for depth in (0, 1, 2, 2, 1, 2)]
     table = Table([Column("part")], rows)
-    assert [row.depth for row in shallow(table, 6).rows] == [0, 1, 2, 2, 1, 2]
-    assert [row.depth for row in shallow(table, 4).rows] == [0, 1, 1]
+    assert [row.depth for row in shortened(table, 6).rows] == [0, 1, 2, 2, 1, 2]
+    assert [row.depth for row in shortened(table, 4).rows] == [0, 1, 1]
     flat = Table([Column("part")], [Row([str(number)]) for number in range(9)])
-    assert [row.cells for row in shallow(flat, 3).rows] == [["0"], ["1"], ["2"]]
+    assert [row.cells for row in shortened(flat, 3).rows] == [["0"], ["1"], ["2"]]

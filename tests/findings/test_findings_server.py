@@ -51,6 +51,15 @@ def mostly(encode: float, network: float, server: float, count: int = 20) -> Ser
     return answered(Trip(encode=encode, away=network + server, decode=0.5, server=server), count)
 
 
+def waiting(waits: list[float], uneven: float = 0.0) -> ServerAnswer:
+    """Round trips of 40 ms of server, 8 ms of network or more, and a wait."""
+    trips = [Trip(1, 48 + wait + uneven * number, 1, 40, wait) for number, wait in enumerate(waits)]
+    values = [trip.whole for trip in trips]
+    answer = answered(count=len(trips), values=values, parts=parts(trips))
+    answer.trip = timed(values)
+    return answer
+
+
 def dropping(count: int, farthest: float | None = None) -> ServerAnswer:
     dropped = DroppedObservations(sent=3, dropped=count, nearest=0.1, farthest_dropped=farthest)
     return answered(protocol="LeRobot", dropped=dropped)
@@ -84,6 +93,12 @@ def test_what_is_found() -> None:
             "90 ms of network in three calls": ("", mostly(1, 90, 5, count=3)),
             "90 ms of server in three calls": ("", mostly(1, 5, 90, count=3)),
             "90 ms of encoding in three calls": ("", mostly(90, 5, 1, count=3)),
+        },
+        "server-busy|server-network": {  # a server that computes another client's call
+            "waits of 0 to 60 ms": ("server-busy", waiting([3.0 * number for number in range(20)])),
+            "waits of 1 ms": ("", waiting([1.0] * 20)),
+            "a network that is as uneven": ("", waiting([3.0 * number for number in range(20)], uneven=3.0)),
+            "waits in three calls": ("", waiting([40.0] * 3)),
         },
         "server-float-images": {
             "images of bytes": ("", answered(images=[image("uint8")])),

@@ -23,6 +23,8 @@ from strobe.core.results.finding import Finding
 from strobe.core.results.measurement import Component, Measurement
 from strobe.core.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
 from strobe.evaluate.command import JudgeConfig
+from strobe.lerobot.flags.lazy_flags import kinds
+from strobe.lerobot.schema.registries import POLICY
 
 
 def test_a_healthy_result_has_no_warnings():
@@ -165,3 +167,16 @@ def test_advice_on_any_valid_result_is_whole_and_finite(made: Result):
         assert "inf" not in finding.seen.split()
         assert 0 <= float(finding.evidence.get("gain_share") or 0) <= 1
     assert made.model_dump_json() == before
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8])
+def test_no_finding_names_a_type_that_is_not_the_subject_s(share: float):
+    """What was measured on ACT, or in a kit for V-JEPA 2, is no advice to name them to somebody else's policy."""
+    types = [kind for kind in kinds(POLICY) if kind not in ("act", "small_flow")]
+    parts = {"forward": 100.0, "forward/backbone": 100 * share, "forward/head": 99 * (1 - share)}
+    forward = measured(parts, name="training forward", phase="training forward")
+    inference = measured({"preprocessing": 40.0, "policy": 60.0, "policy/denoise step": 59.0})
+    for finding in advise(result(inference, forward, kind="small_flow", device="mps", mps_known=True)):
+        said = " ".join((finding.title, finding.seen, finding.why, finding.do, finding.gain))
+        named = [kind for kind in (*types, "type=act", "pi0", "V-JEPA") if kind in said]
+        assert not named, said

@@ -128,17 +128,18 @@ def test_a_verdict_is_that_of_an_evaluation_at_any_number_of_pairs():
 
 
 def test_a_guard_on_success_is_held_against_what_is_not_excluded():
-    guard = Guards.parse("cosine>=0.9, success_drop<=0.1")
+    guard = Guard.parse("cosine>=0.9, success_drop<=0.1")
+    guards = Guards(guard)
     assert str(guard) == "cosine>=0.9, success_drop<=0.1"
     assert guard.success_drop == 0.1
     assert guard.judge(SAME).outcome == "not judged", "episodes show a drop, and no agreement does"
     assert guard.of_actions.judge(SAME).outcome == "held"
     few = judged(*[pair(True, True)] * 10)
-    assert lost(guard, few).startswith("success drop 0.38")
-    assert lost(guard, few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
-    assert lost(guard, judged(*[pair(True, True)] * 47)) != ""
-    assert lost(guard, judged(*[pair(True, True)] * 48)) == ""
-    assert lost(guard, judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
+    assert lost(guards, few).startswith("success drop 0.38")
+    assert lost(guards, few).endswith(f"> 0.1 is not excluded by 10 pairs, which takes {fewest_pairs(0.1)} or more")
+    assert lost(guards, judged(*[pair(True, True)] * 47)) != ""
+    assert lost(guards, judged(*[pair(True, True)] * 48)) == ""
+    assert lost(guards, judged(*[pair(True, True, same=10)] * 3)) != "", "what was not looked at is not held"
     assert lost(Guards.parse("cosine>=0.9"), few) == ""
 
 

@@ -78,6 +78,6 @@ def test_forms_are_of_the_whole_observation(image: np.ndarray):
 
 def test_a_small_image_is_not_resized_and_noise_gets_no_jpeg():
     small = {"image": IMAGE[:224, :224]}
-    assert [row.kind for row in encodings(small, size_of)] == ["as sent", "JPEG"]
-    assert [row.kind for row in encodings(small, size_of, recorded=False)] == ["as sent"]
+    assert [row.kind for row in encodings(small, size_of)] == ["as sent", "as float32", "JPEG"]
+    assert [row.kind for row in encodings(small, size_of, recorded=False)] == ["as sent", "as float32"]
     assert encodings({"state": np.zeros(3)}, size_of) == []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgpack
 import numpy as np
 import pytest
-from support.openpi_server import Policy, actions, delayed, serving
+from support.openpi_server import Policy, actions, array, delayed, serving, serving_one_at_a_time
 from support.served import Protocol, rules
 
 from strobe.core.errors import UserError
@@ -150,12 +152,79 @@ def test_ctrl_c_keeps_the_calls_that_were_made():
     assert answer.trip is not None
 
 
-def test_another_path_is_a_line():
+def test_another_path_is_a_line_that_names_it():
     with serving(Policy()) as url:
-        with pytest.raises(UserError, match="answers HTTP 404 and opens no websocket"):
+        with pytest.raises(UserError, match=r"HTTP 404 at the path /elsewhere .* /v1/realtime/robot/openpi$"):
             called(f"{url}/elsewhere")
-        with pytest.raises(UserError, match="answers HTTP 200 and opens no websocket"):
+        with pytest.raises(UserError, match="HTTP 200 at the path /healthz and opens no websocket"):
             called(f"{url}/healthz")
+
+
+ARMS = {"left": array(np.zeros((10, 4))), "right": array(np.ones((10, 3)))}
+
+
+@pytest.mark.parametrize(
+    "answer", [array(np.zeros((10, 7))), ARMS, {"actions": ARMS}], ids=["an array", "parts", "parts of actions"]
+)
+def test_a_server_at_another_path_may_answer_with_arrays_alone(answer: Any):
+    with serving(Policy(answer=lambda seen, number: bytes(msgpack.packb(answer) or b""))) as url:
+        answered = called(f"{url}/v1/realtime/robot/openpi")
+    assert answered.chunk == [10, 7]
+    assert not answered.faults
+
+
+def test_an_error_that_is_a_map_is_named_and_the_calls_go_on():
+    error = {"type": "error", "message": "Robot policy not available"}
+    answer = asked(Policy(answer=lambda seen, number: error if number == 3 else actions()))
+    (fault,) = answer.faults
+    assert (fault.kind, fault.call, fault.error) == ("error", 3, "Error: Robot policy not available")
+    assert answer.calls > 3
+
+
+@contextmanager
+def another_client(url: str) -> Iterator[None]:
+    """Another robot calls the same server meanwhile, 10 ms after each answer."""
+    over = threading.Event()
+
+    def call() -> None:
+        with openpi.OpenpiWire(url, 5.0) as wire:
+            (observation,) = wire.observations(SMALL).each
+            while not over.wait(0.01):
+                wire.call(observation)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(5)
+
+
+def test_waiting_for_another_robots_call_is_told_from_computing_and_from_the_network():
+    with serving_one_at_a_time(Policy(infer_s=0.04)) as url, delayed(url, 0.004) as far:
+        alone = called(far, 8)
+        with another_client(url):
+            shared = called(far, 10)
+    assert "server-busy" not in rules(alone)
+    assert median(shared, "wait") > max(10, 2 * median(alone, "wait"))
+    assert median(shared, "wait") < 2 * median(shared, "server")
+    assert median(shared, "server") < 40 + median(shared, "wait") / 2
+    assert median(shared, "network") < median(shared, "wait")
+    assert "server-busy" in rules(shared)
+
+
+def test_a_slow_network_is_no_wait_and_says_what_smaller_messages_save():
+    source = read(ObservationOptions(image_size=(240, 320)))
+    with serving(Policy(infer_s=0.01)) as url, delayed(url, 0.005, bytes_per_s=5e6) as far:
+        answer = called(far, 8, source=source)
+        sent = {each.kind: each for each in answer.encodings}
+    assert median(answer, "wait") < 10
+    assert answer.bytes_per_s == pytest.approx(5e6, rel=0.25)
+    present, small, wide = sent["as sent"], sent["resized"], sent["as float32"]
+    assert wide.payload_bytes == pytest.approx(4 * present.payload_bytes, rel=0.01)
+    assert small.saves_ms(present) == pytest.approx((present.payload_bytes - small.payload_bytes) / 5e3, rel=0.4)
+    assert (wide.saves_ms(present) or 0) < 0
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def protocol(request: pytest.FixtureRequest, every: dict[str, Protocol]) -> Prot
 
 def test_a_sound_server_has_parts_that_add_up_and_no_fault(protocol: Protocol) -> None:
     answer = protocol.asked(protocol.stand_in.Policy(infer_s=0.02), 10, control_hz=30.0)
-    apart = ["network", "server"] if protocol.name == "openpi" else ["network and server"]
+    apart = ["network", "wait", "server"] if protocol.name == "openpi" else ["network and server"]
     assert answer.protocol == protocol.name
     assert [part.name for part in answer.parts] == ["encode", *apart, "decode"]
     assert answer.trip is not None

@@ -5,6 +5,8 @@ It is built on `websockets` alone. Its messages are written by hand with msgpack
 
 from __future__ import annotations
 
+import asyncio
+import math
 import socket
 import threading
 import time
@@ -125,8 +127,56 @@ def _handle(connection: ServerConnection, policy: Policy) -> None:
 
 
 @contextmanager
-def delayed(address: str, delay_s: float) -> Iterator[str]:
-    """Put a network before a server that delays what passes, each way by ``delay_s``. Yields its address."""
+def serving_one_at_a_time(policy: Policy) -> Iterator[str]:
+    """Serve as openpi's server does: one loop for all clients, which stands still while the policy runs."""
+    from websockets.asyncio.server import serve as serve_in_loop
+
+    loop, started, port = asyncio.new_event_loop(), threading.Event(), []
+
+    async def handle(connection: Any) -> None:
+        await connection.send(packed(policy.metadata or {}))
+        number = 0
+        with suppress(ConnectionClosed):
+            while True:
+                seen, number = msgpack.unpackb(await connection.recv()), number + 1
+                begun = time.monotonic()
+                time.sleep(policy.infer_s)  # as a policy's forward pass: the loop stands still
+                answer = policy.answer(seen, number)
+                infer_ms = (time.monotonic() - begun) * 1e3
+                if isinstance(answer, dict) and policy.tells:
+                    answer.setdefault("server_timing", {"infer_ms": infer_ms})
+                await connection.send(packed(answer))
+
+    async def serve_until_stopped() -> None:
+        async with serve_in_loop(handle, "127.0.0.1", 0, compression=None, max_size=None, close_timeout=0.2) as server:
+            port.append(server.sockets[0].getsockname()[1])
+            started.set()
+            with suppress(asyncio.CancelledError):
+                await asyncio.get_running_loop().create_future()
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(task)
+
+    task = loop.create_task(serve_until_stopped())
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield f"ws://127.0.0.1:{port[0]}"
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(10)
+        loop.close()
+
+
+@contextmanager
+def delayed(address: str, delay_s: float, bytes_per_s: float = math.inf) -> Iterator[str]:
+    """Put a network before a server that delays what passes, each way by ``delay_s``. Yields its address.
+
+    Args:
+        bytes_per_s: that pass, each way.
+    """
     scheme, _, rest = address.partition("://")
     host, _, port = rest.partition(":")
     listener = socket.create_server(("127.0.0.1", 0))
@@ -139,7 +189,7 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
                 for end, other in ((client, server), (server, client)):
                     # Else a small write waits up to 40 ms for the acknowledgement of the one before it.
                     end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    threading.Thread(target=_pass_on, args=(end, other, delay_s), daemon=True).start()
+                    threading.Thread(target=_pass_on, args=(end, other, delay_s, bytes_per_s), daemon=True).start()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -152,9 +202,10 @@ def delayed(address: str, delay_s: float) -> Iterator[str]:
         thread.join(5)
 
 
-def _pass_on(end: socket.socket, other: socket.socket, delay_s: float) -> None:
-    """Pass bytes on, each so long after it came: none waits for those before it to be delayed."""
+def _pass_on(end: socket.socket, other: socket.socket, delay_s: float, bytes_per_s: float) -> None:
+    """Pass bytes on, each so long after it came: none waits for those before it to be delayed, only to be sent."""
     with suppress(OSError):
+        free = 0.0  # when the line has sent all that came before
         waiting: list[tuple[float, bytes]] = []
         arrived = threading.Condition()
 
@@ -173,9 +224,11 @@ def _pass_on(end: socket.socket, other: socket.socket, delay_s: float) -> None:
 
         threading.Thread(target=write, daemon=True).start()
         while True:
-            data = end.recv(1 << 20)
+            # Of a slow line little at once, or a ping would wait for what is behind it.
+            data = end.recv(1 << 20 if bytes_per_s == math.inf else 1 << 14)
+            free = max(free, time.monotonic()) + len(data) / bytes_per_s
             with arrived:
-                waiting.append((time.monotonic() + delay_s, data))
+                waiting.append((free + delay_s, data))
                 arrived.notify()
             if not data:
                 return

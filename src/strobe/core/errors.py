@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+_WORDS = re.compile(r"[-_.]")  # between the words of a name
 DISTRIBUTION = "strobe-lab"  # the package's name where it is installed from; a stranger has "strobe"
 
 
@@ -74,11 +75,26 @@ def nearest(name: str, valid: Iterable[str], *, many: int = 12) -> str:
     "did you mean 'diffusion'?"
     """
     choices = sorted(valid)
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
+    close = same_words(name, choices) or difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     if close:
         return f"did you mean '{close[0]}'?"
     shown = ", ".join(choices[:many])
     return f"known: {shown}{', …' if len(choices) > many else ''}"
+
+
+def same_words(name: str, valid: Iterable[str]) -> list[str]:
+    """Return those of ``valid`` that say ``name`` in the same words, all of them or what follows a dot.
+
+    >>> same_words("--policy_path", ["--policy.path", "--env.path"])
+    ['--policy.path']
+    >>> same_words("--repo_id", ["--dataset.repo_id", "--dataset.root"])
+    ['--dataset.repo_id']
+    """
+    words = _WORDS.sub("", name)
+    choices = list(valid)
+    return [choice for choice in choices if _WORDS.sub("", choice) == words] or [
+        choice for choice in choices if "." in choice and _WORDS.sub("", choice.partition(".")[2]) == words
+    ]
 
 
 def install(extra: str) -> str:

@@ -28,6 +28,7 @@ from strobe.core.cli.bounds import above, at_least
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
@@ -68,10 +69,10 @@ class DataloaderConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
     """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
     own, after = split_lerobot(argv)
-    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE)
+    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
     options = options_of(config)
     theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
-    check(theirs, "lerobot-train")
+    check(theirs, "lerobot-train", ours=option_names(DataloaderConfig))
     return config, options, theirs
 
 

@@ -97,6 +97,7 @@ from strobe.lerobot.flags.subject_flags import (
     check_overrides,
     require_subject,
     split_subject,
+    subject_fields,
 )
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
@@ -128,7 +129,8 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfi
     # --inference=sync,rtc as LeRobot spells it.
     argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
     flags, rest = split_subject(argv)
-    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
+    offered = [*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"]
+    config = parse(EvaluateConfig, rest, extra=offered, exact=subject_fields(flags))
     assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):
         raise UserError("strobe evaluate is for policies: a model has no actions")

@@ -196,13 +196,20 @@ def _notes(before: Result, after: Result) -> list[str]:
     if before.strobe_version != after.strobe_version:
         notes.append(f"strobe: {before.strobe_version} before, {after.strobe_version} after")
     notes += _changed("config", _flat(before.config), _flat(after.config))
-    fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy"}
+    fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy", "packages"}
     old, new = (run.subject.model_dump(include=fields) for run in (before, after))
     notes += _changed("subject", _flat(old), _flat(new))
+    notes += _changed("treatment", *(_treatments(run) for run in (before, after)))
     earlier, later = ({m.name for m in run.measurements} for run in (before, after))
     notes += [f"measured before only: {name}" for name in sorted(earlier - later)]
     notes += [f"measured after only: {name}" for name in sorted(later - earlier)]
     return notes
+
+
+def _treatments(run: Result) -> dict[str, str]:
+    """Treatments of other packages → name and version of the package."""
+    treatments = (treatment for m in run.measurements for treatment in m.traits.treatments)
+    return {treatment.key: treatment.package for treatment in treatments if treatment.package}
 
 
 def _machine(old: Machine, new: Machine) -> list[str]:

@@ -95,7 +95,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
     ours, theirs = split_lerobot(argv)
     flags, rest = split_subject(ours)
     assert not isinstance(flags, FactoryOptions)  # refused before
-    config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
+    config = parse(PreflightConfig, rest, extra=POLICY_NAMES, behind="lerobot-rollout")
     if isinstance(flags, ModelFlags):
         raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
     if flags.path is None and theirs is not None:

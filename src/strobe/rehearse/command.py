@@ -48,6 +48,7 @@ from strobe.core.cli.bounds import at_least
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
+from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check, joined
@@ -117,14 +118,14 @@ def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
             raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
         else:
             frames[name.removeprefix("--frames.")] = value
-    config = parse(RehearseConfig, rest)
+    config = parse(RehearseConfig, rest, extra=["--fault"], behind=PLAYED[0])
     example = "rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER"
     theirs = require_lerobot(after, "lerobot-rollout", example)
     chosen = choose_loop(theirs, config.observations)
     if chosen.command not in PLAYED:
         raise UserError(f"a rehearsal can run {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {chosen.command}")
     if chosen.command == "lerobot-rollout":
-        check(chosen.arguments, chosen.command, new_policy=True)
+        check(chosen.arguments, chosen.command, new_policy=True, ours=option_names(RehearseConfig))
     elif config.bench:
         raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} has no policy")
     return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)

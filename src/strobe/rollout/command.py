@@ -52,6 +52,7 @@ from strobe.core.cli.bounds import at_least
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.core.errors import UserError
 from strobe.lerobot.flags.argument_names import check
@@ -66,6 +67,7 @@ from strobe.rollout.flags import (
     say_serious,
     studied_rollout,
 )
+from strobe.rollout.loops.registry import ROLLOUT
 
 REFUSED = {
     "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
@@ -93,15 +95,15 @@ class RolloutConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
     """Return the command's flags, and LeRobot's loop with its config (None with --events). Raises UserError."""
     ours, after = split_lerobot(argv)
-    config = parse(RolloutConfig, ours, refused=REFUSED)
+    config = parse(RolloutConfig, ours, refused=REFUSED, behind=ROLLOUT)
     if config.events is not None:
         if after is not None:
             raise UserError("--events shows a run that has ended; it takes no arguments after --")
         return config, None
-    theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
+    theirs = require_lerobot(after, ROLLOUT, "rollout -- --robot.type=… --policy.path=FOLDER")
     chosen = choose_loop(theirs, config.observations)
-    if chosen.command == "lerobot-rollout":
-        check(chosen.arguments, chosen.command)
+    if chosen.command == ROLLOUT:
+        check(chosen.arguments, ROLLOUT, ours=option_names(RolloutConfig))
     with importing():
         from strobe.rollout.loops.registry import loop_of
 

@@ -13,8 +13,9 @@ from strobe.core.results.data import Quantiles
 from strobe.rollout.measure.rollout import quantiles
 from strobe.servers.results.server import ActionAge, ServerPart, Timed
 
-ENCODE, NETWORK, SERVER, DECODE = "encode", "network", "server", "decode"
+ENCODE, NETWORK, WAIT, SERVER, DECODE = "encode", "network", "wait", "server", "decode"
 BOTH = "network and server"
+BEHIND_MS = 2.0
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,15 @@ class Trip:
     Args:
         away: from sending to the end of receiving.
         server: the server's own time, which lies within it; None where it tells none.
+        wait: until the server looked at the connection, as it may be busy with another client; None where that was not
+            seen.
     """
 
     encode: float
     away: float
     decode: float
     server: float | None = None
+    wait: float | None = None
 
     @property
     def whole(self) -> float:
@@ -56,7 +60,12 @@ def parts(trips: Sequence[Trip]) -> list[ServerPart]:
     told = [trip.server for trip in trips if trip.server is not None and not trip.overstated]
     rows: list[tuple[str, str, list[float]]] = [(ENCODE, "client", [trip.encode for trip in trips])]
     if len(told) == len(trips):
-        rows.append((NETWORK, "network", [trip.away - own for trip, own in zip(trips, told, strict=True)]))
+        # More than the rest of the trip it cannot be: the answer to a ping may come while the server computes.
+        waits = [min(trip.wait or 0.0, trip.away - own) for trip, own in zip(trips, told, strict=True)]
+        rest = [trip.away - own - wait for trip, own, wait in zip(trips, told, waits, strict=True)]
+        rows.append((NETWORK, "network", rest))
+        if all(trip.wait is not None for trip in trips):
+            rows.append((WAIT, "server", waits))
         rows.append((SERVER, "server", told))
     else:
         rows.append((BOTH, "network and server", [trip.away for trip in trips]))
@@ -71,6 +80,28 @@ def parts(trips: Sequence[Trip]) -> list[ServerPart]:
         for name, side, values in rows
         if values
     ]
+
+
+def waits(pongs: Sequence[float | None], way: float | None) -> list[float | None]:
+    """Return how much longer each pong took than the fastest way there and back; None for one that was not seen.
+
+    Args:
+        way: the fastest of pings by themselves: two robots that take turns wait equally long each time. It counts if it
+            is faster by `BEHIND_MS`: as much an observation behind a ping may cost a server.
+    """
+    fastest = min((each for each in pongs if each is not None), default=0.0)
+    if way is not None and way + BEHIND_MS < fastest:
+        fastest = way
+    return [None if pong is None else pong - fastest for pong in pongs]
+
+
+def bytes_per_s(sent: float, network: float, way: float) -> float | None:
+    """Return the rate of a network that takes ``network`` ms for so many bytes and ``way`` ms for none.
+
+    None where the bytes take too little time to say: less than a millisecond, or than a quarter of the way.
+    """
+    took = network - way
+    return None if took < max(1.0, 0.25 * way) else 1e3 * sent / took
 
 
 def action_age(trips: Sequence[float], actions: int, control_hz: float) -> ActionAge:

@@ -14,6 +14,8 @@ from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 BIG_NETWORK = 0.4  # share of a round trip
 BIG_SERVER = 0.7
 BIG_CLIENT = 0.2  # share that goes to encoding and decoding
+BIG_WAIT = 0.15  # share of a round trip
+STEADIER = 3.0  # times as far the waits must spread as the rest of the way does
 SMALL_MS = 5.0  # of a round trip: a part that costs less is no matter, whatever its share
 MOSTLY_EMPTY = 0.5  # share of the network's time that a ping takes, from which the bytes are not what costs
 SMALLER = 0.7  # of the payload: a form that sends less than that is named
@@ -170,12 +172,18 @@ def _smaller(answer: ServerAnswer) -> str:
     first = next(iter(answer.encodings), None)
     if first is None:
         return ""
-    better = [each for each in answer.encodings[1:] if each.payload_bytes < SMALLER * first.payload_bytes]
+    better = [
+        each
+        for each in answer.encodings[1:]
+        if each.payload_bytes < SMALLER * first.payload_bytes and "float32" not in each.kind
+    ]
     if not better:
         return ""
     named = [
         f"{IMAGE_FORMS[each.kind]} {_size(each.payload_bytes)} (computed), which take {_ms(each.ms)} to make"
+        + (f" and save {_ms(saved)} of a call" if saved is not None and saved > 0 else "")
         for each in better
+        for saved in [each.saves_ms(first)]
     ]
     decoder = f" {PROTOCOLS[answer.protocol].decoder}" if any("JPEG" in each.kind for each in better) else ""
     return f"Send less. Instead of {_size(first.payload_bytes)} the observation would be {'; '.join(named)}.{decoder}"
@@ -198,6 +206,32 @@ def server_time(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
         do="On the server's machine, `strobe breakdown` shows the parts of a policy that LeRobot can load, and "
         "`strobe report TRACE` reads a trace of torch.profiler of any other.",
         evidence={"share": part.share, "server_ms": part.summary.median},
+    )
+
+
+def busy(answer: ServerAnswer, _: Thresholds) -> Iterator[Finding]:
+    """A server that looks at this client late, as it computes another client's call."""
+    part, network = answer.part("wait"), answer.part("network")
+    if part is None or network is None or part.share < BIG_WAIT or not _enough_calls(answer):
+        return
+    assert answer.trip is not None
+    # A network whose delay changes makes the rest of the trip as uneven as the pings.
+    uneven = network.summary.p95 - network.summary.median
+    if part.summary.mean < SMALL_MS or part.summary.p95 < STEADIER * uneven:
+        return
+    server = answer.part("server")
+    own = "" if server is None else f" Its own time for this call is {_ms(server.summary.median)}."
+    yield Finding(
+        rule="server-busy",
+        level="warning",
+        title=f"{100 * part.share:.0f} % of a round trip is waiting for a server that is busy",
+        seen=f"{_ms(part.summary.mean)} of {_ms(answer.trip.summary.mean)} on average, 95th percentile "
+        f"{_ms(part.summary.p95)}: so late, beyond the fastest, it answers a ping just ahead of the observation.{own}",
+        why="openpi's server computes one call at a time and reads from no other connection during it. Its own time is "
+        "without that wait.",
+        do="Look for another client of this server. A server for each robot, or one that computes several calls at "
+        "once, ends the wait; a faster network does not.",
+        evidence={"share": part.share, "wait_ms": part.summary.mean, "gain_share": part.share},
     )
 
 
@@ -326,4 +360,16 @@ def _size(value: float) -> str:
     return f"{significant(value / 1e6)} MB" if value >= 1e5 else f"{significant(value / 1e3)} kB"
 
 
-RULES = (faults, too_slow, network, server_time, client_time, float_images, overstated, first_call, keepalive, filtered)
+RULES = (
+    faults,
+    too_slow,
+    network,
+    busy,
+    server_time,
+    client_time,
+    float_images,
+    overstated,
+    first_call,
+    keepalive,
+    filtered,
+)

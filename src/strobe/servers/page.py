@@ -23,11 +23,6 @@ from strobe.core.results.data import Quantiles
 from strobe.servers.results.server import ActionAge, ImageEncoding, ServerAnswer, ServerFault, Timed
 from strobe.servers.results.server_protocols import IMAGE_FORMS, PROTOCOLS
 
-COMPUTED = (
-    "The payload is computed from the first observation, and the time was measured on this client. What the network "
-    "would take is not measured."
-)
-
 
 def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
     """Return the document of a policy server."""
@@ -38,10 +33,15 @@ def outline(answer: ServerAnswer, _depth: int | None = None) -> Document:
         sections.append(Section("payload", "Payload", _payload(answer)))
     if len(answer.encodings) > 1:
         jpeg = any("JPEG" in each.kind for each in answer.encodings)
-        about = [COMPUTED, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
-        sections += listing(
-            "encodings", "The images in other forms", answer.encodings, _encodings(answer), *about, whole=True
+        transfer = (
+            "What the network would take is not measured."
+            if answer.bytes_per_s is None
+            else f"The transfer is computed: {units.rate(answer.bytes_per_s / 1e6)} MB/s, from this run's network time "
+            "without a ping's. What is saved is a whole call's; the server's computing stays."
         )
+        seen = f"The payload is of the first observation, and the time was measured on this client. {transfer}"
+        about = [seen, *([PROTOCOLS[answer.protocol].decoder] if jpeg else [])]
+        sections += listing("encodings", "The images in other forms", answer.encodings, _encodings(answer), *about)
     if (age := answer.age) is not None:
         ages = [("first of a chunk", age.first), (f"last of {age.actions:,}", age.last)]
         sections.append(Section("age", "Age of actions", table(ages, _AGES, units.digits(age.last.max))))
@@ -123,6 +123,7 @@ def _parts(answer: ServerAnswer, trip: Timed) -> Table:
     protocol, rows = PROTOCOLS[answer.protocol], []
     about_parts = {
         "encode": f"{protocol.packs} of the observation",
+        "wait": "how much later than the fastest a ping ahead of it is answered: the server was busy with another call",
         "network": "the rest of the wait: sending, both ways, and the server's reading and writing of messages",
         "server": protocol.own_time,
         "network and server": "from sending to the last byte of the answer",
@@ -156,12 +157,19 @@ def _payload(answer: ServerAnswer) -> Table:
 
 
 def _encodings(answer: ServerAnswer) -> Columns[ImageEncoding]:
-    first = answer.encodings[0].payload_bytes
+    sent, first = answer.encodings[0], answer.encodings[0].payload_bytes
+
+    def saved(each: ImageEncoding) -> float | None:
+        return None if each.kind == "as sent" else each.saves_ms(sent)
+
     return [
         words("Images", lambda each: IMAGE_FORMS[each.kind]),
         figure("Payload", lambda each: each.payload_bytes, units.size),
         figure("Of the present one", lambda each: each.payload_bytes / first if first > 0 else None, units.percent),
         figure("ms to make", lambda each: each.ms if each.kind != "as sent" else None, units.ms),
+        figure("ms to serialise", lambda each: each.encode_ms, units.ms),
+        figure("ms of transfer", lambda each: each.transfer_ms, units.ms),
+        figure("Saves ms", saved, lambda ms: units.signed(ms, 1)),
     ]
 
 

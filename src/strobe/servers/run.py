@@ -23,7 +23,7 @@ from strobe.core.results.numerals import significant
 from strobe.core.studies.shared.progress import Reporter
 from strobe.rollout.measure.rollout import quantiles
 from strobe.servers import image_encodings
-from strobe.servers.figures import Trip, action_age, parts, timed
+from strobe.servers.figures import NETWORK, Trip, action_age, bytes_per_s, parts, timed, waits
 from strobe.servers.protocols.connect import connect
 from strobe.servers.protocols.lerobot_messages import ServedPolicy
 from strobe.servers.protocols.observations import Observations, Source
@@ -34,6 +34,7 @@ from strobe.version import __version__
 
 PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # of the client
 PINGS = 10
+MOST_PINGING_MS = 1000.0  # after the first call, as long as that took
 FAILURES = 6  # in a row that end the calls, where the connection would take more
 FEWEST = 6  # calls, however long they take: an interval needs as many
 MOST = 20_000  # calls: more say nothing more
@@ -97,6 +98,7 @@ class _Measured:
         self.over = False  # the connection is of no more use
         self._in_a_row = 0  # failures
         self._sound = 0  # answers
+        self._way_ms: float | None = None  # there and back without data, at its fastest
         self._observations, self._recorded = observations.each, observations.recorded
         self._exchanges: list[Exchange] = []
         self.answer = ServerAnswer(
@@ -136,6 +138,9 @@ class _Measured:
             answered.append(took)
         if answered:
             self.answer.ping = timed(answered)
+            took_s = min(max(self.answer.first_ms or 0.0, 100.0), MOST_PINGING_MS) / 1e3
+            fastest = self._wire.fastest_ms(took_s)
+            self._way_ms = min(answered if fastest is None else [*answered, fastest])
 
     def call(self, live: Reporter) -> None:
         """Call until there is enough."""
@@ -201,7 +206,11 @@ class _Measured:
         answer, hz = self.answer, self._options.control_hz
         warmup = find_warmup([exchange.ms for exchange in self._exchanges]) if self._exchanges else 0
         kept = self._exchanges[warmup:]
-        trips = [Trip(each.encode_ns / 1e6, each.away_ns / 1e6, each.decode_ns / 1e6, each.server_ms) for each in kept]
+        waited = waits([each.pong_ms for each in kept], self._way_ms)
+        trips = [
+            Trip(each.encode_ns / 1e6, each.away_ns / 1e6, each.decode_ns / 1e6, each.server_ms, wait)
+            for each, wait in zip(kept, waited, strict=True)
+        ]
         answer.warmup = warmup
         answer.overstated = sum(trip.overstated for trip in trips)
         if trips:
@@ -209,6 +218,7 @@ class _Measured:
             answer.trip, answer.parts = timed(answer.values), parts(trips)
             answer.sent_bytes = quantiles([each.sent_bytes for each in kept])
             answer.received_bytes = quantiles([each.received_bytes for each in kept])
+            self._rate()
             own = [value for each in kept if (value := each.policy_ms) is not None]
             if own and len(own) == len(kept):
                 answer.policy = timed(own)
@@ -218,6 +228,18 @@ class _Measured:
         answer.not_judged += self._not_judged(trips)
         if answer.faults and not self._sound and answer.status == "complete":
             answer.status = "failed"
+
+    def _rate(self) -> None:
+        """Put the network's bytes per second into the answer, and what they mean for other forms of the images."""
+        answer, network = self.answer, self.answer.part(NETWORK)
+        if network is None or self._way_ms is None or answer.sent_bytes is None or answer.received_bytes is None:
+            return
+        whole = answer.sent_bytes.median + answer.received_bytes.median
+        answer.bytes_per_s = rate = bytes_per_s(whole, network.summary.median, self._way_ms)
+        if rate is None:
+            return
+        for each in answer.encodings:
+            each.transfer_ms = 1e3 * each.payload_bytes / rate
 
     def _not_judged(self, trips: list[Trip]) -> Iterator[str]:
         answer = self.answer
@@ -233,6 +255,8 @@ class _Measured:
             yield "observations that the server's filter drops: that takes two or more, of --dataset.root, and answers"
         if answer.ping is None:
             yield "the network without data: the server answers no pings"
+        if answer.part("server") is not None and answer.part("wait") is None:
+            yield "waiting for another client's call: the server answered no ping ahead of its answer"
         if self._options.control_hz is None:
             yield "the age of actions: give the robot's rate, --control_hz=HZ"
         if not answer.images:

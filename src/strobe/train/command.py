@@ -31,6 +31,7 @@ from strobe.core.cli.bounds import at_least, one_of
 from strobe.core.cli.flags import OutputFlags
 from strobe.core.cli.live import Live, importing
 from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.placeholders import option_names
 from strobe.core.cli.runner import Command, Studied
 from strobe.lerobot.flags.argument_names import check
 from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
@@ -56,9 +57,9 @@ class TrainConfig(OutputFlags):
 def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
     """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
     ours, after = split_lerobot(argv)
-    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE)
+    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE, behind="lerobot-train")
     theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
-    check(theirs, "lerobot-train")
+    check(theirs, "lerobot-train", ours=option_names(TrainConfig))
     with importing():
         from strobe.train.watch import train_config
 

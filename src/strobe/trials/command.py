@@ -85,7 +85,7 @@ def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
     """Return the command's flags, and lerobot-rollout's arguments. Raises UserError."""
     ours, theirs = split_lerobot(argv)
     texts, rest = take_repeated(ours, "--setting")
-    config = parse(TrialsConfig, rest, extra=["--setting"])
+    config = parse(TrialsConfig, rest, extra=["--setting"], behind="lerobot-rollout")
     config.setting = texts
     if config.judge is not None:
         _check_judge(config, rest, theirs)

@@ -55,6 +55,7 @@ from strobe.lerobot.flags.subject_flags import (
     check_overrides,
     require_subject,
     split_subject,
+    subject_fields,
 )
 from strobe.lerobot.policies.options import FactoryOptions, InputOptions, PolicyOptions
 
@@ -117,7 +118,7 @@ def read(argv: Sequence[str]) -> tuple[SubjectFlags, TuneConfig]:
     from strobe.simulators.held_action import HOLDS
 
     flags, rest = split_subject(argv)
-    config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES])
+    config = parse(TuneConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES], exact=subject_fields(flags))
     require_subject(flags)
     assert not isinstance(flags, FactoryOptions)  # refused before
     if isinstance(flags, ModelFlags):

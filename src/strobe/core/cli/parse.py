@@ -1,8 +1,9 @@
 """From an argument list to a command's config, in LeRobot's spelling.
 
-draccus makes the config. Before it, each flag is checked against the known ones, so that a misspelt one is answered
-with the nearest; arguments without a flag are taken out; values of a library's own configs are checked by its
-placeholders (`placeholders`). After it, values are held to their bounds (`bounds`). Whatever goes wrong is one line.
+draccus makes the config. Before it, each flag is checked against the known ones. One of another tool is answered with
+what it is here (`former_flags`), a misspelt one with the nearest; arguments without a flag are taken out; values of a
+library's own configs are checked by its placeholders (`placeholders`). After it, values are held to their bounds
+(`bounds`). Whatever goes wrong is one line.
 
 It is the one parser. Rejected: argparse beside it, whose errors and help read otherwise; a cache of LeRobot's flags in
 place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
@@ -20,9 +21,12 @@ from typing import Any, TypeVar
 import draccus
 from draccus.wrappers import docstring
 
+from strobe.core import slices
 from strobe.core.cli.bounds import bare_of, check_bounds, positional_of
+from strobe.core.cli.former_flags import THEIRS
+from strobe.core.cli.former_flags import hint as former_flag
 from strobe.core.cli.placeholders import groups, option_names, refusals
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, same_words
 from strobe.core.findings.thresholds import refusal_of_former
 
 # Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
@@ -104,12 +108,20 @@ def spelt(name: str, value: str | None) -> str:
 
 
 def parse(
-    config_class: type[C], argv: Sequence[str], *, extra: Iterable[str] = (), refused: Mapping[str, str] | None = None
+    config_class: type[C],
+    argv: Sequence[str],
+    *,
+    extra: Iterable[str] = (),
+    exact: Iterable[str] = (),
+    refused: Mapping[str, str] | None = None,
+    behind: str = "",
 ) -> C:
     """Parse ``argv`` into ``config_class`` (a dataclass).
 
     Args:
         extra: flags that were taken out before, offered for a misspelt one that resembles them.
+        exact: further ones, many, offered where a flag has the same words. Only an unknown flag asks for them.
+        behind: the command of LeRobot whose arguments come after the ``--``.
         refused: flags of other commands → why this one has none of them. A key stands for its fields, too.
 
     Raises:
@@ -145,7 +157,7 @@ def parse(
     names = [name for name, _ in given]
     if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
         raise UserError(former)
-    check_names(known, names, others=others)
+    check_names(known, names, others=others, exact=exact, behind=behind)
     with refusals():
         config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
         for prefix, placeholder in lazy.items():
@@ -175,17 +187,41 @@ def _set_positional(config: Any, items: Sequence[dataclasses.Field[Any]], words:
         raise UserError(f"unexpected argument '{remaining[0]}': see --help")
 
 
-def check_names(known: Collection[str], names: Iterable[str], *, others: Callable[[], Iterable[str]] = tuple) -> None:
-    """Raises UserError for a flag that is not among the ``known`` ones, with the nearest one.
+def check_names(
+    known: Collection[str],
+    names: Iterable[str],
+    *,
+    others: Callable[[], Iterable[str]] = tuple,
+    exact: Iterable[str] = (),
+    behind: str = "",
+) -> None:
+    """Raises UserError for a flag that is not among the ``known`` ones, with the one that is meant.
 
     Args:
         known: flags; one that ends in ``.*`` stands for all that begin so.
         others: gives further flags that a misspelt one may have meant.
+        exact, behind: as `parse` takes them.
     """
     open_ended = tuple(name[:-1] for name in known if name.endswith(".*"))
     for name in names:
         if name in known or name == "--config_path" or (open_ended and name.startswith(open_ended)):
             continue
         offered = sorted(option for option in known if option.startswith("--")) + list(others())
+        all_offered = [*offered, *exact]
         close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
+
+        def has(flag: str, all_offered: Sequence[str] = all_offered) -> bool:
+            ours = flag.removeprefix(THEIRS)
+            return ours in all_offered if ours == flag else bool(behind) and _takes(behind, ours)
+
+        if said := former_flag(name, has):
+            raise UserError(f"unknown flag {name}: {said}")
+        if same := list(dict.fromkeys(same_words(name, all_offered))):
+            close = [" or ".join(same[:3])]
         raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")
+
+
+def _takes(program: str, flag: str) -> bool:
+    """Return whether a program behind the ``--`` has ``flag``; False where no slice knows the program."""
+    has_flag = slices.offer("flags of a program")
+    return has_flag is not None and has_flag(program, flag)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
@@ -13,6 +13,7 @@ from pkgutil import iter_modules
 from typing import Any
 
 from strobe.core import slices
+from strobe.core.errors import UserError
 from strobe.core.families.family import Family, HubNeed
 from strobe.core.families.modules import along_modules
 
@@ -41,6 +42,9 @@ def _registry() -> dict[str, Family]:
     return {kind: family for family in _own_families() for kind in family.types}
 
 
+_brought: dict[str, dict[str, str]] = {}  # type → name and version of the package that brought its record
+
+
 def register(family: Family) -> Family:
     """Make ``family`` the one for its types; the last one registered for a type wins."""
     for kind in family.types:
@@ -51,15 +55,37 @@ def register(family: Family) -> Family:
 def registered(kind: str) -> Family | None:
     """Return the record for this type, Strobe's own or an installed package's; None without one.
 
-    A package whose record cannot be loaded causes a warning and does not stop the run.
+    A package whose record cannot be loaded causes a warning and does not stop the run. Raises UserError where several
+    packages bring a record of this type.
     """
-    if kind not in _registry() and (entry := _offered().pop(kind, None)) is not None:
+    if kind not in _registry() and (entries := _offered().get(kind)):
+        entry = _only(kind, entries)
+        del _offered()[kind]
         try:
             register(entry.load())
+            if entry.dist is not None:
+                _brought[kind] = {entry.dist.name: entry.dist.version}
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             warnings.warn(f"the family '{kind}' that '{entry.value}' offers cannot be loaded: {text}", stacklevel=2)
     return _registry().get(kind)
+
+
+def brought_by(kind: str) -> dict[str, str]:
+    """Return name → version of the package that brought the record for this type; empty for Strobe's own."""
+    registered(kind)
+    return _brought.get(kind, {})
+
+
+def _only(kind: str, entries: Sequence[EntryPoint]) -> EntryPoint:
+    """Return the record's entry point. Raises UserError where ``entries`` are of several packages."""
+    packages = sorted({f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value for entry in entries})
+    if len(packages) > 1:
+        raise UserError(
+            f"{' and '.join(packages)} each bring a record of the policy type '{kind}' (entry points of "
+            f"{GROUPS[0]}): uninstall one of them"
+        )
+    return entries[0]
 
 
 def family_of(policy: Any, kind: str | None = None) -> Family:
@@ -88,8 +114,10 @@ def types_with(has: Callable[[Family], Any]) -> list[str]:
 
 def known_families() -> list[Family]:
     """Return all records: Strobe's own, and those of installed packages."""
-    for kind in list(_offered()):
-        registered(kind)
+    for kind, entries in list(_offered().items()):
+        with suppress(UserError):  # two packages bring it: said where a policy of this type is named
+            _only(kind, entries)
+            registered(kind)
     return list(dict.fromkeys(_registry().values()))
 
 
@@ -131,6 +159,9 @@ def _named(config: Any, field: Callable[[Family], str]) -> str:
 
 
 @cache
-def _offered() -> dict[str, EntryPoint]:
-    """Return type → the entry point that brings its record, of all installed packages."""
-    return {entry.name: entry for group in reversed(GROUPS) for entry in entry_points(group=group)}
+def _offered() -> dict[str, list[EntryPoint]]:
+    """Return type → the entry points that bring its record, of all installed packages, of `GROUPS` in their order."""
+    offered: dict[str, list[EntryPoint]] = {}
+    for entry in (entry for group in GROUPS for entry in entry_points(group=group)):
+        offered.setdefault(entry.name, []).append(entry)
+    return offered

@@ -254,7 +254,7 @@ def apple(result: Result, _: Thresholds) -> Iterator[Finding]:
                 title=f"{name} takes {ms(component.ms)}: {judgement} for MPS",
                 seen=f"{ms(component.ms)} of {ms(whole_ms(measurement))} in '{measurement.name}'.",
                 why=f"On Apple silicon up to {ms(good)} is good and over {ms(poor)} poor "
-                "(the RTC profiling toolkit, for pi0 and pi0.5).",
+                "(the RTC profiling toolkit, for this policy).",
                 do="" if level == "good" else "Find the biggest part, and check that it ran on the device.",
                 gain="" if level == "good" else free(measurement, component.share),
                 evidence={"part_ms": component.ms, "good_ms": good, "poor_ms": poor},

@@ -21,10 +21,15 @@ LEVERS = {
     "vision tower": "Feed fewer cameras: each camera is a pass through the tower.",
     "prefix KV cache": "Feed fewer cameras or a shorter prompt: the prefix's length sets its cost.",
 }
-MEASURE_WAYS = (
-    "The share says nothing about packing all delays into one sequence. Measure the ways at your batch and image "
-    "size, e.g. `strobe compare --policy.type=act_relative_rtc --policy.prefix_attention=one_way --phase='training "
-    "step' --variant 'packed: policy.delay_training=packed' --variant 'expanded: policy.delay_training=expanded'`."
+MEASURE_WAYS = "The share says nothing about packing all delays into one sequence. "
+HAS_WAYS = (
+    "Measure the ways at your batch and image size: `strobe compare --policy.type={kind} "
+    "--policy.prefix_attention=one_way --phase='training step' --variant 'packed: policy.delay_training=packed' "
+    "--variant 'expanded: policy.delay_training=expanded'`."
+)
+HAS_NO_WAYS = (
+    "This policy trains for no delays. With one that does, strobe compare measures the ways "
+    "(docs: from a recording to a rollout)."
 )
 
 
@@ -64,6 +69,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             rule, level, answer = "backbone-small", "info", "reconsider batch expansion"
         else:
             rule, level, answer = "backbone-undecided", "info", "undecided on batch expansion"
+        ways = MEASURE_WAYS + (HAS_WAYS.format(kind=result.subject.kind) if training is not None else HAS_NO_WAYS)
         yield Finding(
             rule=rule,
             level=level,
@@ -72,9 +78,7 @@ def backbone_share(result: Result, thresholds: Thresholds) -> Iterator[Finding]:
             f"batch-expansion benchmark says viable from {percent(thresholds.backbone_dominates)}, reconsider under "
             f"{percent(SMALL_BACKBONE)}.",
             why="Batch expansion encodes the images once and runs the rest once per delay.",
-            do=f"Expanding the batch after the backbone may be enough. {MEASURE_WAYS}"
-            if level == "good"
-            else MEASURE_WAYS,
+            do=f"Expanding the batch after the backbone may be enough. {ways}" if level == "good" else ways,
             gain=f"computed: {delays} delays would cost {expanded:.1f}× one forward instead of {delays}×, "
             "if the rest grows in proportion to the batch",
             evidence={

@@ -45,7 +45,7 @@ def speed(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
                 title=f"{name} is {_gain(comparison)}: {'excellent' if excellent else 'good'}",
                 seen=_seen(comparison, before, after),
                 why=f"From {GOOD_SPEED_UP:g} × on, the use of the arithmetic units is good; above "
-                f"{EXCELLENT_SPEED_UP:g} × it is excellent (the V-JEPA 2 guide).",
+                f"{EXCELLENT_SPEED_UP:g} × it is excellent (a profiling guide's rule of thumb).",
                 do="Use it if the outputs allow it: see below how far they differ.",
                 gain=f"measured: {ms(whole_ms(before))} became {ms(whole_ms(after))}",
                 evidence={"speed_up": 1 / comparison.verdict.ratio, "least": least, "most": most},

@@ -52,7 +52,7 @@ def render_brief(document: Document, console: Console, whole: str = "--full") ->
     section = first_table(document)
     hidden = 0
     if section is not None and section.table is not None:
-        shown = shallow(section.table, ROWS)
+        shown = shortened(section.table, ROWS)
         hidden = len(section.table.rows) - len(shown.rows)
         console.print()
         console.print(Text(section.title.upper(), style="bold"))
@@ -70,8 +70,14 @@ def first_table(document: Document) -> Section | None:
     return next((section for section in document.sections if section.table is not None and not section.detail), None)
 
 
-def shallow(whole: Table, limit: int) -> Table:
-    """Return at most ``limit`` rows: the deepest parts go first, then the last rows."""
+def shortened(whole: Table, limit: int) -> Table:
+    """Return at most ``limit`` rows, in their order.
+
+    Parts with a share go by it, the smallest first, and each before what it is a part of; the first level's 'other'
+    stays. Of other trees the deepest parts go first, then the last rows.
+    """
+    if _by_share(whole):
+        return Table(whole.columns, _largest(whole.rows, limit))
     deepest = max((row.depth for row in whole.rows), default=0)
     rows = whole.rows
     while len(rows) > limit and deepest > 0:
@@ -80,14 +86,39 @@ def shallow(whole: Table, limit: int) -> Table:
     return Table(whole.columns, rows[:limit])
 
 
+def _largest(rows: Sequence[Row], limit: int) -> list[Row]:
+    parents: list[int | None] = []
+    open_rows: list[int] = []  # from the root to the last row
+    for row in rows:
+        while open_rows and rows[open_rows[-1]].depth >= row.depth:
+            open_rows.pop()
+        parents.append(open_rows[-1] if open_rows else None)
+        open_rows.append(len(parents) - 1)
+    kept = dict.fromkeys(range(len(rows)))
+    while len(kept) > limit:
+        inner = {parents[index] for index in kept}
+        leaves = [index for index in kept if index not in inner and not _always_shown(rows[index])]
+        del kept[min(leaves or kept, key=lambda index: (rows[index].share or 0.0, -index))]
+    return [rows[index] for index in kept]
+
+
+def _always_shown(row: Row) -> bool:
+    return row.kind == "whole" or (row.kind == "other" and row.depth <= 1)
+
+
+def _by_share(table: Table) -> bool:
+    return any(row.share is not None and row.kind != "whole" for row in table.rows)
+
+
 def _left_out(document: Document, rows: int) -> str:
     """Return in words how much a brief view leaves out; '' where that is nothing."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
-    tables -= first_table(document) is not None
+    first = first_table(document)
+    tables -= first is not None
     counts = {
         "answer": len(document.answers) - ANSWERS,
         "finding": len(document.findings) - FINDINGS,
-        "row": rows,
+        "smaller row" if first is not None and first.table is not None and _by_share(first.table) else "row": rows,
         "table": tables,
         "note": len(document.notes),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shallow
+from strobe.core.report.console import ANSWERS, FACTS, FINDINGS, MARKS, ROWS, first_table, shortened
 from strobe.core.report.document import Column, Document, Table
 from strobe.core.report.html import template
 from strobe.core.results import units
@@ -94,7 +94,7 @@ def plot_of(result: Result) -> Picture | None:
 def _page(document: Document, plot: Picture | None, most: int) -> str:
     section = first_table(document)
     whole = section.table if section is not None else None
-    shown = _cut_table(shallow(whole, ROWS), most) if whole is not None else None
+    shown = _cut_table(shortened(whole, ROWS), most) if whole is not None else None
     facts = [(name, _cut(text, most)) for name, text in document.facts if name in FACTS]
     short = replace(
         document,
@@ -156,8 +156,10 @@ def _changes(judged: Sequence[Comparison]) -> Picture:
 
 
 def _parts(measurement: Measurement) -> Picture:
-    """A bar for each part of the first level, as long as its share of the whole."""
-    parts = [part for part in measurement.components if part.depth == 1][:ROWS]
+    """A bar for each of the largest parts of the first level, as long as its share of the whole."""
+    parts = [part for part in measurement.components if part.depth == 1]
+    least = sorted((part.share for part in parts), reverse=True)[:ROWS][-1:]
+    parts = [part for part in parts if part.share >= least[0]][:ROWS]
     decimals = units.digits(measurement.samples.summary.median)
     picture = Picture("Share of the whole, and median in ms", 28 + _ROW * len(parts))
     for index, part in enumerate(parts):

@@ -187,7 +187,8 @@ def parts(measurements: Sequence[Measurement], depth: int | None = None) -> Tabl
             cells += [p and units.ms(p.summary.median, decimals), p and units.percent(p.share)]
         zero = row[0].summary.median if row[0] else 0.0
         cells += [units.signed((p.summary.median if p else 0.0) - zero, decimals) for p in row[1:]]
-        rows.append(Row(cells, "other" if part.other else "part", len(path)))
+        share = max(p.share for p in row if p is not None)
+        rows.append(Row(cells, "other" if part.other else "part", len(path), share))
     return Table([*heads("<Component"), *map(Column, titles)], rows)
 
 

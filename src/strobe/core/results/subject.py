@@ -25,6 +25,11 @@ class SubjectInfo(Data):
         default="modules", description="the anatomy that named the parts; 'modules' for none of its own"
     )
     compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
+    packages: dict[str, str] = Field(
+        default_factory=dict,
+        description="distribution → version of packages of others that the policy and the record of its family come "
+        "from; empty in results from before there was this field",
+    )
     mps_known: bool = Field(
         default=False, description="the RTC profiling toolkit's times on Apple silicon are of this policy"
     )

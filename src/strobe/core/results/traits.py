@@ -58,6 +58,7 @@ class TreatmentTraits(Record):
     layers: int | None = Field(default=None, description="that were quantised")
     left_out: list[str] = Field(default_factory=list, description="layers that could not be quantised, with the reason")
     lerobot_flag: str = Field(default="", description="the flag of lerobot-train that does the same")
+    package: str = Field(default="", description="name and version of the package of others that brings it")
     notes: Facts = Field(
         default_factory=dict, description="shown only: what a treatment of another package says of itself"
     )
@@ -93,6 +94,7 @@ class TreatmentTraits(Record):
             f"{self.key} layers": self.layers,
             f"{self.key} not": ", ".join(self.left_out),
             f"{self.key} in lerobot-train": self.lerobot_flag,
+            f"{self.key} from": self.package,
         }
         return {label: value for label, value in options.items() if value not in (None, "")}
 

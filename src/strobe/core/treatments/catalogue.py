@@ -50,6 +50,7 @@ def plug_in_entries() -> tuple[Entry, ...]:
     """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
     taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
     brought: list[Entry] = []
+    owners: dict[str, str] = {}
     for point in entry_points(group="strobe.treatments"):
         try:
             entries_of_package = list(_entries_in(point.load()))
@@ -58,9 +59,11 @@ def plug_in_entries() -> tuple[Entry, ...]:
             continue
         for entry in entries_of_package:
             if _root(entry.key) in taken:
-                _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
+                whose = owners.get(_root(entry.key), "Strobe")
+                _warn(point.value, f"{whose} has a treatment '{_root(entry.key)}' already")
                 continue
             taken.add(_root(entry.key))
+            owners[_root(entry.key)] = point.dist.name if point.dist else point.value
             brought.append(entry)
     return tuple(brought)
 

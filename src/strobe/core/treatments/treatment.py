@@ -13,6 +13,7 @@ import torch
 from strobe.core.devices.accelerators import Pool
 from strobe.core.devices.untried import Feature
 from strobe.core.errors import UserError
+from strobe.core.families.packages import package_of
 from strobe.core.results.agreement import Effect
 from strobe.core.results.measurement import Measurement
 from strobe.core.results.traits import Builds, Facts, Traits, TreatmentTraits
@@ -255,7 +256,10 @@ class Variant:
     def traits(self) -> Traits:
         """Return the traits of its treatments, in the order in which they are put on."""
         recipes = dict.fromkeys(treatment.recipe for treatment in self.treatments if treatment.recipe)
-        return Traits(recipe=", ".join(recipes), treatments=[treatment.traits() for treatment in self.treatments])
+        traits = [treatment.traits() for treatment in self.treatments]
+        for each, treatment in zip(traits, self.treatments, strict=True):
+            each.package = " ".join(package_of(type(treatment).__module__) or ())
+        return Traits(recipe=", ".join(recipes), treatments=traits)
 
     @property
     def phases(self) -> frozenset[Phase]:

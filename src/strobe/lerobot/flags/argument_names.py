@@ -5,7 +5,7 @@ LeRobot's own parser reads them all again afterwards, with the values (`lerobot_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema import registries, shapes
@@ -41,10 +41,28 @@ def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
     return [argument if "=" in argument else f"{argument}=true" for argument in joined]
 
 
-def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> None:
+def has_flag(command: str, flag: str) -> bool:
+    """Whether ``command``, one of `CONFIGS`, takes ``flag`` (``--num_workers``) for some policy or robot."""
+    try:
+        return _fits(flag.removeprefix("--"), _known(command))
+    except UnreadableSourceError:
+        return False
+
+
+def _known(command: str) -> set[str]:
+    known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
+    return known | {"policy.type"} if command == "lerobot-train" else known
+
+
+def _fits(name: str, known: Collection[str]) -> bool:
+    return name in known or name.startswith(tuple(flag[:-1] for flag in known if flag.endswith(".*")))
+
+
+def check(argv: Sequence[str], command: str, *, new_policy: bool = False, ours: Collection[str] = ()) -> None:
     """Check the names of the arguments of ``command``, one of `CONFIGS`, and that the required ones are there.
 
     Args:
+        ours: Strobe's own flags, which come before the ``--``.
         new_policy: whether ``--policy.type`` and ``--policy.size`` are accepted by a command that itself accepts
             checkpoints only.
 
@@ -54,7 +72,7 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> Non
     arguments = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
     if "help" in arguments:
         raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
-    _check_names(arguments, command, new_policy)
+    _check_names(arguments, command, new_policy, ours)
     if "config_path" in arguments:
         return
     if command == "lerobot-rollout" and "robot.type" not in arguments:
@@ -68,14 +86,15 @@ def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> Non
         raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
 
 
-def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> None:
+def _check_names(arguments: dict[str, str], command: str, new_policy: bool, ours: Collection[str]) -> None:
     brings_plugin = any(name.endswith(DISCOVER) for name in arguments)
     try:
-        known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
-        if new_policy or command == "lerobot-train":
+        known = _known(command)
+        if new_policy:
             known.add("policy.type")
         kind = arguments.get("policy.type")
         if kind is not None and not brings_plugin:
+            registries.require_one_package(registries.POLICY, kind)
             kinds = registries.choices(registries.POLICY)
             if kind not in kinds:
                 raise UserError(f"no policy type '{kind}': {nearest(kind, kinds)}")
@@ -85,9 +104,16 @@ def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> N
         return
     if new_policy:
         known.add("policy.size")
-    begins = tuple(name[:-1] for name in known if name.endswith(".*"))
     for name in arguments:
-        if name not in known and not name.startswith(begins) and not name.endswith(DISCOVER):
-            flags = [f"--{flag}" for flag in known if not flag.endswith(".*")]
-            message = f"{command} has no flag --{name}: {nearest(f'--{name}', flags, many=0)}"
-            raise UserError(message.removesuffix(": known: , …"))
+        if _fits(name, known) or name.endswith(DISCOVER):
+            continue
+        rtc = name.removeprefix("rtc.")
+        if f"--{name}" in ours:
+            hint = "it is Strobe's, put it before the --"
+        elif name in ("rtc", "rtc.enabled"):
+            hint = "RTC is --inference.type=rtc here"
+        elif rtc != name and _fits("inference.rtc", known):
+            hint = f"it is --inference.rtc.{rtc} here, with --inference.type=rtc"
+        else:
+            hint = nearest(f"--{name}", [f"--{flag}" for flag in known if not flag.endswith(".*")], many=0)
+        raise UserError(f"{command} has no flag --{name}: {hint}".removesuffix(": known: , …"))

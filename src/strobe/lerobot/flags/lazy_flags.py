@@ -122,6 +122,8 @@ def lazy_config(where: str, given: Mapping[str, Any], path: Sequence[str] = (), 
     if where in registries.FOLDERS and given.get("type") is None:
         prefix = ".".join(path)
         raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
+    if where in registries.FOLDERS:
+        registries.require_one_package(where, given["type"])
     try:
         return shapes.build(where, given, path)
     except (UnreadableSourceError, KeyError):  # the source does not show it

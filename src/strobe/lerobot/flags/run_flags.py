@@ -24,6 +24,7 @@ from strobe.lerobot.flags.subject_flags import (
     check_overrides,
     require_subject,
     split_subject,
+    subject_fields,
 )
 from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
 
@@ -189,7 +190,8 @@ def read_flags(
     if "--dataset.root" in names and "--dataset.repo_id" not in names:
         root = next(argument.split("=", 1)[1] for argument in rest if argument.startswith("--dataset.root="))
         rest.append(f"--dataset.repo_id=local/{Path(root).name}")
-    config = parse(config_class, rest, extra=[*extra, *POLICY_NAMES, *MODEL_NAMES], refused=refused)
+    offered = [*extra, *POLICY_NAMES, *MODEL_NAMES]
+    config = parse(config_class, rest, extra=offered, exact=subject_fields(flags), refused=refused)
     require_subject(flags)
     if isinstance(flags, FactoryOptions):
         _check_factory_inputs(config)

@@ -5,9 +5,10 @@ draccus does not know them: ``--policy.path``, which LeRobot takes out before it
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from strobe.core.cli.bounds import at_least, check_bounds
@@ -24,7 +25,7 @@ from strobe.lerobot.policies.options import (
     type_of,
 )
 from strobe.lerobot.refusals import first_line
-from strobe.lerobot.schema.registries import POLICY, check_backbone
+from strobe.lerobot.schema.registries import BACKBONE_FLAGS, POLICY, check_backbone, fields_of, require_one_package
 from strobe.lerobot.schema.shapes import build, nested
 from strobe.lerobot.schema.source import UnreadableSourceError
 
@@ -158,6 +159,20 @@ def require_subject(flags: SubjectFlags) -> None:
     )
 
 
+def subject_fields(flags: SubjectFlags) -> Iterator[str]:
+    """Yield the flags of the policy or the model that is named, and of either where none is."""
+    if isinstance(flags, FactoryOptions):
+        return
+    model = isinstance(flags, ModelFlags)
+    if model or not (flags.path or flags.type or flags.overrides):
+        yield from (f"--model.{name}" for name in BACKBONE_FLAGS)
+        with contextlib.suppress(UnreadableSourceError, KeyError):
+            yield from (f"--model.{name}" for name in fields_of(flags.type if model and flags.type else "vjepa2"))
+    if not model:
+        kind = flags.type or (type_of(flags.path) if flags.path else None)
+        yield from (f"--policy.{name}" for name in options(POLICY, kind if kind in kinds(POLICY) else None))
+
+
 def _is_policy_field(name: str) -> bool:
     """Whether some policy's config has a field ``name``, such as pi05's dtype, which resembles 'type'."""
     return name in options(POLICY)
@@ -200,10 +215,13 @@ def check_overrides(flags: PolicyOptions, device: str | None) -> None:
     if device is not None:
         check_device_name(device)
     if flags.type is not None:
+        require_one_package(POLICY, flags.type)
         check_policy(policy_type(flags.type), flags.overrides)
     elif flags.path is not None:
         check_checkpoint(flags.path)
-        if (kind := type_of(flags.path)) in kinds(POLICY):
+        kind = type_of(flags.path)
+        require_one_package(POLICY, kind)
+        if kind in kinds(POLICY):
             check_policy(str(kind), flags.overrides)
     if device is not None and not any(o.startswith("--device=") for o in flags.overrides):
         flags.overrides.append(f"--device={device}")

@@ -23,7 +23,8 @@ from lerobot.utils.import_utils import register_third_party_plugins
 
 from strobe.core.devices.accelerators import check_device, generators_restored
 from strobe.core.errors import UserError, nearest
-from strobe.core.families.registry import building, registered, unregistered_modules
+from strobe.core.families.packages import packages_of
+from strobe.core.families.registry import brought_by, building, registered, unregistered_modules
 from strobe.core.results.subject import SubjectInfo
 from strobe.core.subjects.subject import count
 from strobe.lerobot.policies import checkpoints
@@ -338,11 +339,18 @@ def _describe_dataset(config: PreTrainedConfig, meta: Any) -> None:
         describe(meta.features)
 
 
-def facts_of_type(config: Any) -> dict[str, bool]:
-    """Return facts about a type of policy that findings need: `SubjectInfo.compilable` and `mps_known`."""
+def facts_of_type(config: Any) -> dict[str, Any]:
+    """Return facts about a type of policy, fields of `SubjectInfo`: what findings need, and where it comes from."""
     family = registered(config.type)
     mps_known = family is not None and family.mps_known
-    return {"compilable": hasattr(config, "compile_model"), "mps_known": mps_known}
+    compilable = hasattr(config, "compile_model")
+    return {"compilable": compilable, "mps_known": mps_known, "packages": packages_of_type(config.type)}
+
+
+def packages_of_type(kind: str) -> dict[str, str]:
+    """Return distribution → version of the packages of others that bring the type ``kind`` and its record."""
+    config = PreTrainedConfig.get_known_choices().get(kind)
+    return {**(packages_of(config) if config is not None else {}), **brought_by(kind)}
 
 
 def _grouped(notes: Sequence[str]) -> list[str]:

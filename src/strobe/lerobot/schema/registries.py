@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError, version
 from pathlib import Path
 
 from strobe.core.errors import UserError, nearest
@@ -38,6 +38,34 @@ def choices(registry: str) -> dict[str, Class]:
         if (file := file_of(package)) is not None:  # else LeRobot cannot import it either
             configs |= _registered(package, file, base)
     return configs
+
+
+def require_one_package(registry: str, kind: str | None) -> None:
+    """Raises UserError where several packages register the type ``kind``: LeRobot would take whichever it finds first.
+
+    Args:
+        registry: `POLICY` or `ENVIRONMENT`.
+    """
+    if kind is None:
+        return
+    try:
+        base = find(registry)
+        packages = [FOLDERS[registry], *plugins()]
+        files = {package: file_of(package) for package in packages}
+        owners = [name for name, file in files.items() if file is not None and kind in _registered(name, file, base)]
+    except UnreadableSourceError:  # LeRobot's own registry says it then
+        return
+    if len(owners) > 1:
+        named = " and ".join(_with_version(owner.partition(".")[0]) for owner in owners)
+        what = "environment" if registry == ENVIRONMENT else "policy"
+        raise UserError(f"{named} each register the {what} type '{kind}': uninstall one of them")
+
+
+def _with_version(distribution: str) -> str:
+    try:
+        return f"{distribution} {version(distribution)}"
+    except PackageNotFoundError:
+        return distribution
 
 
 def plugins() -> list[str]:

@@ -133,6 +133,7 @@ def subject_of(
         parameters=parameters,
         weight_bytes=weight_bytes,
         anatomy=family.name if family is not None and family.probes is not None else "modules",
+        packages=lerobot_policies.packages_of_type(kind),
         **more,
     )
 

@@ -2,6 +2,9 @@
 
 On connecting, the server sends its metadata. Each message of the client is an observation, and the server answers with
 a map that holds ``actions``. A server whose policy raises sends the traceback as text, and closes the connection.
+
+vllm-omni and SGLang speak it too, at a path of their own. There an answer may be the array itself, or a map of arrays
+by the parts of an action, and an error is a map, after which the connection goes on.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, override
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -17,9 +22,11 @@ from strobe.core.errors import UserError, in_a_line
 from strobe.servers.protocols.observations import STATE as OF_DATASET
 from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
 from strobe.servers.protocols.openpi_messages import decode, encode
-from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
+from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, SHOWN, CallFailedError, Exchange, Wire, why
 from strobe.servers.results.server import FaultKind
 
+PATHS = "openpi's server takes any path, vllm-omni and SGLang have /v1/realtime/robot/openpi"
+PING_EACH_S = 0.002
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
 SIZE = (224, 224)  # of images
 # The names of LIBERO's config in openpi.
@@ -40,6 +47,7 @@ class OpenpiWire(Wire):
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self._url, self._timeout_s = url, timeout_s
+        self._path = urlsplit(url).path or "/"
         self._socket = self._connected()
         self.metadata = self._first_message()
 
@@ -87,10 +95,10 @@ class OpenpiWire(Wire):
         except TimeoutError:
             raise UserError(f"{self._url}: no websocket handshake within {wait_s:g} s") from None
         except exceptions.InvalidStatus as error:
-            raise UserError(
-                f"{self._url} answers HTTP {error.response.status_code} and opens no websocket: "
-                "check host, port and path"
-            ) from None
+            status = error.response.status_code
+            hint = f"; {PATHS}" if status == HTTPStatus.NOT_FOUND else ": check host, port and path"
+            told = f"answers HTTP {status} at the path {self._path} and opens no websocket"
+            raise UserError(f"{self._url} {told}{hint}") from None
         except (exceptions.WebSocketException, EOFError, ValueError) as error:
             raise UserError(f"{self._url} opens no websocket: {in_a_line(error, 120)}") from None
         except OSError as error:
@@ -129,6 +137,26 @@ class OpenpiWire(Wire):
         return (time.perf_counter_ns() - begun) / 1e6 if answered else None
 
     @override
+    def fastest_ms(self, seconds: float) -> float | None:
+        """Return the fastest of pings that do not wait for each other.
+
+        A busy server answers several together, and the last of them came just before it looked.
+        """
+        from websockets.exceptions import ConnectionClosed
+
+        seen, over = [], time.monotonic() + seconds
+        try:
+            while time.monotonic() < over:
+                self._socket.ping()
+                time.sleep(PING_EACH_S)
+                if self._socket.latency > 0:
+                    seen.append(1e3 * self._socket.latency)
+            self._socket.ping().wait(1.0)
+        except ConnectionClosed:
+            return None
+        return min(seen, default=None)
+
+    @override
     def call(self, observation: Mapping[str, Any]) -> Exchange:
         """Send ``observation`` and wait for the answer. Raises CallFailedError."""
         from websockets.exceptions import ConnectionClosed
@@ -141,6 +169,8 @@ class OpenpiWire(Wire):
         data = self.encode(observation)
         encoded = time.perf_counter_ns()
         try:
+            # Ahead of the observation: a server that is busy with another client's call answers it late.
+            pong = self._socket.ping()
             self._socket.send(data)
             message = self._socket.recv(timeout=self._timeout_s)
         except TimeoutError:
@@ -157,14 +187,20 @@ class OpenpiWire(Wire):
         except ValueError as error:
             raise failed("undecodable", in_a_line(error)) from None
         decoded = time.perf_counter_ns()
+        if isinstance(answer, np.ndarray):
+            answer = {"actions": answer}
+        parts = self._path != "/"  # openpi's own client needs 'actions'
         if not isinstance(answer, Mapping):
             raise failed("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
+        if answer.get("type") == "error" and "actions" not in answer:
+            error = failed("error", f"Error: {in_a_line(answer.get('message', 'without a message'), SHOWN)}")
+            error.over = False
+            raise error
         took = (encoded - begun, received - encoded, decoded - received)
-        actions = answer.get("actions")
-        if not isinstance(actions, np.ndarray):
-            actions = None
         own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
-        return Exchange(*took, len(data), len(message), actions, _held(answer), *own)
+        pong_ms = 1e3 * self._socket.latency if pong.is_set() else None
+        actions = _actions_of(answer, parts=parts)
+        return Exchange(*took, len(data), len(message), actions, _held(answer), *own, pong_ms)
 
     def _late(self, failed: Any) -> CallFailedError:
         """Return how a call that ran out of time failed: wait once more as long for its answer."""
@@ -189,6 +225,22 @@ def _default_names(cameras: Sequence[str]) -> dict[str, str]:
             f"{len(IMAGES)}: give openpi's names with --rename_map"
         )
     return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
+
+
+def _actions_of(answer: Mapping[Any, Any], *, parts: bool) -> np.ndarray | None:
+    """Return the actions of an answer; None for an answer without.
+
+    Args:
+        parts: whether they may be several arrays by name, which are put side by side.
+    """
+    actions = answer.get("actions")
+    if parts and (isinstance(actions, Mapping) or actions is None):
+        found = [value for value in (actions or answer).values() if isinstance(value, np.ndarray)]
+        try:
+            actions = np.concatenate(found, axis=-1)
+        except ValueError:  # there are none, or they are no parts of one chunk
+            return None
+    return actions if isinstance(actions, np.ndarray) else None
 
 
 def _held(answer: Mapping[Any, Any]) -> str:

@@ -30,6 +30,7 @@ class Exchange:
         held: what an answer without actions holds, in words.
         server_ms: the server's own time within ``away_ns``; None where the server gives none.
         policy_ms: the policy's own time within the server's; None where the server gives none.
+        pong_ms: from a ping just ahead of the observation to its answer; None where it was not seen.
     """
 
     encode_ns: int
@@ -41,6 +42,7 @@ class Exchange:
     held: str = ""
     server_ms: float | None = None
     policy_ms: float | None = None
+    pong_ms: float | None = None
 
     @property
     def ms(self) -> float:
@@ -100,6 +102,13 @@ class Wire(ABC):
     @abstractmethod
     def ping_ms(self) -> float | None:
         """Return milliseconds of a way there and back without data; None without an answer in a second."""
+
+    def fastest_ms(self, seconds: float) -> float | None:
+        """Return milliseconds of the fastest way there and back in ``seconds``, also to a server that is busy.
+
+        None where pings in a row show it.
+        """
+        return None
 
     def dropped(self, observations: Sequence[Mapping[str, Any]]) -> DroppedObservations | None:
         """Return how many observations the server's filter drops; None for a server without a filter, or unseen."""

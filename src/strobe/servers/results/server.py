@@ -13,7 +13,9 @@ ProtocolName = Literal["openpi", "GR00T", "LeRobot"]
 FaultKind = Literal[
     "slow", "silent", "closed", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
 ]
-EncodingKind = Literal["as sent", "JPEG", "resized", "resized, then JPEG"]
+EncodingKind = Literal[
+    "as sent", "as uint8", "as float32", "JPEG", "resized", "resized, as float32", "resized, then JPEG"
+]
 
 
 class Timed(Data):
@@ -50,6 +52,19 @@ class ImageEncoding(Data):
     kind: EncodingKind
     payload_bytes: int = Field(description="of the whole observation, encoded with the images in that form")
     ms: Finite = Field(description="median, to make that form of all its images on this client; 0 as sent")
+    encode_ms: Finite | None = Field(
+        default=None, description="median, to make the message of it; None in results from before it was measured"
+    )
+    transfer_ms: Finite | None = Field(
+        default=None, description="of its bytes at `bytes_per_s`, computed; None where that is not known"
+    )
+
+    def saves_ms(self, present: ImageEncoding) -> float | None:
+        """Return the milliseconds of a call that this form saves against the ``present`` one; None if not known."""
+        if None in (self.encode_ms, self.transfer_ms, present.encode_ms, present.transfer_ms):
+            return None
+        cost = self.ms + (self.encode_ms or 0.0) + (self.transfer_ms or 0.0)
+        return present.ms + (present.encode_ms or 0.0) + (present.transfer_ms or 0.0) - cost
 
 
 class ActionAge(Data):
@@ -111,6 +126,9 @@ class ServerAnswer(Answer):
     sent_bytes: Quantiles | None = None
     received_bytes: Quantiles | None = None
     chunk: list[int] = Field(default_factory=list, description="shape of the first answer's actions")
+    bytes_per_s: Finite | None = Field(
+        default=None, description="of the network, from its time and a ping's; None where the bytes take too little"
+    )
     encodings: list[ImageEncoding] = Field(default_factory=list, description="none without images")
     age: ActionAge | None = Field(default=None, description="None without a control rate")
     faults: list[ServerFault] = Field(default_factory=list, description="in the order in which they appeared")

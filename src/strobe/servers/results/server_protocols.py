@@ -9,8 +9,11 @@ from strobe.servers.results.server import EncodingKind, FaultKind, ProtocolName
 
 IMAGE_FORMS: Mapping[EncodingKind, str] = {
     "as sent": "as sent",
+    "as uint8": "as uint8",
+    "as float32": "as float32",
     "JPEG": "as JPEG of quality 95",
     "resized": "resized to 224×224",
+    "resized, as float32": "resized to 224×224, as float32",
     "resized, then JPEG": "resized to 224×224, then JPEG",
 }
 

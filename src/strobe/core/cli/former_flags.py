@@ -1,0 +1,141 @@
+"""Flags of the scripts that people come from, and what answers the same here; looked up before any likeness.
+
+A likeness alone misleads: ``--num_frames`` resembles ``--env.num_envs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+# After the flag of LeRobot's command: "-- --num_workers" is one that comes after the --.
+THEIRS = "-- "
+_STEPS = "; several in one table: strobe evaluate --steps=10,5,2"
+_FOUND = "the warm-up is found in the samples and cut"
+_STEP_FIELDS = (
+    "num_inference_steps", "num_steps", "num_inference_timesteps", "num_denoising_steps", "num_denoise_steps",
+    "action_num_inference_steps",
+)  # fmt: skip
+
+Row = tuple[tuple[str, str], ...]
+
+_DENOISING: Row = (
+    ("--steps", "=10,5,2: the numbers to try besides the policy's own"),
+    *((f"--policy.{name}", _STEPS) for name in _STEP_FIELDS),
+    ("", "strobe breakdown and strobe compare take the policy's field, such as --policy.num_inference_steps" + _STEPS),
+)
+_WARM_UP: Row = (("--iterations", f" for the calls that count; {_FOUND}"), ("", f"not needed: {_FOUND}"))
+_EPISODES: Row = (
+    ("--episodes", "; the verdict says how many decide"),
+    ("--eval.n_episodes", ""),
+    ("", "strobe evaluate --episodes=50 plays them"),
+)
+_FOLDER: Row = (("--output_dir", ": a run is a folder, with its figures in result.json; --json prints them"),)
+_AMP: Row = (
+    ("--levers", "=amp, or amp=bf16"),
+    (f"{THEIRS}--policy.use_amp", ""),
+    ("--policy.use_amp", ""),
+    ("", "strobe compare --levers=amp measures what it gains"),
+)
+_ACCUMULATE: Row = (("--levers", "=accumulate=4"), ("", "strobe compare --levers=accumulate=4 measures it"))
+_GRAPH: Row = (
+    ("--variant", " 'graph: graph=chunk'"),
+    ("", "strobe compare --variant 'graph: graph=chunk' measures it, and strobe optimize tries it"),
+)
+_IMAGES: Row = (("--model.img_size", ""), ("--image_size", "=HEIGHTxWIDTH, for synthetic images"))
+
+# Former name → flags here, each with the rest of its sentence. The first that the command has is the hint; '' is for
+# commands without any of them.
+ROWS: dict[str, Row] = {
+    "accumulation_steps": _ACCUMULATE,
+    "allow_tf32": (("--levers", "=tf32"), ("", "strobe compare --levers=tf32 measures it")),
+    "amp": _AMP,
+    "batch_size": (
+        ("--batch_sizes", " for further sizes; the training's own comes after the --"),
+        ("--parallel", ": episodes at the same time"),
+    ),
+    "denoising_steps": _DENOISING,
+    "device": ((f"{THEIRS}--policy.device", ""),),
+    "enable_rtc_profiling": (
+        ("--rtc.execution_horizon", "=20, which turns RTC on and shows its inside"),
+        (f"{THEIRS}--inference.type=rtc", "; its inside is always shown"),
+    ),
+    "eval.batch_size": (("--parallel", ": episodes at the same time"),),
+    "eval.n_episodes": _EPISODES,
+    "execution_horizon": (("--rtc.execution_horizon", ""), (f"{THEIRS}--inference.rtc.execution_horizon", "")),
+    "gradient_accumulation_steps": _ACCUMULATE,
+    "image_resolution": _IMAGES,
+    "img_size": _IMAGES,
+    "mixed_precision": _AMP,
+    "n_episodes": _EPISODES,
+    "num_episodes": _EPISODES,
+    "num_cameras": (("--cameras", ""),),
+    "num_denoising_steps": _DENOISING,
+    "num_frames": (
+        ("--model.num_frames", ""),
+        ("--frames", ""),
+        ("", "clips are a backbone's: --model.type=vjepa2 --model.num_frames=16"),
+    ),
+    "num_inference_steps": _DENOISING,
+    "num_iterations": (
+        ("--iterations", "; without it Strobe samples until the interval is narrow enough"),
+        ("--passes", ""),
+        ("--latency_iterations", ""),
+    ),
+    "num_steps": _DENOISING,
+    "num_trials_per_task": _EPISODES,
+    "num_workers": (
+        ("--workers", " for the numbers to try; the training's own comes after the --"),
+        ("--parallel", ": episodes at the same time"),
+        ("", "strobe dataloader and strobe train measure a loader: --num_workers comes after their --"),
+    ),
+    "output_file": _FOLDER,
+    "output_path": _FOLDER,
+    "pin_memory": (
+        ("--skip_what_ifs", ", which leaves it out; without that, pinned memory is measured on CUDA"),
+        ("", "strobe dataloader measures pinned memory on CUDA; lerobot-train has no flag for it"),
+    ),
+    "prefetch_factor": (("--prefetch", " for the factors to try; the training's own comes after the --"),),
+    "quick": (
+        ("--episodes", "=3; the verdict says how many decide"),
+        ("--iterations", "=10"),
+        ("--seconds", "=2"),
+        (f"{THEIRS}--steps", "=20"),
+    ),
+    "repeats": (("", "strobe sweep takes --repeats: each cell then runs in several processes"),),
+    "rtc": ((f"{THEIRS}--inference.type=rtc", ""),),
+    "rtc.enabled": ((f"{THEIRS}--inference.type=rtc", ""),),
+    "task_suite_name": (("--env.task", "=libero_spatial, with --env.type=libero"),),
+    "use_amp": _AMP,
+    "use_cuda_graph": _GRAPH,
+    "use_torch_compile": (
+        ("--compile", ", which adds compiled variants next to the eager ones"),
+        (f"{THEIRS}--policy.compile_model", "=true, where the policy has it"),
+        ("", "strobe compare --compile measures it, and strobe optimize tries it"),
+    ),
+    "warmup": _WARM_UP,
+    "warmup_iterations": _WARM_UP,
+}
+
+
+def hint(name: str, has: Callable[[str], bool]) -> str:
+    """Say what the flag ``name`` of another tool (``--img_size``) is here; '' where nothing is known of it.
+
+    Args:
+        has: whether the command takes a flag. One after `THEIRS` is LeRobot's, which comes after the ``--``.
+    """
+    former = name.removeprefix("--").removeprefix("policy.").removeprefix("model.")
+    row = ROWS.get(former, ())
+    for flag, rest in row:
+        if flag and flag != name and not flag.startswith(THEIRS) and has(flag):
+            return f"here it is {flag}{rest}"
+    if has(THEIRS + name):
+        return "LeRobot has it: put it after the --"
+    if name != f"--{former}":
+        return ""
+    for flag, rest in row:
+        if flag.startswith(THEIRS) and has(flag.partition("=")[0]):
+            return f"put {flag.removeprefix(THEIRS)} after the --{rest}"
+    rtc = former.removeprefix("rtc.")
+    if rtc != former and has(f"{THEIRS}--inference.rtc.{rtc}"):
+        return f"put --inference.rtc.{rtc} after the --, with --inference.type=rtc"
+    return next((rest for flag, rest in row if not flag), "")

@@ -1,0 +1,122 @@
+"""Flags of the scripts that people come from: each is answered with the flag that says the same here."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from strobe.core.cli import former_flags
+from strobe.core.cli.help import help_text
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import has_flag
+
+PI05 = ("--policy.type=pi05", "--policy.size=tiny")
+SMOLVLA = ("--policy.type=smolvla", "--policy.size=tiny")
+VJEPA2 = ("--model.type=vjepa2", "--model.size=tiny")
+LIBERO = (*PI05, "--env.type=libero")
+ARM = ("--", "--robot.type=so100_follower", "--policy.path=folder")
+TRAINED = ("--", "--policy.type=diffusion", "--dataset.repo_id=me/data")
+
+# Old spelling, the command with its other arguments, words of the hint. LeRobot's flags come after the --.
+SPELLINGS: list[tuple[str, tuple[str, ...], str]] = [
+    # profile_rtc_comparison.py, profile_pi0_rtc_detailed.py
+    ("--policy_path=folder", ("compare",), "--policy.path"),
+    ("--policy-path=folder", ("breakdown",), "--policy.path"),
+    ("--policy_path=folder", ("evaluate",), "--policy.path"),
+    ("--num_iterations=50", ("compare", *PI05), "--iterations;"),
+    ("--num_iterations=20", ("breakdown", *PI05), "--iterations;"),
+    ("--num_iterations=20", ("verify", *PI05), "--passes"),
+    ("--execution_horizon=20", ("compare", *PI05), "--rtc.execution_horizon"),
+    ("--execution_horizon=20", ("breakdown", *PI05), "--rtc.execution_horizon"),
+    ("--execution_horizon=20", ("rollout",), "--inference.rtc.execution_horizon after the --"),
+    ("--use_torch_compile", ("compare", *PI05), "--compile,"),
+    ("--use_torch_compile", ("breakdown", *PI05), "strobe compare --compile"),
+    ("--use_torch_compile", ("rollout",), "put it after the --"),
+    ("--enable_rtc_profiling", ("breakdown", *PI05), "--rtc.execution_horizon=20"),
+    ("--enable_rtc_profiling", ("rollout",), "--inference.type=rtc"),
+    ("--warmup_iterations=10", ("compare", *PI05), "the warm-up is found"),
+    ("--warmup_iterations=10", ("evaluate", *LIBERO), "not needed: the warm-up is found"),
+    # eval_with_real_robot_profiled.py
+    ("--policy.path=folder", ("rollout",), "put it after the --"),
+    ("--policy.device=mps", ("rollout",), "put it after the --"),
+    ("--rtc.enabled=true", ("rollout",), "--inference.type=rtc after the --"),
+    ("--rtc.execution_horizon=20", ("rollout",), "--inference.rtc.execution_horizon after the --"),
+    ("--rtc.max_guidance_weight=1.0", ("rollout",), "--inference.rtc.max_guidance_weight after the --"),
+    ("--robot.type=so100_follower", ("rollout",), "put it after the --"),
+    ("--robot.port=/dev/ttyACM0", ("rehearse",), "put it after the --"),
+    ("--robot.cameras={}", ("preflight",), "put it after the --"),
+    ("--task=push", ("rollout",), "put it after the --"),
+    ("--duration=30", ("rehearse",), "put it after the --"),
+    ("--rtc.enabled=true", ("rollout", *ARM), "--inference.type=rtc"),
+    ("--rtc.execution_horizon=20", ("rehearse", *ARM), "--inference.rtc.execution_horizon"),
+    # profile_vjepa2.py
+    ("--model-size=large", ("breakdown",), "--model.size"),
+    ("--img-size=256", ("breakdown", *VJEPA2), "--model.img_size"),
+    ("--img-size=256", ("compare", *VJEPA2), "--model.img_size"),
+    ("--img-size=256", ("breakdown", *PI05), "--image_size"),
+    ("--num-frames=16", ("breakdown", *VJEPA2), "--model.num_frames"),
+    ("--num-frames=16", ("optimize", *VJEPA2), "--model.num_frames"),
+    ("--num-frames=16", ("breakdown", *PI05), "--model.num_frames"),
+    ("--hidden_size=64", ("breakdown", *VJEPA2), "--model.hidden_size"),
+    ("--skip-detailed", ("verify", *VJEPA2), "timing or calls"),
+    # profile_train.py, profile_detailed.py, profile_dataloader.py
+    ("--dataset.repo_id=me/data", ("train",), "put it after the --"),
+    ("--dataset.root=data", ("dataloader",), "put it after the --"),
+    ("--policy.type=diffusion", ("dataloader",), "put it after the --"),
+    ("--num_workers=4", ("dataloader",), "--workers for the numbers to try; the training's own comes after the --"),
+    ("--num_workers=4", ("train",), "put it after the --"),
+    ("--num_workers=4", ("breakdown", *PI05), "strobe dataloader"),
+    ("--batch_size=256", ("dataloader",), "--batch_sizes"),
+    ("--batch_size=256", ("train",), "put it after the --"),
+    ("--prefetch_factor=4", ("dataloader",), "--prefetch for the factors"),
+    ("--persistent_workers=true", ("train",), "put it after the --"),
+    ("--pin_memory=true", ("train",), "strobe dataloader"),
+    ("--use_amp=true", ("train",), "--policy.use_amp after the --"),
+    ("--use_amp=true", ("compare", *PI05), "--levers=amp"),
+    ("--cudnn_deterministic=false", ("train",), "put it after the --"),
+    ("--depth=2", ("train", *TRAINED), "it is Strobe's, put it before the --"),
+    # libero_eval_full_optimized.py
+    ("--task_suite_name=libero_spatial", ("evaluate", *PI05), "--env.task=libero_spatial"),
+    ("--denoising_steps=3", ("evaluate", *LIBERO), "--steps=10,5,2"),
+    ("--denoising_steps=3", ("breakdown", *PI05), "--policy.num_inference_steps"),
+    ("--denoising_steps=3", ("compare", *SMOLVLA), "--policy.num_steps"),
+    ("--policy.denoising_steps=3", ("breakdown", *SMOLVLA), "--policy.num_steps"),
+    ("--quick", ("evaluate", *LIBERO), "--episodes=3"),
+    ("--quick", ("breakdown", *PI05), "--iterations=10"),
+    ("--output_file=results.json", ("evaluate", *LIBERO), "--output_dir"),
+    # fields without their prefix
+    ("--chunk_size=50", ("breakdown", *PI05), "--policy.chunk_size"),
+    ("--repo_id=me/data", ("breakdown", *PI05), "--dataset.repo_id"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "command", "says"), SPELLINGS, ids=[f"{name} in {command[0]}" for name, command, _ in SPELLINGS]
+)
+def test_an_old_spelling_is_answered_with_the_flag_that_is_meant(
+    spelling: str, command: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("sys.argv", ["strobe"])
+    name, *given = command
+    with pytest.raises(UserError) as refused:
+        importlib.import_module(f"strobe.core.cli.{name}").run([*given, spelling])
+    assert says in str(refused.value)
+    assert "see --help" not in str(refused.value)
+
+
+def test_each_hint_of_the_table_names_flags_that_there_are():
+    """A flag that is renamed leaves no hint to its old name."""
+    texts = {}
+    for command in ("breakdown", "compare", "dataloader", "evaluate", "optimize", "record", "sweep", "tune", "verify"):
+        module = importlib.import_module(f"strobe.core.cli.{command}")
+        config = getattr(module, f"{command.capitalize()}Config")
+        texts[command] = help_text("", config) + " --policy. --model. --rtc. --env. --eval.n_episodes "
+    ours = "\n".join(texts.values())
+    for row in former_flags.ROWS.values():
+        for flag, _ in row:
+            name = flag.removeprefix(former_flags.THEIRS).partition("=")[0]
+            if name != flag.partition("=")[0]:
+                assert any(has_flag(command, name) for command in ("lerobot-train", "lerobot-rollout")), flag
+            elif flag:
+                assert name in ours or f"{name.partition('.')[0]}." in ours, flag
