@@ -21,6 +21,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 
+from strobe import demo
 from strobe.cli import display
 from strobe.errors import UserError, in_words, nearest
 
@@ -151,7 +152,7 @@ def _run(arguments: list[str]) -> int:
 
         print(f"strobe {__version__}")
         return 0
-    command, rest = arguments[0], arguments[1:]
+    command, rest = arguments[0], demo.spelt_out(arguments[0], arguments[1:])
     if command not in COMMANDS:
         raise UserError(f"unknown command '{command}': {nearest(command, COMMANDS)}")
     from strobe.cli.metadata import quicken

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from strobe.errors import UserError, install
@@ -35,14 +36,18 @@ def choose_opengl() -> None:
 
 
 # Types that render by OpenGL → the package that does.
-MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero", "aloha": "gym_aloha"}
+MUJOCO = {
+    "metaworld": "metaworld", "metaworld_state": "metaworld", "libero": "libero", "libero_plus": "libero",
+    "aloha": "gym_aloha",
+}  # fmt: skip
 
 
 def register_plugins(kind: str) -> None:
-    """Register the environments of plug-ins (distributions ``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
+    """Register Strobe's environment and those of plug-ins (``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
     from lerobot.envs.configs import EnvConfig
     from lerobot.utils.import_utils import register_third_party_plugins
 
+    import_module("strobe.simulators.metaworld_state")
     if kind not in EnvConfig.get_known_choices():
         with contextlib.suppress(UserError):  # no OpenGL here: the plug-in may need none
             choose_opengl()  # before the plug-in imports MuJoCo
