@@ -36,10 +36,7 @@ def choose_opengl() -> None:
 
 
 # Types that render by OpenGL → the package that does.
-MUJOCO = {
-    "metaworld": "metaworld", "metaworld_state": "metaworld", "libero": "libero", "libero_plus": "libero",
-    "aloha": "gym_aloha",
-}  # fmt: skip
+MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero", "aloha": "gym_aloha"}
 
 
 def register_plugins(kind: str) -> None:

@@ -7,6 +7,7 @@ an episode takes a fraction of a second.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,8 @@ from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.envs.configs import EnvConfig
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE
 
+from strobe.errors import UserError
+from strobe.simulators.environments import choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
 from strobe.simulators.scripted_metaworld import lerobot_metaworld, wanted
 
@@ -71,9 +74,13 @@ def arm(task: str, ticks: int, columns: Sequence[int] = OBJECT) -> Any:
 
     Raises UserError if MetaWorld is not installed, or has no such task or no such number.
     """
+    try:
+        choose_opengl()
+    except UserError:
+        os.environ["MUJOCO_GL"] = "disabled"  # only videos are drawn: they will be missing, and the answer says so
+    made: Any = lerobot_metaworld(task, _reading(tuple(columns)))
     from gymnasium import spaces
 
-    made: Any = lerobot_metaworld(task, _reading(tuple(columns)))
     made._max_episode_steps = ticks
     shapes = {"agent_pos": 4, "environment_state": len(columns)}
     made.observation_space = spaces.Dict(
