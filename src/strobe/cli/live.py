@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
+from strobe import demo
 from strobe.cli.display import quiet
 from strobe.lerobot.quiet import shorten_warnings
 
@@ -182,6 +183,7 @@ class Live(_Bar):
         self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
 
     def stage(self, what: str) -> None:
+        what = demo.as_typed(what)
         self._begin(what)
         if self._bar is None:
             self.console.print(f"… {what}", markup=False, highlight=False)

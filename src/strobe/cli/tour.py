@@ -187,18 +187,21 @@ def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
     lacking = "" if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
     data, copy = config.output_dir / "button", config.output_dir / "miswired"
     out, few = f"--output_dir={config.output_dir}", config.tiny
-    delayed = ["evaluate", "--policy.path=demo", "--realtime", "--latency=0,100", f"--episodes={2 if few else 30}"]
-    tuned = ["tune", "--policy.path=demo", "--latency=100", "--inference.type=sync", f"--pairs={8 if few else 30}"]
-    wired = ["--policy.path=demo", f"--dataset.root={data}", out]
-    miswired = [f"--policy.path={copy}", f"--dataset.root={data}", out]
+    one = "--threads=1"  # a policy as small as this one is slower on several
+    shadowed = Path(demo.NAME).exists()
+    policy = f"--policy.path={demo.CHECKPOINT if shadowed else demo.NAME}"
+    play = [policy, demo.SIMULATOR] if shadowed else [policy]
+    delayed = ["evaluate", *play, "--realtime", "--latency=0,100", f"--episodes={2 if few else 30}"]
+    tuned = ["tune", *play, "--latency=100", "--inference.type=sync", f"--pairs={8 if few else 30}"]
+    wired = [f"--dataset.root={data}", "--seconds=5", out]
     return [
         Stop("does a trained policy succeed, also if a call takes 100 ms?", 14.0,
-             lambda _: [*delayed, "--videos=1", out], lambda argv: _run("evaluate", argv), lacking),
+             lambda _: [*delayed, "--videos=1", one, out], lambda argv: _run("evaluate", argv), lacking),
         Stop("which settings work at 100 ms?", 15.0,
-             lambda _: [*tuned, f"--starts={8 if few else 16}", out], lambda argv: _run("tune", argv), lacking),
-        Stop("is it wired to its data as it was trained?", 8.0, lambda _: ["preflight", *wired],
+             lambda _: [*tuned, f"--starts={8 if few else 16}", one, out], lambda argv: _run("tune", argv), lacking),
+        Stop("is it wired to its data as it was trained?", 8.0, lambda _: ["preflight", policy, *wired],
              lambda argv: _preflight(argv, data), lacking),
-        Stop("and a copy whose statistics were lost?", 6.0, lambda _: ["preflight", *miswired],
+        Stop("and a copy whose statistics were lost?", 6.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
              lambda argv: _refused(argv, data, copy), lacking),
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 NAME = "demo"
 CHECKPOINT = Path(__file__).parent / "checkpoint"
@@ -41,3 +42,12 @@ def spelt_out(command: str, arguments: Sequence[str]) -> list[str]:
         at = made.index("--") if "--" in made else len(made)
         made.insert(at, SIMULATOR)
     return made
+
+
+def as_typed(value: Any) -> Any:
+    """Return a text, or JSON data, with the demo's name in place of its folder: as the user typed it."""
+    if isinstance(value, str):
+        return value.replace(str(CHECKPOINT), NAME)
+    if isinstance(value, dict):
+        return {key: as_typed(each) for key, each in value.items()}
+    return [as_typed(each) for each in value] if isinstance(value, list | tuple) else value
