@@ -22,7 +22,7 @@ from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE
 from strobe.errors import UserError
 from strobe.simulators.environments import choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write
-from strobe.simulators.scripted_metaworld import lerobot_metaworld, wanted
+from strobe.simulators.scripted_metaworld import expert_action, lerobot_metaworld
 
 TASK = "button-press-topdown-v3"
 FPS = 80
@@ -146,7 +146,7 @@ def _start(read: Read, seed: int) -> Scripted:
         env.seed(episode_seed)
         raw = env.reset(seed=episode_seed)[0]
         while True:
-            action = wanted(made.expert_policy, raw)
+            action = expert_action(made.expert_policy, raw)
             seen = {OBS_STATE: raw[:4], OBS_ENV_STATE: raw[list(read.columns)]}
             numbers = {name: values.astype(np.float32) for name, values in seen.items()}
             yield {**numbers, ACTION: action, "task": made.task_description}

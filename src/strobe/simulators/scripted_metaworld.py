@@ -153,16 +153,16 @@ def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) 
 
 def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it visibly correct itself."""
-    action = _asked(expert, observation) + np.append(random.normal(0, _NOISE, 3), 0)
+    action = _raw_action(expert, observation) + np.append(random.normal(0, _NOISE, 3), 0)
     return np.clip(action, -1, 1).astype(np.float32)
 
 
-def wanted(expert: Any, observation: np.ndarray) -> np.ndarray:
+def expert_action(expert: Any, observation: np.ndarray) -> np.ndarray:
     """Return the expert's action, (4,) float32 in [-1, 1]."""
-    return np.clip(_asked(expert, observation), -1, 1)
+    return np.clip(_raw_action(expert, observation), -1, 1)
 
 
-def _asked(expert: Any, observation: np.ndarray) -> np.ndarray:
+def _raw_action(expert: Any, observation: np.ndarray) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which the callers do
         return np.asarray(expert.get_action(observation), dtype=np.float32)
