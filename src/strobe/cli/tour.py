@@ -195,13 +195,13 @@ def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
     tuned = ["tune", *play, "--latency=100", "--inference.type=sync", f"--pairs={8 if few else 30}"]
     wired = [f"--dataset.root={data}", "--seconds=5", out]
     return [
-        Stop("does a trained policy succeed, also if a call takes 100 ms?", 14.0,
+        Stop("does a trained policy succeed, also if a call takes 100 ms?", 10.0,
              lambda _: [*delayed, "--videos=1", one, out], lambda argv: _run("evaluate", argv), lacking),
-        Stop("which settings work at 100 ms?", 15.0,
+        Stop("which settings work at 100 ms?", 10.0,
              lambda _: [*tuned, f"--starts={8 if few else 16}", one, out], lambda argv: _run("tune", argv), lacking),
-        Stop("is it wired to its data as it was trained?", 8.0, lambda _: ["preflight", policy, *wired],
+        Stop("is it wired to its data as it was trained?", 5.0, lambda _: ["preflight", policy, *wired],
              lambda argv: _preflight(argv, data), lacking),
-        Stop("and a copy whose statistics were lost?", 6.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
+        Stop("and a copy whose statistics were lost?", 4.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
              lambda argv: _refused(argv, data, copy), lacking),
     ]  # fmt: skip
 
