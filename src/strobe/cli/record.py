@@ -18,7 +18,7 @@ Examples:
   strobe record --root=data/reach --env=metaworld --task=reach-v3   3 episodes of 80 frames, two cameras
   strobe record --root=data/reach --env=metaworld --image=480x640   as many robots' cameras have it
   strobe record --root=data/push --env=metaworld --task=push-v3 --cameras=corner2,gripperPOV --episodes=20
-  strobe record --root=data/demo --env=metaworld_state              for --policy.path=demo, in a second
+  strobe record --root=data/demo --env=metaworld_state                frames for --policy.path=demo
 """
 
 from __future__ import annotations
