@@ -65,3 +65,20 @@ def test_it_presses_the_button_from_two_starts(elsewhere: Path):
     assert main([*argv, f"--output_dir={elsewhere}"]) == 0
     answer: Any = store.load_answer(next(elsewhere.glob("*_evaluate_demo")))
     assert answer.variants[0].together.success.successes == 2
+
+
+def test_an_answer_names_it_as_it_was_typed(elsewhere: Path):
+    argv = ["breakdown", "--policy.path=demo", "--iterations=2", "--skip_counting", f"--output_dir={elsewhere}"]
+    assert main(argv) == 0
+    answer = store.load_answer(next(elsewhere.glob("*_breakdown_demo")))
+    assert answer.command == ["strobe", *argv]
+
+
+@pytest.mark.slow("a data set is recorded and predicted: the way that the guide goes")
+def test_its_data_set_is_recorded_by_a_command_and_fits_it(elsewhere: Path):
+    pytest.importorskip("metaworld")
+    assert main(["record", "--root=button", "--env=metaworld_state", "--episodes=8"]) == 0
+    argv = ["preflight", "--policy.path=demo", "--dataset.root=button", "--seconds=5"]
+    assert main([*argv, f"--output_dir={elsewhere}"]) == 0
+    answer: Any = store.load_answer(next(elsewhere.glob("*_preflight_*")))
+    assert "open-loop-explains" in [finding.rule for finding in answer.findings]
