@@ -36,13 +36,13 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
 
-from strobe.cli.main import main as strobe
-from strobe.demo import CHECKPOINT
-from strobe.measure.betting import difference_sequence
-from strobe.measure.success_rates import LEVEL, success_rate
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.runs import store
+from strobe.core.cli.main import main as strobe
+from strobe.core.demo import CHECKPOINT
+from strobe.core.measure.betting import difference_sequence
+from strobe.core.runs import store
+from strobe.evaluate.measure.success_rates import LEVEL, success_rate
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.metaworld_state import StateArm, record_states
 from strobe.simulators.simulator import Simulator
 

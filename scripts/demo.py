@@ -21,10 +21,10 @@ from typing import Any
 import torch
 from lerobot.utils.constants import ACTION, OBS_ENV_STATE, OBS_STATE
 
-from strobe.demo import CHECKPOINT
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
+from strobe.core.demo import CHECKPOINT
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.metaworld_state import record_states
 
 EPISODES, FRAMES, FIRST_SEED = 100, 90, 10_000  # `strobe evaluate` plays the starts from seed 0 on

@@ -17,7 +17,13 @@ ROOT = Path(__file__).resolve().parents[1]
 LARGEST = 200_000  # bytes of a file
 DEMO = "strobe/demo/checkpoint/model.safetensors"  # the weights of the policy that comes along
 LARGER = {DEMO: 2_000_000}
-NEEDED = ("strobe/py.typed", "strobe/cli/main.py", "strobe/report/page.html.j2", "strobe/report/page.css", DEMO)
+NEEDED = (
+    "strobe/py.typed",
+    "strobe/core/cli/main.py",
+    "strobe/core/report/page.html.j2",
+    "strobe/core/report/page.css",
+    DEMO,
+)
 FIELDS = ("Summary", "Requires-Python", "License-Expression", "License-File", "Classifier", "Description-Content-Type")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from strobe import demo
-from strobe.cli.main import main
-from strobe.runs import store
+from strobe.core import demo
+from strobe.core.cli.main import main
+from strobe.core.runs import store
 
 
 @pytest.fixture

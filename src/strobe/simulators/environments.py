@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
-from strobe.errors import UserError, install
+from strobe.core.errors import UserError, install
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import libero
 
