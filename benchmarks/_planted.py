@@ -11,8 +11,9 @@ from torch import Tensor
 
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
-from strobe.core.treatments.treatment import Effect, Treatment, Undo, from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.core.treatments.treatment import Effect, Treatment, Undo
 from strobe.lerobot.policies.policy_of import policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _state_arm import StateArm, record
 from lerobot.envs.configs import EnvConfig, PushtEnv
 
 from strobe.evaluate.episode_log import EpisodeLine, Key
@@ -29,6 +28,7 @@ from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import hold_for
+from strobe.simulators.metaworld_state import Read, StateArm, record_states
 from strobe.tune.rows import TunedCandidate, TuneRows, facts_of
 from strobe.tune.settings import Ranges, TunedSetting, grid, ticks_of
 
@@ -49,6 +49,8 @@ KINDS = {
     """,
 }
 PUSHT = "pusht"  # its data set is the one of human demonstrations: ours from `_pusht_data.py`, or the Hub's
+READ = [*range(3), *range(4, 11), *range(36, 39)]  # of MetaWorld's 39 numbers: the hand, the object's pose, the goal
+NOISE = 0.1  # standard deviation of the noise on the recorded velocities
 THRESHOLDS, HORIZON = (10, 20, 30, 40), 40  # of rtc's queue; the policy does not read the horizon
 
 
@@ -71,7 +73,7 @@ def checkpoint(trained: Trained, folder: Path) -> Path:
     if not found.exists():
         dataset = folder / "data" / trained.task
         if not dataset.exists() and trained.task != PUSHT:
-            record(dataset, trained.task, trained.episodes, trained.frames)
+            record_states(dataset, trained.episodes, trained.frames, read=Read(trained.task, READ, NOISE))
         data = [f"--dataset.repo_id=local/{trained.task}", f"--dataset.root={dataset}"]
         if not dataset.exists():
             data = ["--dataset.repo_id=lerobot/pusht_keypoints"]
@@ -167,4 +169,4 @@ def arm_of(trained: Trained) -> EnvConfig:
     """Return the task's simulator."""
     if trained.task == PUSHT:
         return PushtEnv(obs_type="environment_state_agent_pos", episode_length=trained.limit)
-    return StateArm(task=trained.task, episode_length=trained.limit)
+    return StateArm(task=trained.task, episode_length=trained.limit, columns=READ)

@@ -35,7 +35,10 @@ from rich.table import Table
 from strobe.core.measure.verdicts import FEWEST_PAIRS
 
 TOUR_S = {"rest": 180.0, "busy": 480.0}
-STOPS = {"rest": ("breakdown", "compare", "train", "rollout", "evaluate"), "busy": ("breakdown", "compare")}
+STOPS = {
+    "rest": ("breakdown", "compare", "train", "rollout", "evaluate", "tune", "preflight"),
+    "busy": ("breakdown", "compare"),
+}
 START_S = {"rest": 30.0, "busy": 120.0}  # to import LeRobot and to load a policy
 SILENT_S = 45.0
 NAMED = "busy with other work"

@@ -48,12 +48,13 @@ from torch import Tensor, nn
 from strobe.core.measure.agreement import agree
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments import catalogue
-from strobe.core.treatments.treatment import Treatment, Undo, Variant, from strobe.evaluate.results.episodes import PairedEpisodes
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.core.treatments.treatment import Treatment, Undo, Variant
+from strobe.evaluate.results.episodes import PairedEpisodes
 from strobe.ladder.episodes import CandidateError, Episodes
 from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.environments import choose_opengl
 

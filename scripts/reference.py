@@ -374,11 +374,10 @@ def _type(item: dict[str, Any]) -> str:
     return str(kind)
 
 
-@functools.cache
 def schema() -> dict[str, Any]:
     classes = tuple(slices.load(kind.answer) for kind in slices.kinds().values())
     any_answer: Any = Annotated[functools.reduce(operator.or_, classes), Field(discriminator="study")]
-    return TypeAdapter(any_answer).jsonschema()
+    return TypeAdapter(any_answer).json_schema()
 
 
 def _first_line(text: str | None) -> str:

@@ -1,6 +1,6 @@
 """The picture of the tour in README.md: what `strobe tour` prints, as an SVG of a terminal.
 
-    python scripts/tour_svg.py [--stops=2,4] [--of FOLDER]
+    python scripts/tour_svg.py [--stops=2,3] [--of FOLDER]
 
 The tour runs in a temporary folder, as `make tour` runs it, until the last of the stops is done. --of takes the runs
 that a tour has left in a folder, such as runs/tour, and shows them as they are printed today.
@@ -32,10 +32,9 @@ FOLDER = "runs/tour"  # where the tour leaves its runs
 # Stop → its heading, and the end of its run's name.
 STOPS = {
     2: ("where does ACT's time go?", "breakdown_act"),
-    3: ("and Diffusion Policy's?", "breakdown_diffusion"),
-    4: ("is ACT faster in OpenVINO, and does it act the same?", "compare_act"),
+    3: ("is ACT faster in OpenVINO, and does it act the same?", "compare_act"),
 }
-SHOWN = "2,4"
+SHOWN = "2,3"
 
 
 def main() -> int:

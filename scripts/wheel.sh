@@ -50,6 +50,7 @@ try strobe report "$(echo runs/*_breakdown_act)" --format html
 try strobe report "$(echo runs/*_breakdown_act)" --format markdown --output report.md
 try strobe optimize --policy.type=act --policy.size=tiny --only=channels_last,precision --time_limit=5 --skip_counting
 try strobe record --root=pusht --episodes=1 --frames=8 # the tour's first stop
+try strobe evaluate --policy.path=demo --episodes=1 --videos=0 --latency_iterations=0
 for made in runs/*_{breakdown,optimize}_act/report.html report.md pusht/meta/info.json; do
     [ -s "$made" ] || { echo "wheel: failed: no $made" >&2; exit 1; }
 done

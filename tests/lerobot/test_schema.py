@@ -18,6 +18,7 @@ from strobe.core.cli.placeholders import option_names
 from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.schema import registries, shapes, source
 from strobe.lerobot.schema.source import UnreadableSourceError
+from strobe.simulators import metaworld_state  # which registers its type
 
 FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
 CONFIGS = (
@@ -30,8 +31,8 @@ REGISTRIES: dict[str, Any] = {registries.POLICY: PreTrainedConfig, registries.EN
 
 
 def lerobots(known: dict[str, Any]) -> dict[str, Any]:
-    """Those of LeRobot and of installed plug-ins; tests register others by themselves."""
-    packages = ("lerobot", *registries.plugins())
+    """Those of LeRobot, of Strobe and of installed plug-ins; tests register others by themselves."""
+    packages = ("lerobot", metaworld_state.__name__.partition(".")[0], *registries.plugins())
     return {kind: config for kind, config in known.items() if config.__module__.split(".")[0] in packages}
 
 

@@ -16,9 +16,10 @@ from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
 from strobe.core.sameness.visits import plan
 from strobe.core.subjects.subject import Subject
 from strobe.core.treatments.patch import Patches
-from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant, from strobe.lerobot.policies.loading import load_subject
-from strobe.lerobot.policies.policy_of import policy_of
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
+from strobe.lerobot.policies.loading import load_subject
 from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_of import policy_of
 from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.padding import TrimmedPadding
 

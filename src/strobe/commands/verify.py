@@ -16,6 +16,7 @@ Examples:
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --env.type=pusht
   strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
+  strobe verify --recipe=recipe.yaml --policy.path=demo --env.type=metaworld_state    the trained policy of Strobe's own
   strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
   strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
   strobe verify --exported=EXPORT --policy.path=FOLDER --dataset.root=DATASET     what strobe export wrote

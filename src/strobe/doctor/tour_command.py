@@ -1,10 +1,13 @@
 """strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
 
-Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT and Diffusion Policy on its frames at
-full size. Compares ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see
-what they wait for. On Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. Plays a
-tiny Diffusion Policy in PushT with ten and with two denoising steps, with videos. The weights are random: the times are
-those of trained policies, the actions are not.
+Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT on its frames at full size. Compares
+ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see what they wait for. On
+Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. The weights of these are random:
+the times are those of trained policies, the actions are not.
+
+The last stops are of a small trained policy that comes with Strobe (--policy.path=demo) and presses a button. Does it
+succeed, and does it still if each call takes 100 ms? Which settings work then? Is its checkpoint wired to its data, and
+is a copy without its statistics refused?
 
 It takes about three minutes. On a busy machine it ends within about eight: a stop that would take longer is left out,
 and its command is printed for later.
@@ -17,6 +20,7 @@ Examples:
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import shlex
 import shutil
@@ -24,14 +28,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
 
 from strobe.commands import breakdown, compare
+from strobe.core import demo
 from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
 from strobe.core.cli.runner import Command
+from strobe.core.json_text import parsed
 from strobe.rehearse import command as rehearse
 from strobe.simulators.record_command import RecordConfig, record
 from strobe.train import command as train
@@ -147,10 +154,7 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
     """Return the stops after the recording, in their order."""
     shared = [f"--output_dir={config.output_dir}", f"--policy.size={'tiny' if config.tiny else 'full'}"]
     frames = [f"--dataset.root={data}", *shared]
-    # Diffusion Policy as it is deployed: ten steps of DDIM instead of the hundred of DDPM that it was trained with.
-    ddim = ["--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"]
     act = ["breakdown", "--policy.type=act", *frames, "--seconds=10"]
-    diffusion = ["breakdown", "--policy.type=diffusion", *ddim, *frames, "--seconds=20"]
     engines = [
         *("--variant", f"OpenVINO: engine=openvino, engine.part={BACKBONE}"),
         *("--variant", f"8 bits: int8_engine=openvino, int8_engine.part={BACKBONE}"),
@@ -162,7 +166,6 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
 
     return [
         Stop("where does ACT's time go?", 17.0, lambda _: act, breakdown.run),
-        Stop("and Diffusion Policy's?", 30.0, lambda _: diffusion, breakdown.run),
         Stop("is ACT faster in OpenVINO, and does it act the same?", 48.0, compared, compare.run, _lacking_engines()),
         Stop(
             "what does a training wait for?",
@@ -177,21 +180,56 @@ def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
             lambda argv: _rehearse(argv, config, console),
             _lacking_for_rehearsal(),
         ),
-        Stop("does it still do the task with fewer denoising steps?", 6.0, lambda _: _evaluation(config), _evaluate),
+        *_stops_of_the_demo(config),
     ]
 
 
-def _evaluation(config: TourConfig) -> list[str]:
-    """Return the command of two short episodes of a tiny policy for each number of denoising steps."""
-    tiny = ["evaluate", f"--output_dir={config.output_dir}", "--policy.type=diffusion", "--policy.size=tiny"]
-    played = ["--env.type=pusht", "--env.episode_length=60", "--episodes=2"]
-    return [*tiny, "--steps=2", "--policy.num_inference_steps=10", *played]
+def _stops_of_the_demo(config: TourConfig) -> list[Stop]:
+    """Return the stops of the trained policy: success at two latencies, settings, wiring, a miswired copy."""
+    lacking = "" if find_spec("metaworld") else "it needs a package: pip install 'strobe-lab[metaworld]'"
+    data, copy = config.output_dir / "button", config.output_dir / "miswired"
+    out, few = f"--output_dir={config.output_dir}", config.tiny
+    one = "--threads=1"  # a policy as small as this one is slower on several
+    shadowed = Path(demo.NAME).exists()
+    policy = f"--policy.path={demo.CHECKPOINT if shadowed else demo.NAME}"
+    play = [policy, demo.SIMULATOR] if shadowed else [policy]
+    delayed = ["evaluate", *play, "--realtime", "--latency=0,100", f"--episodes={2 if few else 30}"]
+    tuned = ["tune", *play, "--latency=100", "--inference.type=sync", f"--pairs={8 if few else 30}"]
+    wired = [f"--dataset.root={data}", "--seconds=5", out]
+    return [
+        Stop("does a trained policy succeed, also if a call takes 100 ms?", 10.0,
+             lambda _: [*delayed, "--videos=1", one, out], lambda argv: _run("evaluate", argv), lacking),
+        Stop("which settings work at 100 ms?", 10.0,
+             lambda _: [*tuned, f"--starts={8 if few else 16}", one, out], lambda argv: _run("tune", argv), lacking),
+        Stop("is it wired to its data as it was trained?", 5.0, lambda _: ["preflight", policy, *wired],
+             lambda argv: _preflight(argv, data), lacking),
+        Stop("and a copy whose statistics were lost?", 4.0, lambda _: ["preflight", f"--policy.path={copy}", *wired],
+             lambda argv: _refused(argv, data, copy), lacking),
+    ]  # fmt: skip
 
 
-def _evaluate(argv: list[str]) -> int:
-    from strobe.evaluate import command as evaluate  # seconds of imports, which a wrong flag should not wait for
+def _run(command: str, argv: list[str]) -> int:
+    # Seconds of imports, which a wrong flag should not wait for.
+    return import_module(f"strobe.core.cli.{command}").run(demo.spelt_out(command, argv))
 
-    return evaluate.run(argv)
+
+def _preflight(argv: list[str], data: Path) -> int:
+    """Run preflight, once the demo's data is recorded."""
+    if not (data / "meta" / "info.json").exists():
+        record(RecordConfig(root=data, env="metaworld_state", episodes=20))
+    return _run("preflight", argv)
+
+
+def _refused(argv: list[str], data: Path, copy: Path) -> int:
+    """Run preflight of a copy of the demo that has lost its statistics: refused, as it should be, it ends with 1."""
+    shutil.copytree(demo.CHECKPOINT, copy, dirs_exist_ok=True)
+    file = copy / "policy_preprocessor.json"
+    steps = parsed(file.read_text())
+    for step in steps["steps"]:
+        step.pop("state_file", None)
+    file.write_text(json.dumps(steps, indent=2))
+    code = _preflight(argv, data)
+    return 0 if code == 1 else code
 
 
 def _lacking_engines() -> str:

@@ -67,7 +67,7 @@ Examples:
   strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
   strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
   strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
-  strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
+  strobe evaluate --policy.path=demo --realtime --latency=0,100    the trained policy that comes along, in its simulator
 
 Exit code: 0, 2 for wrong input, 130 when it was interrupted.
 """

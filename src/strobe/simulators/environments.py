@@ -11,6 +11,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from strobe.core.errors import UserError, install
@@ -39,10 +40,11 @@ MUJOCO = {"metaworld": "metaworld", "libero": "libero", "libero_plus": "libero",
 
 
 def register_plugins(kind: str) -> None:
-    """Register the environments of plug-ins (distributions ``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
+    """Register Strobe's environment and those of plug-ins (``lerobot_env_*``) with LeRobot, if it lacks ``kind``."""
     from lerobot.envs.configs import EnvConfig
     from lerobot.utils.import_utils import register_third_party_plugins
 
+    import_module("strobe.simulators.metaworld_state")
     if kind not in EnvConfig.get_known_choices():
         with contextlib.suppress(UserError):  # no OpenGL here: the plug-in may need none
             choose_opengl()  # before the plug-in imports MuJoCo

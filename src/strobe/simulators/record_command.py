@@ -7,6 +7,8 @@ The dataset is a real one, from LeRobot's own writer and encoder. With it you ca
              position and the gripper's opening, the action the hand's velocity and the gripper's effort. Needs
              pip install 'strobe-lab[metaworld]' and OpenGL: without a screen Debian's libosmesa6 (MUJOCO_GL=osmesa) or
              libegl1 (MUJOCO_GL=egl), of which the one that is there is taken unless MUJOCO_GL is set.
+  metaworld_state  the same arm without images: environment_state is the position of the task's object. The policy that
+             comes with Strobe (--policy.path=demo) was trained on 100 such episodes.
 
 Ctrl-C ends a recording early. Finished episodes are saved.
 
@@ -16,6 +18,7 @@ Examples:
   strobe record --root=data/reach --env=metaworld --task=reach-v3   3 episodes of 80 frames, two cameras
   strobe record --root=data/reach --env=metaworld --image=480x640   as many robots' cameras have it
   strobe record --root=data/push --env=metaworld --task=push-v3 --cameras=corner2,gripperPOV --episodes=20
+  strobe record --root=data/demo --env=metaworld_state                frames for --policy.path=demo
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from strobe.core.cli.runner import Command
 from strobe.core.errors import UserError, nearest
 
 # env → frames in an episode and frames per second, by default
-_DEFAULTS = {"pusht": (40, 10), "metaworld": (80, 80)}
+_DEFAULTS = {"pusht": (40, 10), "metaworld": (80, 80), "metaworld_state": (80, 80)}
 
 
 @dataclass
@@ -41,9 +44,9 @@ class RecordConfig:
 
     # New folder for the dataset.
     root: Path | None = None
-    # What to record: pusht or metaworld.
+    # What to record: pusht, metaworld or metaworld_state.
     env: str = "pusht"
-    # MetaWorld's task, as LeRobot spells it (default: reach-v3).
+    # MetaWorld's task, as LeRobot spells it (default: reach-v3; of metaworld_state button-press-topdown-v3).
     task: str | None = None
     # MetaWorld's cameras, separated by commas: topview, corner, corner2, corner3, behindGripper, gripperPOV
     # (default: corner2,topview). Each becomes observation.images.<camera>.
@@ -94,7 +97,7 @@ def record(config: RecordConfig) -> Path:
 
     if config.env not in _DEFAULTS:
         raise UserError(f"--env={config.env} cannot be recorded: {nearest(config.env, _DEFAULTS)}")
-    if config.env != "metaworld" and (config.task or config.cameras):
+    if (config.env == "pusht" and config.task) or (config.env != "metaworld" and config.cameras):
         raise UserError("--task and --cameras are for MetaWorld: add --env=metaworld")
     length, fps = config.length(), _DEFAULTS[config.env][1] if config.fps is None else config.fps
     height, width = _size(config.image)
@@ -126,6 +129,11 @@ def _recorder(config: RecordConfig, width: int) -> Callable[..., Path]:
 
         return record_pusht
     from functools import partial
+
+    if config.env == "metaworld_state":
+        from strobe.simulators import metaworld_state
+
+        return partial(metaworld_state.record_states, read=metaworld_state.Read(config.task or metaworld_state.TASK))
 
     from strobe.simulators.scripted_metaworld import CAMERAS, TASK, Scene, record_metaworld
 

@@ -99,11 +99,8 @@ def open_metaworld(
     Raises UserError, see `record_metaworld`.
     """
     size = (image, width or image)
-    mujoco, lerobot_env = _import()
-    name = task.removeprefix("metaworld-")
-    if name not in lerobot_env.TASK_DESCRIPTIONS:
-        raise UserError(f"unknown MetaWorld task '{task}': {nearest(name, lerobot_env.TASK_DESCRIPTIONS)}")
-    theirs = lerobot_env.MetaworldEnv(name)
+    mujoco, _ = _import()
+    theirs = lerobot_metaworld(task)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs._ensure_env()  # its public reset and step would render 480 × 480 each time
@@ -122,6 +119,18 @@ def open_metaworld(
     except Exception as error:  # each of MuJoCo's ways to OpenGL fails with an exception of its own
         raise UserError(NO_OPENGL) from error
     return MetaWorld(env, theirs.expert_policy, theirs.task_description, tuple(cameras), renderer)
+
+
+def lerobot_metaworld(task: str, changed: Callable[[type], type] = lambda theirs: theirs) -> Any:
+    """Return LeRobot's environment of ``task``, of its class or of what ``changed`` makes of that.
+
+    Raises UserError if MetaWorld is not installed or cannot be imported, or has no such task.
+    """
+    _, lerobot_env = _import()
+    name = task.removeprefix("metaworld-")
+    if name not in lerobot_env.TASK_DESCRIPTIONS:
+        raise UserError(f"unknown MetaWorld task '{task}': {nearest(name, lerobot_env.TASK_DESCRIPTIONS)}")
+    return changed(lerobot_env.MetaworldEnv)(name)
 
 
 def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) -> Scripted:
@@ -144,11 +153,19 @@ def _start(task: str, cameras: Sequence[str], size: tuple[int, int], seed: int) 
 
 def _act(expert: Any, observation: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return the expert's action, (4,) float32. Noise on the hand's velocity makes it visibly correct itself."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which happens right here
-        action = np.asarray(expert.get_action(observation), dtype=np.float32)
-    action = action + np.append(random.normal(0, _NOISE, 3), 0)
+    action = _raw_action(expert, observation) + np.append(random.normal(0, _NOISE, 3), 0)
     return np.clip(action, -1, 1).astype(np.float32)
+
+
+def expert_action(expert: Any, observation: np.ndarray) -> np.ndarray:
+    """Return the expert's action, (4,) float32 in [-1, 1]."""
+    return np.clip(_raw_action(expert, observation), -1, 1)
+
+
+def _raw_action(expert: Any, observation: np.ndarray) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that velocities beyond 1 will be clipped, which the callers do
+        return np.asarray(expert.get_action(observation), dtype=np.float32)
 
 
 def _import() -> tuple[Any, Any]:

@@ -29,6 +29,7 @@ Examples:
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=100 --inference.type=sync --n_action_steps=4,8,16
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=200 --execution_horizon=10,20 --queue_threshold=20,40
   strobe tune --policy.path=FOLDER --env.type=pusht --latency=100 --resume=runs/RUN
+  strobe tune --policy.path=demo --latency=100      the trained policy that comes along, in its simulator
 
 Exit code: 0, 2 for wrong input, 130 when it was interrupted.
 """

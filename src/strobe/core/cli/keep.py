@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from strobe.core import demo
 from strobe.core.cli.display import WIDTH, log, refuse_log, show
 from strobe.core.cli.live import shown_if_slow
 from strobe.core.cli.summaries import keep_summary
@@ -57,8 +58,8 @@ def complete(
         thresholds: limits of the findings; None for a study that has drawn its findings itself.
     """
     answer.duration_s = round(time.monotonic() - started, 3)
-    answer.command = ["strobe", *argv]
-    answer.config = config
+    answer.command = demo.as_typed(["strobe", *argv])
+    answer.config = demo.as_typed(config)
     if thresholds is not None:
         answer.findings = advise(answer, thresholds)
 

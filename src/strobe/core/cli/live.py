@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from typing_extensions import Self
 
-from strobe.core import slices
+from strobe.core import demo, slices
 from strobe.core.cli.display import quiet
 
 if TYPE_CHECKING:
@@ -188,6 +188,7 @@ class Live(Bar):
         self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
 
     def stage(self, what: str) -> None:
+        what = demo.as_typed(what)
         self._begin(what)
         if self._bar is None:
             self.console.print(f"… {what}", markup=False, highlight=False)

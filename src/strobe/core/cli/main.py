@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from strobe.core import slices
+from strobe.core import demo, slices
 from strobe.core.cli import display
 from strobe.core.errors import UserError, in_words, install, nearest
 
@@ -111,7 +111,7 @@ def _run(arguments: list[str]) -> int:
 
         print(f"strobe {__version__}")
         return 0
-    command, rest = arguments[0], arguments[1:]
+    command, rest = arguments[0], demo.spelt_out(arguments[0], arguments[1:])
     known = slices.command(command)
     if known is None:
         raise UserError(f"unknown command '{command}': {nearest(command, slices.commands())}")

@@ -15,6 +15,7 @@ from unittest import mock
 from safetensors import SafetensorError
 from torch import nn
 
+from strobe.core import demo
 from strobe.core.errors import UserError
 from strobe.lerobot.policies.options import check_checkpoint
 from strobe.lerobot.policies.standins import hub_reachable
@@ -51,6 +52,7 @@ def locate(path: str | Path, revision: str | None = None, *, what: str = "policy
 
     Raises UserError if it does not exist, or lacks its config or its weights.
     """
+    path = demo.folder_of(path) if what == "policy" else path
     check_checkpoint(path, what)
     if Path(path).is_dir():
         return Path(path)
@@ -80,7 +82,9 @@ def _snapshot(name: str, revision: str | None, what: str) -> Path:
 
 
 def source(folder: Path) -> str:
-    """Return the user's name for the checkpoint: the Hub id for a snapshot in the cache, else the folder."""
+    """Return the user's name for the checkpoint: the Hub id for a snapshot in the cache, 'demo', else the folder."""
+    if folder == demo.CHECKPOINT:
+        return demo.NAME
     for part in folder.parts:
         if part.startswith("models--"):
             return part.removeprefix("models--").replace("--", "/")

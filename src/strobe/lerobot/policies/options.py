@@ -19,7 +19,8 @@ Size = Literal["full", "tiny"]
 class PolicyOptions:
     """A policy: a checkpoint, or a type with random weights, and settings of its config (``--chunk_size=50`` …)."""
 
-    # A checkpoint: its folder, or its name on the Hub.
+    # A checkpoint: its folder, or its name on the Hub. demo is the small trained policy that comes with Strobe, unless
+    # there is a folder called demo; evaluate and tune know its simulator.
     path: str | None = None
     # A kind of policy, built with random weights: act, diffusion, pi05, smolvla …
     type: str | None = None

@@ -21,6 +21,7 @@ ENVIRONMENT = "lerobot.envs.configs:EnvConfig"
 
 # Registry → the package where LeRobot registers its own.
 FOLDERS = {POLICY: "lerobot.policies", ENVIRONMENT: "lerobot.envs"}
+OURS = {ENVIRONMENT: "strobe.simulators"}  # what Strobe registers itself
 
 
 def choices(registry: str) -> dict[str, Class]:
@@ -34,7 +35,7 @@ def choices(registry: str) -> dict[str, Class]:
     """
     base = find(registry)
     configs: dict[str, Class] = {}
-    for package in (FOLDERS[registry], *plugins()):
+    for package in (FOLDERS[registry], *([OURS[registry]] if registry in OURS else []), *plugins()):
         if (file := file_of(package)) is not None:  # else LeRobot cannot import it either
             configs |= _registered(package, file, base)
     return configs
