@@ -126,6 +126,10 @@ def unknown_rollout_flag(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
 
 
+def no_port(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x"]
+
+
 def episodes_of_no_data_set(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--dataset.episodes=[0]"]
 
@@ -135,6 +139,7 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
+    no_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",
