@@ -19,6 +19,9 @@ PLACES: dict[Place, str] = {
 }
 
 
+PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
+
+
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
@@ -70,6 +73,13 @@ def _judged(wiring: Wiring) -> list[str]:
         notes.append(f"Not judged: whether this machine has a {wiring.device}; {here.why}.")
     if prompt is not None and prompt.uncounted:
         notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
+    for wire in wiring.wires if "dataset" in wiring.sources else ():
+        lacking = next((each for place in PROCESSORS if (each := wire.unjudged(place))), "")
+        if lacking:
+            of = " of relative actions" if wire.relative else ""
+            notes.append(
+                f"Not judged: whether the statistics of {wire.name} are those of this data; it has no {lacking}{of}."
+            )
     if not wiring.normalises:
         notes.append("Its processors do not normalise in LeRobot's way: their statistics were not judged.")
     return notes

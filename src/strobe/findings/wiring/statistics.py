@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.results.finding import Finding
-from strobe.results.wiring import FLAT, Feature, Normalisation, Place, Wire, Wiring
+from strobe.results.wiring import FLAT, Feature, Normalisation, Place, Scale, Wire, Wiring
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
@@ -103,12 +103,15 @@ def flat(wiring: Wiring) -> Iterator[Finding]:
 
 
 def of_other_data(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind)."""
-    for wire, place, feature, _ in _normalised(wiring):
+    """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind).
+
+    Held against each other are the numbers that the mode reads.
+    """
+    for wire, place, feature, norm in _normalised(wiring):
         far = [
             f"{_dimension(feature if feature.dimensions else wire.ends['dataset'], index)} is "
-            f"{mean:.4g} ± {std:.2g} here and {data_mean:.4g} ± {data_std:.2g} in the data"
-            for index, (mean, std, data_mean, data_std) in wire.of_other_data(place).items()
+            f"{_in_words(norm.mode, here)} here and {_in_words(norm.mode, there)} in the data"
+            for index, (here, there) in wire.of_other_data(place).items()
         ]
         if far:
             yield Finding(
@@ -121,6 +124,12 @@ def of_other_data(wiring: Wiring) -> Iterator[Finding]:
                 "trained on.",
                 evidence={"feature": wire.name, "place": place, "dimensions": len(far)},
             )  # fmt: skip
+
+
+def _in_words(mode: str, scale: Scale) -> str:
+    if mode == "MEAN_STD":
+        return f"{scale.centre:.4g} ± {scale.half:.2g}"
+    return f"{scale.centre - scale.half:.4g} to {scale.centre + scale.half:.4g}"
 
 
 def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalisation]]:
