@@ -114,6 +114,15 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "another count": (lambda root: broken.info(root, total_episodes=9), ["counts 9 episodes", "lists 4"]),
 }  # fmt: skip
 READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
+    "frames that the encoder lost": (
+        lambda root: broken.lost(root, 1, 2),
+        ["episode 1 has 10 frames of", FRONT, "and 12 rows", "--dataset.episodes=[0,2,3]"],
+    ),
+    "a frame that the encoder lost": (lambda root: broken.lost(root, 2, 1), ["episode 2 has 11 frames of", "12 rows"]),
+    "numbers of another episode": (
+        _column("meta/episodes", "dataset_to_index", 1, 15),
+        ["episode 1 is frames 12 to 23", "75 % of its actions count as padding"],
+    ),
     "another episode's frame": (
         lambda root: broken.late(root, 1, -1),
         ["episode 1, frame 0 of", "1 frame (100 ms) too early", "to 1.2"],

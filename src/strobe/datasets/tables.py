@@ -127,12 +127,19 @@ def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, tas
         what = f"episode {episode} is of task {last}, and {TASKS} lists {recording.tasks}"
         return Fault("tasks", what, recording.restore(TASKS), (episode,))
     begins, stated = int(number[0]), int(row["dataset_from_index"])
-    if begins != stated or int(row["dataset_to_index"]) != stated + length:
+    end = int(row["dataset_to_index"])
+    padded = float(((number < stated) | (number >= end)).mean())  # LeRobot's own rule
+    if begins != stated or end != stated + length or padded:
         what = (
             f"episode {episode} is frames {begins:,} to {begins + length - 1:,} of the dataset in {file}, and "
-            f"meta/episodes says {stated:,} to {int(row['dataset_to_index']) - 1:,}"
+            f"meta/episodes says {stated:,} to {end - 1:,}"
         )
-        return Fault("index", what, recording.restore("meta/episodes"), (episode,), stops=False)
+        why = brief = ""
+        if padded:
+            brief = f"{100 * padded:.0f} % of episode {episode}'s actions count as padding"
+            what += f": {100 * padded:.0f} % of its actions count as padding"
+            why = "LeRobot takes an action outside of those numbers for padding: a policy learns nothing from it."
+        return Fault("index", what, recording.restore("meta/episodes"), (episode,), False, why, brief)
     return None
 
 

@@ -18,6 +18,7 @@ class DataFault(Data):
 
     kind: str = Field(description="'lost', 'index', 'video', …: the same for faults of one kind")
     what: str = Field(description="place and size in words")
+    brief: str = Field(default="", description="the same in a few words")
     why: str = ""
     do: str = ""
     episodes: int = Field(default=0, description="with the fault; 0 where it is not one of single episodes")

@@ -262,6 +262,17 @@ class Wiring(Data):
         """Return the wire called ``name``."""
         return next((wire for wire in self.wires if wire.name == name), None)
 
+    def absolute_where_relative(self, wire: Wire, place: Place) -> bool:
+        """Whether ``place`` has statistics of absolute actions for a policy with relative ones (lerobot #4700)."""
+        own, data, truth = wire.ends.get(place), wire.ends.get("dataset"), self.truth
+        if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
+            return False
+        absolute, norm = truth.vector(data.name), own.normalisation
+        if absolute is None or truth.relative is None or not all(norm.statistics.get(name) for name in norm.needed):
+            return False
+        off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
+        return bool(set(norm.needed) & set(off)) and not set(norm.needed) & set(here)
+
     def of_kind(self, kind: FeatureKind) -> list[Wire]:
         """Return the wires of a kind."""
         return [wire for wire in self.wires if wire.kind == kind]

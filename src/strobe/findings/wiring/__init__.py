@@ -10,14 +10,14 @@ from functools import wraps
 from typing import Protocol
 
 from strobe.findings.thresholds import Thresholds
-from strobe.findings.wiring import cameras, machine, order, settings, statistics
+from strobe.findings.wiring import cameras, data, machine, order, settings, statistics
 from strobe.results.finding import Finding
 from strobe.results.wiring import Wiring
 
 Check = Callable[[Wiring], Iterable[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    *statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS, *machine.CHECKS,
+    *statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS, *data.CHECKS, *machine.CHECKS,
 )  # fmt: skip
 
 # Findings with which the first action of a rollout may already be wrong: a rehearsal does not start with them.
