@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file
 from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, described
 
-from strobe.kinds import document
+from strobe.kinds import advise, document
 from strobe.results.finding import Finding
-from strobe.studies.preflight.run import Preflight, preflight
+from strobe.studies.preflight.run import Preflight, preflight, preflight_of_data
 
 STATE = "observation.state"
 Plant = Callable[[Wired], Any]
@@ -122,7 +122,6 @@ def joint_of(noise: float, scale: float = 0.0) -> Plant:
 
         both(stage, changed)
         stage.take_statistics()
-        stage.set_robot(features=stage.robot.features)
         if scale:  # a robot that says no unit
             for name in ("action", STATE):
                 stage.connect(name, unit="")
@@ -194,10 +193,6 @@ def test_the_copy_that_is_named_is_sound(name: str, stage: Wired, tmp_path: Path
     assert {each.rule for each in stage.preflight().findings if each.rule.startswith("data-")} == set()
 
 
-def trained_on_relative(stage: Wired) -> None:
-    stage.take_statistics()
-
-
 SOUND: dict[str, Plant] = {
     "as it is": lambda stage: None,
     "its own statistics": Wired.take_statistics,
@@ -232,11 +227,23 @@ def test_a_constant_joint_that_the_policy_ignores_is_no_fault(stage: Wired):
     assert found(stage) == {}
 
 
-def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(stage: Wired):
+@pytest.mark.parametrize(("name", "level"), [("q99", None), ("max", "info"), ("std", "warning")])
+def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(name: str, level: str | None, stage: Wired):
     stage.take_statistics()
-    stated("q99", 4.0)(stage)
+    stated(name, 4.0)(stage)
     every = {each.rule: each.level for each in stage.preflight().findings if each.rule.startswith("data-")}
-    assert every == {"data-statistics-wrong": "info"}
+    assert every == ({"data-statistics-wrong": level} if level else {})
+    alone = preflight_of_data(stage.dataset)
+    levels = [each.level for each in advise(alone) if each.rule == "data-statistics-wrong"]
+    assert levels == [{None: "info", "info": "warning", "warning": "warning"}[level]]
+
+
+def test_leaving_the_episodes_out_that_are_named_mends_it(stage: Wired):
+    not_a_number(3)(stage)
+    finding = found(stage)["data-not"]
+    assert "--dataset.episodes=[1,2,3,4,5,6,7]" in finding.do
+    result = preflight(Preflight(stage.policy, stage.dataset, episodes=range(1, EPISODES)))
+    assert [each.rule for each in advise(result)] == []
 
 
 def relative(stage: Wired, *, statistics: bool, offset: float, exclude: tuple[str, ...] = ()) -> None:
@@ -294,8 +301,6 @@ def test_relative_actions_with_absolute_statistics_are_named_and_a_copy_has_the_
 
 def retrained(stage: Wired) -> None:
     """The policy is trained again: its processors get the data set's statistics."""
-    import json
-
     read = json.loads((stage.dataset / "meta/stats.json").read_text())
     for kind in ("pre", "post"):
         numbers = {
@@ -337,7 +342,4 @@ def test_frames_that_cannot_be_read_are_not_judged(stage: Wired):
 def test_a_robot_of_which_nothing_is_known_makes_a_still_joint_a_note(stage: Wired):
     joint_of(0.0)(stage)
     result = preflight(Preflight(stage.policy, stage.dataset))
-    from strobe.kinds import advise
-
     assert {each.rule: each.level for each in advise(result)} == {"statistics-flat": "info"}
-    assert replace(stage.robot) == stage.robot

@@ -148,14 +148,15 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
     live.stage("reading the files")
     if flags.path is None:
         assert config.dataset.root is not None
-        result = preflight_of_data(config.dataset.root, config.mend_data)
+        result = preflight_of_data(config.dataset.root, config.mend_data, config.dataset.episodes)
         return _studied(result, flags, config, theirs)
     settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     run = read_run(config.rollout) if config.rollout is not None else None
     look = Preflight(
-        folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings, config.mend_data
-    )
+        folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings, config.mend_data,
+        config.dataset.episodes,
+    )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, flags, config, run, live)

@@ -59,13 +59,15 @@ class RelativeActions:
     mask: Sequence[bool]
 
 
-def read_truth(root: Path, relative: RelativeActions | None = None) -> DataTruth:
+def read_truth(root: Path, relative: RelativeActions | None = None, episodes: Sequence[int] | None = None) -> DataTruth:
     """Return what the frames of the data set at ``root`` say, with its faults.
 
     Args:
         relative: of a policy with relative actions.
+        episodes: those whose faults and motions are looked at; all by default. Statistics are of all frames, as
+            LeRobot's are.
     """
-    searched = finder.search(root, seconds=SECONDS)
+    searched = finder.search(root, episodes=episodes, seconds=SECONDS)
     truth = DataTruth(root=str(root), unjudged=list(searched.unread))
     truth.faults = [_fault(fault, searched.chosen) for fault in searched.faults]
     try:

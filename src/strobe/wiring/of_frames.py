@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.datasets.truth import RelativeActions, read_truth
@@ -10,9 +11,13 @@ from strobe.wiring.checkpoint import Checkpoint
 from strobe.wiring.reach import relative_actions, relative_mask
 
 
-def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint) -> None:
-    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires."""
-    wiring.truth = read_truth(dataset, _relative(wiring, checkpoint))
+def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, episodes: Sequence[int] | None = None) -> None:
+    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires.
+
+    Args:
+        episodes: those that are used; all by default.
+    """
+    wiring.truth = read_truth(dataset, _relative(wiring, checkpoint), episodes)
     for wire in wiring.wires:
         end = wire.ends.get("dataset")
         found = wiring.truth.vector(end.name) if end is not None else None

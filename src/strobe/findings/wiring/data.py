@@ -52,14 +52,17 @@ def stated(wiring: Wiring) -> Iterator[Finding]:
         read = {name for end in ends if end.normalisation is not None for name in end.normalisation.needed}
         if wire is not None and wire.relative:
             read = set()  # of absolute actions: this policy takes the others
+        if off and not set(off) & read and set(off) <= QUANTILES and ends:
+            continue  # every data set of LeRobot 0.6.1 has them, and this policy reads others
         if off:
-            yield _stated(vector, off, read, wiring.sources.get("dataset", ""))
+            yield _stated(vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy)
         elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
             yield _counted(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
 
 
-def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str) -> Finding:
-    shown = {name: at for name, at in off.items() if name in read} or off
+def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool) -> Finding:
+    plain = {name: at for name, at in off.items() if name not in QUANTILES}
+    shown = {name: at for name, at in off.items() if name in read} or plain or off
     dimensions = sorted({at for places in shown.values() for at in places}, key=lambda at: -_size(vector, shown, at))
     told = [f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN]]
     of_quantiles = set(shown) <= QUANTILES
@@ -68,11 +71,11 @@ def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root
         why = "LeRobot averages the quantiles of episodes, which are not those of all frames. " + why
     return Finding(
         rule="data-statistics-wrong",
-        level="warning" if read & set(off) else "info",
+        level="warning" if read & set(off) or (alone and plain) else "info",
         title=f"The statistics of {vector.name} are not those of its frames: {_first(vector, shown, dimensions[0])}",
         seen=f"In meta/stats.json, and in all frames: {'; '.join(told)}"
         f"{f'; and {len(dimensions) - SHOWN} more' if len(dimensions) > SHOWN else ''}.",
-        why=why if read & set(off) or not read else "This policy does not read these. Others do.",
+        why=why if alone or read & set(off) else "This policy does not read these. Others do.",
         do=f"{_copy(root)} Train on that copy.",
         evidence={"feature": vector.name, "dimensions": len(dimensions), "joint": vector.dimensions[dimensions[0]]},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ class Preflight:
         settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
         mend_data: the folder into which a copy of the data set is written.
+        episodes: of the data set, that are used; all by default.
     """
 
     policy: Path
@@ -51,6 +52,7 @@ class Preflight:
     rollout: PolicyRun | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     mend_data: Path | None = None
+    episodes: Sequence[int] | None = None
 
 
 def preflight(look: Preflight) -> PreflightResult:
@@ -58,7 +60,7 @@ def preflight(look: Preflight) -> PreflightResult:
     wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
     result = answer_of(wiring)
     if look.dataset is not None:
-        add_truth(wiring, look.dataset, read_checkpoint(look.policy))
+        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.episodes)
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.rollout is not None:
         wiring.timing.call = call_in(look.rollout)
@@ -70,18 +72,21 @@ def preflight(look: Preflight) -> PreflightResult:
     return result
 
 
-def preflight_of_data(dataset: Path, mend_data: Path | None = None) -> PreflightResult:
+def preflight_of_data(
+    dataset: Path, mend_data: Path | None = None, episodes: Sequence[int] | None = None
+) -> PreflightResult:
     """Read a data set by itself. Raises UserError for files that cannot be read.
 
     Args:
         mend_data: the folder into which a copy is written.
+        episodes: those that are used; all by default.
     """
     recorded = read_dataset(dataset)
     wires = [
         Wire(name=name, kind=feature.kind, ends={"dataset": feature}) for name, feature in recorded.features.items()
     ]
     wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
-    wiring.truth = read_truth(dataset)
+    wiring.truth = read_truth(dataset, episodes=episodes)
     result = answer_of(wiring)
     result.title = f"{dataset.name}: is it what it says?"
     wiring.lag = lags(wiring, dataset, None)
