@@ -16,7 +16,9 @@ from support.broken_datasets import CAMERAS, EPISODES, FPS, FRAMES
 
 from strobe.datasets import finder
 from strobe.errors import UserError
+from strobe.kinds import advise
 from strobe.policies import clips, inputs
+from strobe.studies.preflight.run import preflight_of_data
 
 FRONT = CAMERAS[0]
 
@@ -265,3 +267,20 @@ def test_clips_of_a_broken_dataset_end_in_a_sentence(whole: Path, tmp_path: Path
     broken.shortened(root, 5)
     with pytest.raises(UserError, match=r"is broken: episode 0, frame 5 of .+ends"):
         clips.from_dataset(root, None, 2)
+
+
+@pytest.mark.parametrize(("frames", "apart"), [(2, "2 ticks"), (1, "1 tick")])
+def test_preflight_names_the_frames_that_a_video_lost(frames: int, apart: str, whole: Path, tmp_path: Path):
+    root = broken.copied(whole, tmp_path / "lost")
+    broken.lost(root, 1, frames)
+    (finding,) = [each for each in advise(preflight_of_data(root)) if each.level == "warning"]
+    assert finding.rule == "data-lost"
+    assert finding.title == f"Episode 1 has {12 - frames} frames of front for 12 rows"
+    assert apart in finding.why
+    assert "1 of 4 episodes" in finding.seen
+    assert "--dataset.episodes=[0,2,3]" in finding.do
+    assert [each for each in advise(preflight_of_data(root, episodes=[0, 2, 3])) if each.level == "warning"] == []
+
+
+def test_preflight_has_no_serious_word_on_what_lerobot_recorded(whole: Path):
+    assert [each for each in advise(preflight_of_data(whole)) if each.level == "warning"] == []

@@ -10,6 +10,7 @@ Statistics = dict[str, list[Finite | None]]
 RANGES = (("q01", "q99"), ("q10", "q90"))
 APART = 0.1  # of the spread: a mean or a spread that is this far off is of other frames
 NARROW, WIDE = 1.25, 0.5  # where the measured quantiles may lie in the range of the stated ones, which is −1 to 1
+SQUARED = 1e-6  # of a squared size: LeRobot subtracts squares in float32
 LEAST = 1e-4  # of a dimension's size: a difference below it is rounding
 
 
@@ -65,6 +66,8 @@ class VectorTruth(Data):
         measured = {key: self.measured[key][at] or 0.0 for key in ("mean", "std", "min", "max")}
         spread = measured["std"] if name in ("mean", "std") else (measured["max"] - measured["min"]) / 2
         size = max(abs(measured["min"]), abs(measured["max"]))
+        if name == "std" and abs(one * one - two * two) <= SQUARED * size * size:
+            return False
         return abs(one - two) > max(APART * spread, LEAST * size)
 
     def _elsewhere(self, stated: Statistics, low: str, high: str, at: int) -> bool:
