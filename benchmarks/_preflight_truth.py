@@ -41,7 +41,9 @@ def _json(file: Path, change: Callable[[Any], Any]) -> None:
 
 
 def _episodes(change: Change, seed: int = 0) -> list[Ticks]:
-    made = [dict(zip(VECTORS, moved(FPS, LAG_S, TICKS, 1000 * seed + at), strict=True)) for at in range(EPISODES)]
+    made: list[Ticks] = [
+        dict(zip(VECTORS, moved(FPS, LAG_S, TICKS, 1000 * seed + at), strict=True)) for at in range(EPISODES)
+    ]
     return [{key: values.astype(np.float32) for key, values in ticks.items()} for ticks in change(made)]
 
 
@@ -53,13 +55,11 @@ def _written(stage: Stage, name: str, episodes: list[Ticks], *, averaged: bool =
         ticks.setdefault(CAMERA, black)
     root = stage.written(own, name)
     if averaged:
-        each = [{key: statistics_of(ticks[key]) for key in VECTORS} for ticks in episodes]
-        mean = {
-            key: {
-                q: np.mean([one[key][q] for one in each], axis=0).tolist() for q in ("q01", "q10", "q50", "q90", "q99")
-            }
-            for key in VECTORS
-        }
+        mean: dict[str, dict[str, list[float]]] = {}
+        for key in VECTORS:
+            each = [statistics_of(ticks[key]) for ticks in episodes]
+            quantiles = ("q01", "q10", "q50", "q90", "q99")
+            mean[key] = {q: np.mean(np.array([one[q] for one in each], float), axis=0).tolist() for q in quantiles}
         _json(root / "meta" / "stats.json", lambda read: read | {key: read[key] | mean[key] for key in VECTORS})
     return root
 

@@ -135,7 +135,7 @@ READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "infinite statistics": (
         lambda root: _statistics(root, lambda found: found["action"].update(std=[np.inf, 1.0])),
-        ["meta/stats.json", "'std' of action is inf", "recompute_stats"],
+        ["meta/stats.json", "'std' of action is inf", "--mend_data=NEW"],
     ),
     "another rate of the whole": (
         lambda root: broken.info(root, fps=30),
@@ -192,7 +192,7 @@ def test_what_lerobot_reads_all_the_same_is_a_note(name: str, whole: Path, tmp_p
 def test_statistics_that_normalisation_lacks_stop(whole: Path, tmp_path: Path) -> None:
     root = broken.copied(whole, tmp_path / "data")
     _statistics(root, lambda found: found.pop("observation.state"))
-    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+recompute_stats"):
+    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+--mend_data=NEW"):
         finder.checked(root)
     (root / "meta/stats.json").unlink()
     with pytest.raises(UserError, match=r"meta/stats\.json is missing.+lerobot-edit-dataset"):

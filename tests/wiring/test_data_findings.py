@@ -238,6 +238,24 @@ def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(name: str
     assert levels == [{None: "info", "info": "warning", "warning": "warning"}[level]]
 
 
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_statistics_that_are_not_there_or_no_numbers_are_written_into_the_copy(
+    value: float | None, stage: Wired, tmp_path: Path
+):
+    def changed(read: dict[str, Any]) -> dict[str, Any]:
+        if value is None:
+            del read[STATE]
+        else:
+            read[STATE]["std"][2] = value
+        return read
+
+    change_json(stage.dataset / "meta/stats.json", changed)
+    serious = found(stage)
+    assert "--mend_data=NEW" in serious["data-statistics"].do
+    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    assert [each.level for each in advise(preflight_of_data(tmp_path / "new"))] == []
+
+
 def test_leaving_the_episodes_out_that_are_named_mends_it(stage: Wired):
     not_a_number(3)(stage)
     finding = found(stage)["data-not"]
