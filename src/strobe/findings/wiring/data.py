@@ -193,8 +193,8 @@ def shifted(wiring: Wiring) -> Iterator[Finding]:
         title=f"The data teaches to stay: {first.joint}'s action is where it already is",
         seen=f"{seen}{f'; so do {_listed(more)}' if more else ''}.",
         why="The policy learns to send the position where the arm already is.",
-        do=f"Shift the actions by {1 - ticks} tick{'s' * (ticks != 0)}: action[t] is what the state is at "
-        f"t + {1 - ticks if ticks <= 0 else 1} now, or record what the leader sent.",
+        do=f"Shift the actions by {1 - ticks} tick{'s' * (ticks != 0)}: let action[t] be the recorded one of "
+        f"t + {1 - ticks}. Or record what the leader sent.",
         evidence={"joints": len(at_once), "of": len(joints), "ticks": first.late},
     )
 
