@@ -55,7 +55,7 @@ def _answers(result: PreflightResult) -> list[str]:
         sentences.append(f"{first}{of_wiring[0].title}.")
     if of_data:
         sentences.append(f"The data set has {units.count(len(of_data), 'fault')}. {of_data[0].title}.")
-    left = _left_out(wiring)
+    left = _left_out(result)
     if not serious:
         sentences.append(_nothing(wiring, all_read=not left))
     if left:
@@ -77,8 +77,9 @@ def _nothing(wiring: Wiring, *, all_read: bool) -> str:
     return f"Nothing wrong was found {whose}, as far as it was read: {read}."
 
 
-def _left_out(wiring: Wiring) -> list[str]:
+def _left_out(result: PreflightResult) -> list[str]:
     """Return what was not looked at, in a few words each."""
+    wiring, loop = result.wiring, result.open_loop
     truth, weights, here = wiring.truth, wiring.weights, wiring.device_here
     of_policy = {
         "the data set": "dataset" not in wiring.sources,
@@ -86,6 +87,7 @@ def _left_out(wiring: Wiring) -> list[str]:
         "whether the policy has all its weights": weights is None or weights.missing is None,
         "the time of a call": wiring.timing.call is None,
         "the device": here is not None and here.there is None,
+        "its actions on recorded frames": "dataset" in wiring.sources and (loop is None or loop.whole is None),
         "the prompt's end": wiring.prompt is not None and bool(wiring.prompt.uncounted),
         "statistics that its processors have in a way of their own": not wiring.normalises,
         "statistics that the data set lacks": bool(_lacking(wiring)),
@@ -93,7 +95,8 @@ def _left_out(wiring: Wiring) -> list[str]:
     }
     of_data = {
         "the data set's frames": "dataset" in wiring.sources and truth is None,
-        "images": truth is not None and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
+        "the images": truth is not None
+        and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
         "a part of the data set": truth is not None and bool(truth.unjudged),
     }
     return [words for words, left in {**(of_policy if wiring.policy else {}), **of_data}.items() if left]
