@@ -145,6 +145,19 @@ def unknown_rollout_flag(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
 
 
+def odd_data(stage: Wired) -> list[str]:
+    stage.describe(features={"action": 3})
+    return [f"--dataset.root={stage.dataset}"]
+
+
+def a_copy_that_changes_nothing(stage: Wired) -> list[str]:
+    return [f"--dataset.root={stage.dataset}", f"--mend_data={stage.dataset}-new"]
+
+
+def a_copy_of_no_data(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--mend_data=new"]
+
+
 def no_port(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x"]
 
@@ -158,6 +171,9 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
+    odd_data: "hold what LeRobot does not write there",
+    a_copy_that_changes_nothing: "nothing in",
+    a_copy_of_no_data: "name it with --dataset.root=DATA",
     no_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",

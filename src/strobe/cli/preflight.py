@@ -30,7 +30,8 @@ It counts the prompt's tokens, if the tokenizer's file is on this machine, and s
 
 The arguments after -- are those of lerobot-rollout. If --policy.path is not given before the --, it is taken from them.
 
-Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training, 2 for wrong input.
+Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training or the data teaches
+something else than it shows, 2 for wrong input.
 
 Examples:
   strobe preflight --policy.path=FOLDER

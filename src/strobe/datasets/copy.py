@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from strobe.datasets import recording
+from strobe.datasets.fault import DatasetError
 from strobe.datasets.truth import ACTION
 from strobe.errors import UserError
 from strobe.json_text import parsed
@@ -35,8 +36,10 @@ def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
         done = _statistics(target, truth) + _indices(target)
         if not done:
             raise UserError(f"--mend_data: nothing in {root}/meta differs from what its frames say")
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
+        if isinstance(error, DatasetError):
+            raise UserError(f"--mend_data: {error.fault.what}; {error.fault.repair}") from None
         raise
     return done
 

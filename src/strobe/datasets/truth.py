@@ -14,6 +14,7 @@ import pyarrow
 from strobe.datasets import finder, recording, shifts
 from strobe.datasets.fault import DatasetError, Fault, ways
 from strobe.datasets.recording import Recording
+from strobe.errors import in_a_line
 from strobe.json_text import parsed
 from strobe.results.truth import DataFault, DataTruth, Standing, Statistics, VectorTruth
 
@@ -73,12 +74,17 @@ def read_truth(root: Path, relative: RelativeActions | None = None, episodes: Se
     try:
         read = recording.read(root)
         numbers = read_numbers(read)
-    except (DatasetError, KeyError, ValueError, TypeError) as error:
-        what = error.fault.what if isinstance(error, DatasetError) else str(error)
+    except (DatasetError, AttributeError, IndexError, KeyError, ValueError, TypeError) as error:
+        what = error.fault.what if isinstance(error, DatasetError) else in_a_line(error, 120)
         truth.unjudged.append(f"the frames' numbers: {what}")
         return truth
     truth.frames, truth.episodes = len(numbers.episode), len(numbers.bounds)
     stated = _stated(root)
+    truth.unjudged += [
+        f"the statistics of {name}: they have another number of dimensions than its frames"
+        for name, values in numbers.vectors.items()
+        if "mean" in stated.get(name, {}) and len(_finite(stated[name]["mean"])) != values.shape[1]
+    ]
     truth.vectors = [
         vector(name, recording.dimension_names(read.features[name]), stated.get(name, {}), values, numbers.episode)
         for name, values in numbers.vectors.items()
@@ -246,7 +252,7 @@ def _still(values: np.ndarray, episode: np.ndarray, measured: Statistics) -> lis
 
 def _standing(states: np.ndarray | None, bounds: Sequence[tuple[int, int]]) -> Standing | None:
     """Return how long the arm stands at starts and ends; None without a state that moves."""
-    if states is None or not len(states) or not np.isfinite(states).all():
+    if states is None or not bounds or not len(states) or not np.isfinite(states).all():
         return None
     spread = states.std(axis=0)
     moving = spread > np.maximum(np.abs(states).max(axis=0), 1.0) * FLAT

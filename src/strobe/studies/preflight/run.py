@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.datasets.copy import write_copy
 from strobe.datasets.truth import read_truth
+from strobe.errors import UserError, in_a_line
 from strobe.results.preflight import PreflightResult
 from strobe.results.wiring import CallTime, Timing, Weights, Wire, Wiring
 from strobe.studies.preflight.lag import call_in, lags
@@ -81,7 +82,11 @@ def preflight_of_data(
         mend_data: the folder into which a copy is written.
         episodes: those that are used; all by default.
     """
-    recorded = read_dataset(dataset)
+    try:
+        recorded = read_dataset(dataset)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"the files of {dataset} hold what LeRobot does not write there"
+        raise UserError(f"{what}: {in_a_line(error, 120)}") from error
     wires = [
         Wire(name=name, kind=feature.kind, ends={"dataset": feature}) for name, feature in recorded.features.items()
     ]
