@@ -53,14 +53,14 @@ class VectorTruth(Data):
         stated, found = self.stated if other is None else other, {}
         for name in ("mean", "std", "min", "max"):
             pairs = zip(stated.get(name, ()), self.measured.get(name, ()), strict=False)
-            off = [at for at, (one, two) in enumerate(pairs) if one is None or self._apart(name, at, one, two)]
+            off = [at for at, (one, two) in enumerate(pairs) if one is None or self._is_apart(name, at, one, two)]
             found |= {name: off} if off else {}
         for low, high in RANGES:
             off = [at for at in range(len(stated.get(low, ()))) if self._elsewhere(stated, low, high, at)]
             found |= {low: off, high: off} if off else {}
         return found
 
-    def _apart(self, name: str, at: int, one: float, two: float | None) -> bool:
+    def _is_apart(self, name: str, at: int, one: float, two: float | None) -> bool:
         if two is None:
             return False
         measured = {key: self.measured[key][at] or 0.0 for key in ("mean", "std", "min", "max")}

@@ -62,7 +62,7 @@ class Scale(Data):
     centre: Finite
     half: Finite = Field(description="σ of MEAN_STD, else half the range")
 
-    def apart(self, data: Scale, mode: str) -> bool:
+    def is_apart_from(self, data: Scale, mode: str) -> bool:
         """Whether it is far from that of the data; never where the data does not move."""
         near = MOST_SHIFT * data.half if mode == "MEAN_STD" else max(self.half, data.half)
         scaled = not data.half / MOST_RATIO <= self.half <= data.half * MOST_RATIO
@@ -97,7 +97,7 @@ class Wire(Data):
         for at, one in enumerate(here):
             there = [source[at] if at < len(source) else None for source in sources]
             known = [each for each in there if each is not None]
-            if one is not None and known and all(one.apart(each, mode) for each in known):
+            if one is not None and known and all(one.is_apart_from(each, mode) for each in known):
                 far[at] = one, known[0]
         return far
 
