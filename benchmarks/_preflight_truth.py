@@ -19,9 +19,9 @@ from _preflight_data import ACTION, SIZE, STATE, Ticks
 from _preflight_lags import CAMERA, EMULATED, FPS, JOINTS, LAG_S, TICKS, moved
 from _preflight_training import ACT
 
-from strobe.datasets.truth import RelativeActions, read_truth, relative_to_state, statistics_of
-from strobe.results.finding import Finding
-from strobe.studies.preflight.run import preflight
+from strobe.core.results.finding import Finding
+from strobe.lerobot.datasets.truth import RelativeActions, read_truth, relative_to_state, statistics_of
+from strobe.preflight.run import preflight
 
 EPISODES, CHUNK, STILL, GRIPPER = 8, 8, 3, 5
 BIG_EPISODES, BIG_TICKS, MOST_S = 500, 300, 15.0

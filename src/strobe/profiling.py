@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from strobe.timeline import Attached, Probe, Section, Timeline, attach, section, timed
+from strobe.core.timeline import Attached, Probe, Section, Timeline, attach, section, timed
 
 RTC_STEP = "rtc.denoise_step"
 RTC_BASE = "rtc.denoise_step.base_denoising"

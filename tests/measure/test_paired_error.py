@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from strobe.measure.open_loop import LEVEL, paired_error
-from strobe.measure.success_rates import each_of
+from strobe.core.measure.statistics import each_of
+from strobe.preflight.open_loop_errors import LEVEL, paired_error
 
 FRAMES = 5  # of an episode
 TRIES = 400

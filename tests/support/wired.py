@@ -13,12 +13,12 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file, save_file
 
-from strobe.datasets import recording
-from strobe.results.finding import Finding
-from strobe.results.preflight import PreflightResult
-from strobe.results.wiring import Feature, Wiring
-from strobe.wiring.reach import Limits
-from strobe.wiring.robot import Connected
+from strobe.core.results.finding import Finding
+from strobe.lerobot.datasets import recording
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import Feature, Wiring
+from strobe.preflight.wiring.reach import Limits
+from strobe.preflight.wiring.robot import Connected
 
 SIZE = 64
 EPISODES, TICKS, LATE = 8, 120, 2
@@ -41,12 +41,12 @@ class Wired:
     rename: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> Wiring:
-        from strobe.wiring.read import read_wiring
+        from strobe.preflight.wiring.read import read_wiring
 
         return read_wiring(self.policy, self.dataset, self.robot, rename=self.rename)
 
     def findings(self) -> list[Finding]:
-        from strobe.findings.wiring import findings_of
+        from strobe.preflight.findings.wiring import findings_of
 
         return findings_of(self.read())
 
@@ -103,8 +103,8 @@ class Wired:
 
     def preflight(self) -> PreflightResult:
         """The answer of `strobe preflight --read_only`, with its findings."""
-        from strobe.kinds import advise
-        from strobe.studies.preflight.run import Preflight, preflight
+        from strobe.core.kinds import advise
+        from strobe.preflight.run import Preflight, preflight
 
         result = preflight(Preflight(self.policy, self.dataset, self.robot, self.rename))
         result.findings = advise(result)

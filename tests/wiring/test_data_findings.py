@@ -13,9 +13,9 @@ import pytest
 from safetensors.numpy import load_file
 from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, described
 
-from strobe.kinds import advise, document
-from strobe.results.finding import Finding
-from strobe.studies.preflight.run import Preflight, preflight, preflight_of_data
+from strobe.core.kinds import advise, document
+from strobe.core.results.finding import Finding
+from strobe.preflight.run import Preflight, preflight, preflight_of_data
 
 STATE = "observation.state"
 Plant = Callable[[Wired], Any]

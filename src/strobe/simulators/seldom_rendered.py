@@ -14,9 +14,9 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal, Protocol
 
+from strobe.core.timeline.probe import Hook
 from strobe.lerobot.versions import actions_left
 from strobe.simulators import libero
-from strobe.timeline.probe import Hook
 
 Rendering = Literal["needed", "always"]
 

@@ -1,0 +1,278 @@
+"""The wiring of a policy: what policy, processors, data set and robot each say of every feature. Plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite
+from strobe.preflight.results.lag import Lag
+from strobe.preflight.results.reach import Reach
+from strobe.preflight.results.truth import DataTruth
+
+Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
+FeatureKind = Literal["state", "action", "image", "other"]
+
+
+class Normalisation(Data):
+    """How a processor normalises a feature, and with which statistics."""
+
+    mode: str = Field(description="LeRobot's: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
+    statistics: dict[str, list[Finite | None]] = Field(
+        default_factory=dict,
+        description="statistic → a number for each dimension (of an image: channel), None for what is no number; "
+        "empty where the processor has none under the feature's name",
+    )
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The statistics that the mode reads."""
+        return NEEDED.get(self.mode, ())
+
+
+NEEDED = {
+    "MEAN_STD": ("mean", "std"),
+    "MIN_MAX": ("min", "max"),
+    "QUANTILES": ("q01", "q99"),
+    "QUANTILE10": ("q10", "q90"),
+}
+MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
+MOST_RATIO = 3.0  # of the two spreads, either way
+FLAT = 1e-6  # of a dimension's size: a spread below it is none
+
+
+class Feature(Data):
+    """A feature as one place has it."""
+
+    name: str
+    kind: FeatureKind
+    shape: list[int] = Field(description="of an image channels, height, width")
+    dtype: str = ""
+    unit: str = Field(default="", description="of most dimensions; '' where the place does not say")
+    units: list[str] = Field(default_factory=list, description="of each dimension; empty where they are not known")
+    dimensions: list[str] = Field(default_factory=list, description="their names in order; empty where there are none")
+    normalisation: Normalisation | None = None
+
+
+class Scale(Data):
+    """How a dimension is normalised: a number less ``centre``, in units of ``half``."""
+
+    centre: Finite
+    half: Finite = Field(description="σ of MEAN_STD, else half the range")
+
+    def is_apart_from(self, data: Scale, mode: str) -> bool:
+        """Whether it is far from that of the data; never where the data does not move."""
+        near = MOST_SHIFT * data.half if mode == "MEAN_STD" else max(self.half, data.half)
+        scaled = not data.half / MOST_RATIO <= self.half <= data.half * MOST_RATIO
+        moved = data.half > FLAT * max(1.0, abs(data.centre))
+        return moved and (scaled or abs(self.centre - data.centre) > near)
+
+
+class Wire(Data):
+    """One feature through all places, under the policy's name for it."""
+
+    name: str
+    kind: FeatureKind
+    ends: dict[Place, Feature]
+    frames: dict[str, list[Finite | None]] = Field(
+        default_factory=dict,
+        description="statistics of all frames of the data set, as the policy takes them: of relative actions where it "
+        "has these; empty where the frames were not read",
+    )
+    relative: bool = Field(default=False, description="whether the policy takes it relative to the state")
+
+    def of_other_data(self, place: Place) -> dict[int, tuple[Scale, Scale]]:
+        """Return the dimensions that ``place`` normalises in another way than the data set's statistics would.
+
+        The numbers that its mode reads are held against those of ``meta/stats.json`` and those of all frames: far off
+        is what is far from both. Of each such dimension the first scale is the one there, the second the data set's.
+        """
+        own, sources = self.ends.get(place), self._sources(place)
+        if own is None or own.normalisation is None or not sources:
+            return {}
+        mode, here = own.normalisation.mode, scales(own.normalisation.mode, own.normalisation.statistics)
+        far = {}
+        for at, one in enumerate(here):
+            there = [source[at] if at < len(source) else None for source in sources]
+            known = [each for each in there if each is not None]
+            if one is not None and known and all(one.is_apart_from(each, mode) for each in known):
+                far[at] = one, known[0]
+        return far
+
+    def unjudged(self, place: Place) -> str:
+        """Return the statistics that the data set lacks, and its mode reads; '' where it has them."""
+        own = self.ends.get(place)
+        if own is None or own.normalisation is None or not own.normalisation.needed or self.kind == "image":
+            return ""
+        return "" if self._sources(place) else " and ".join(own.normalisation.needed)
+
+    def _sources(self, place: Place) -> list[list[Scale | None]]:
+        """Return what the mode of ``place`` makes of the data set's statistics; [] where that has none for it."""
+        own, data = self.ends.get(place), self.ends.get("dataset")
+        if own is None or own.normalisation is None or self.kind == "image":
+            return []
+        stated = data.normalisation.statistics if data is not None and data.normalisation is not None else {}
+        read = [scales(own.normalisation.mode, each) for each in ([] if self.relative else [stated]) + [self.frames]]
+        return [each for each in read if each]
+
+
+def scales(mode: str, statistics: Mapping[str, Sequence[float | None]]) -> list[Scale | None]:
+    """Return how ``mode`` normalises each dimension with these statistics; [] where they lack what it reads."""
+    if mode not in NEEDED or not all(statistics.get(name) for name in NEEDED[mode]):
+        return []
+    found: list[Scale | None] = []
+    for one, two in zip(*(statistics[name] for name in NEEDED[mode]), strict=False):
+        if one is None or two is None:
+            found.append(None)
+        elif mode == "MEAN_STD":
+            found.append(Scale(centre=one, half=two))
+        else:
+            found.append(Scale(centre=(one + two) / 2, half=(two - one) / 2))
+    return found
+
+
+class Weights(Data):
+    """The names in the header of the weights' file; the weights themselves were not read."""
+
+    tensors: int
+    statistics: list[str] = Field(
+        default_factory=list, description="statistics inside the weights, where LeRobot before 0.4 had them"
+    )
+    compiled: list[str] = Field(default_factory=list, description="names that torch.compile has changed")
+    missing: list[str] | None = Field(
+        default=None, description="weights that the policy has and the file has not; None where it was not looked at"
+    )
+    unexpected: list[str] | None = Field(
+        default=None, description="weights that the file has and the policy has not, without the statistics"
+    )
+    reshaped: list[str] = Field(default_factory=list, description="weights that the file has in another shape")
+
+
+class Camera(Data):
+    """The part of a camera's image that the policy sees."""
+
+    name: str = Field(description="the policy's name for it")
+    source: str = Field(description="the camera's name where the image comes from")
+    height: int = Field(description="of the image that arrives, in pixels")
+    width: int
+    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before it is cropped")
+    cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
+    seen_share: Finite = Field(description="of the image's area that the policy sees, 0 to 1")
+
+
+class CallTime(Data):
+    """The time of a call of the policy, from an observation to its chunk of actions."""
+
+    ms: Finite = Field(description="median of the calls after the first")
+    run: str = Field(default="", description="the folder of the run; '' for calls on recorded frames on this machine")
+    fps: Finite | None = Field(default=None, description="Hz: of that run's loop")
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of that run")
+
+
+class Timing(Data):
+    """Lengths in control ticks, and rates in Hz."""
+
+    chunk: int | None = Field(default=None, description="actions of a chunk")
+    executed: int | None = Field(default=None, description="actions of a chunk that are executed before the next one")
+    most_executed: int | None = Field(
+        default=None, description="of a policy that looks at several observations: those that are left of its horizon"
+    )
+    observed: int = Field(default=1, description="observations that it looks at")
+    execution_horizon: int | None = Field(default=None, description="of RTC")
+    data_fps: Finite | None = None
+    loop_fps: Finite | None = None
+    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="the robot's cameras")
+    steps: int | None = Field(default=None, description="denoising steps of a chunk; None where the config has none")
+    steps_field: str = Field(default="", description="the config's field for them")
+    call: CallTime | None = Field(default=None, description="None where no call was measured")
+
+
+class CutPrompt(Data):
+    """A prompt that is longer than the tokenizer lets through."""
+
+    text: str = Field(description="as the tokenizer gets it: with what earlier steps put around the task")
+    task: str
+    tokens: int
+    cut: str = Field(description="the end of the text that the policy never sees")
+    always: bool = Field(
+        default=True, description="False where it is cut for some states alone, whose numbers are in the text"
+    )
+
+
+class Prompt(Data):
+    """The words that the policy is given."""
+
+    reads_words: bool
+    given: str | None = Field(default=None, description="None where no loop was named")
+    tasks: list[str] = Field(default_factory=list, description="of the data set")
+    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None where there is none")
+    cut: list[CutPrompt] | None = Field(default=None, description="None where the tokens were not counted")
+    uncounted: str = Field(default="", description="why they were not counted, in words")
+
+
+class DeviceHere(Data):
+    """Whether the machine has the device that the policy is asked to run on."""
+
+    asked_by: str = Field(description="the flag or the file that names the device")
+    there: bool | None = Field(default=None, description="None where it is not known")
+    why: str = Field(default="", description="how that is known, or why it is not, in words")
+    instead: str = Field(default="", description="the device that LeRobot takes in a rollout; '' where that is unknown")
+
+
+class Wiring(Data):
+    """A policy's wiring as it was read. Nothing was run."""
+
+    policy: str = Field(description="LeRobot's type")
+    sources: dict[Place, str] = Field(description="the file or folder of each place that was read")
+    wires: list[Wire]
+    order: list[str] = Field(
+        default_factory=list, description="names of the action's dimensions that the policy itself was trained with"
+    )
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="of the rollout; None without one")
+    rename: dict[str, str] = Field(
+        default_factory=dict, description="names in the inputs → names that the policy knows"
+    )
+    weights: Weights | None = None
+    cameras: list[Camera] = Field(default_factory=list)
+    empty_cameras: list[str] = Field(
+        default_factory=list, description="images of the policy that LeRobot fills in itself (empty_cameras)"
+    )
+    timing: Timing = Field(default_factory=Timing)
+    prompt: Prompt | None = None
+    unknown_fields: list[str] = Field(
+        default_factory=list, description="of the policy's config, which the installed LeRobot does not know"
+    )
+    device: str = Field(default="", description="that is asked for, by the config or a flag")
+    device_here: DeviceHere | None = Field(default=None, description="None where no device is asked for")
+    guidable: bool = Field(default=False, description="whether Real-Time Chunking may guide this type of policy")
+    compiled: bool = Field(default=False, description="whether the config compiles the policy")
+    rollout_compiles: bool | None = Field(default=None, description="None without a rollout")
+    orphans: dict[Place, list[str]] = Field(
+        default_factory=dict, description="names for which a processor has statistics, and no feature"
+    )
+    unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
+    normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
+    reach: Reach | None = Field(default=None, description="of the actions; None where the statistics do not give it")
+    lag: Lag | None = Field(default=None, description="of the recording and of a run; None where it was not looked at")
+    truth: DataTruth | None = Field(default=None, description="of the data set's frames; None where they were not read")
+
+    def wire(self, name: str) -> Wire | None:
+        """Return the wire called ``name``."""
+        return next((wire for wire in self.wires if wire.name == name), None)
+
+    def absolute_where_relative(self, wire: Wire, place: Place) -> bool:
+        """Whether ``place`` has statistics of absolute actions for a policy with relative ones (lerobot #4700)."""
+        own, data, truth = wire.ends.get(place), wire.ends.get("dataset"), self.truth
+        if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
+            return False
+        absolute, norm = truth.vector(data.name), own.normalisation
+        if absolute is None or truth.relative is None or not all(norm.statistics.get(name) for name in norm.needed):
+            return False
+        off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
+        return bool(set(norm.needed) & set(off)) and not set(norm.needed) & set(here)
+
+    def of_kind(self, kind: FeatureKind) -> list[Wire]:
+        """Return the wires of a kind."""
+        return [wire for wire in self.wires if wire.kind == kind]
