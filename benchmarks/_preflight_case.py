@@ -49,7 +49,9 @@ class Case:
     def reading(self, mend: Path | None = None) -> Preflight:
         """Return the look that reads files."""
         run = read_run(self.rollout) if self.rollout is not None else None
-        return Preflight(self.policy, self.data, self.robot, self.rename, mend, run, self.settings)
+        return Preflight(
+            self.policy, self.data, self.robot, self.rename, mend, run, self.settings, episodes=self.episodes
+        )
 
 
 def look(case: Case) -> tuple[PreflightResult, list[Finding]]:
@@ -123,7 +125,7 @@ class Plant:
     """A miswiring.
 
     Args:
-        kind: of the issue's list: "read", "hypotheses" or "lag".
+        kind: of the issue's list: "read", "hypotheses", "lag" or "truth".
         policy: the policy and the world that it is shown to.
         rules: of findings, any of which names it.
         says: words of what the finding says to mend it.

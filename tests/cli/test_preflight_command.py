@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from support.arm_policy import save_act
 from support.refused import assert_refused
-from support.wired import Wired, change_json, wired
+from support.wired import EPISODES, TICKS, Wired, change_json, wired
 
 from strobe.core.cli.main import main
 from strobe.core.runs import store
@@ -41,9 +42,27 @@ def test_a_sound_policy_ends_with_0(stage: Wired, tmp_path: Path, capsys: pytest
     argv = ["preflight", f"--policy.path={stage.policy}"]
     assert main([*argv, f"--output_dir={tmp_path / 'runs'}"]) == 0
     printed = capsys.readouterr().out
-    assert "Nothing is wrong in the wiring of act, as far as it was read" in printed
+    assert "Nothing wrong was found in the wiring of act, as far as it was read" in printed
+    assert "Not looked at: the data set, the robot, whether the policy has all its weights" in " ".join(printed.split())
     assert "EVERY FEATURE, SIDE BY SIDE" in printed
     assert loaded(tmp_path / "runs").findings == []
+
+
+def test_a_fault_of_the_data_ends_with_1_and_its_copy_with_0(stage: Wired, tmp_path: Path, capsys):
+    ends = {"dataset_to_index": [TICKS * (number + 1) - (100 if number == 2 else 0) for number in range(EPISODES)]}
+    (file,) = (stage.dataset / "meta/episodes").rglob("*.parquet")
+    pd.read_parquet(file).assign(**ends).to_parquet(file)
+    both = [f"--dataset.root={stage.dataset}", "--read_only", f"--policy.path={stage.policy}"]
+    for number, flags in enumerate((both, both[:1])):  # with a policy, and the data set by itself
+        mended = tmp_path / f"mended-{number}"
+        argv = ["preflight", *flags, f"--output_dir={tmp_path / f'runs-{number}'}"]
+        assert main([*argv, f"--mend_data={mended}"]) == 1
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "The data set has 1 fault. 83 % of episode 2's actions count as padding." in printed
+        assert "Nothing wrong" not in printed
+        argv[1] = f"--dataset.root={mended}"
+        assert main(argv) == 0
+        capsys.readouterr()
 
 
 def test_a_fault_ends_with_1_and_is_mended(stage: Wired, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -126,6 +145,23 @@ def unknown_rollout_flag(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x", "--durration=3"]
 
 
+def odd_data(stage: Wired) -> list[str]:
+    stage.describe(features={"action": 3})
+    return [f"--dataset.root={stage.dataset}"]
+
+
+def a_copy_that_changes_nothing(stage: Wired) -> list[str]:
+    return [f"--dataset.root={stage.dataset}", f"--mend_data={stage.dataset}-new"]
+
+
+def a_copy_of_no_data(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--mend_data=new"]
+
+
+def no_port(stage: Wired) -> list[str]:
+    return [f"--policy.path={stage.policy}", "--", "--robot.type=so101_follower", "--task=x"]
+
+
 def episodes_of_no_data_set(stage: Wired) -> list[str]:
     return [f"--policy.path={stage.policy}", "--dataset.episodes=[0]"]
 
@@ -135,6 +171,10 @@ def misspelt_setting(stage: Wired) -> list[str]:
 
 
 WRONG = {
+    odd_data: "hold what LeRobot does not write there",
+    a_copy_that_changes_nothing: "nothing in",
+    a_copy_of_no_data: "name it with --dataset.root=DATA",
+    no_port: "lerobot-rollout lacks --robot.port=…",
     episodes_of_no_data_set: "name it with --dataset.root=DATA",
     misspelt_setting: "unknown flag --policy.chunk_sise: did you mean --policy.chunk_size?",
     no_folder: "there is no folder ./nowhere; give a policy's folder or its Hub id",

@@ -15,8 +15,10 @@ from support import broken_datasets as broken
 from support.broken_datasets import CAMERAS, EPISODES, FPS, FRAMES
 
 from strobe.core.errors import UserError
+from strobe.core.kinds import advise
 from strobe.lerobot.datasets import finder
 from strobe.lerobot.policies import inputs
+from strobe.preflight.run import preflight_of_data
 from strobe.vision import clips
 
 FRONT = CAMERAS[0]
@@ -115,6 +117,15 @@ STOPS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "another count": (lambda root: broken.info(root, total_episodes=9), ["counts 9 episodes", "lists 4"]),
 }  # fmt: skip
 READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
+    "frames that the encoder lost": (
+        lambda root: broken.lost(root, 1, 2),
+        ["episode 1 has 10 frames of", FRONT, "and 12 rows", "--dataset.episodes=[0,2,3]"],
+    ),
+    "a frame that the encoder lost": (lambda root: broken.lost(root, 2, 1), ["episode 2 has 11 frames of", "12 rows"]),
+    "numbers of another episode": (
+        _column("meta/episodes", "dataset_to_index", 1, 15),
+        ["episode 1 is frames 12 to 23", "75 % of its actions count as padding"],
+    ),
     "another episode's frame": (
         lambda root: broken.late(root, 1, -1),
         ["episode 1, frame 0 of", "1 frame (100 ms) too early", "to 1.2"],
@@ -125,7 +136,7 @@ READ_ALL_THE_SAME: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "infinite statistics": (
         lambda root: _statistics(root, lambda found: found["action"].update(std=[np.inf, 1.0])),
-        ["meta/stats.json", "'std' of action is inf", "recompute_stats"],
+        ["meta/stats.json", "'std' of action is inf", "--mend_data=NEW"],
     ),
     "another rate of the whole": (
         lambda root: broken.info(root, fps=30),
@@ -182,7 +193,7 @@ def test_what_lerobot_reads_all_the_same_is_a_note(name: str, whole: Path, tmp_p
 def test_statistics_that_normalisation_lacks_stop(whole: Path, tmp_path: Path) -> None:
     root = broken.copied(whole, tmp_path / "data")
     _statistics(root, lambda found: found.pop("observation.state"))
-    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+recompute_stats"):
+    with pytest.raises(UserError, match=r"stats\.json has no 'observation\.state'.+--mend_data=NEW"):
         finder.checked(root)
     (root / "meta/stats.json").unlink()
     with pytest.raises(UserError, match=r"meta/stats\.json is missing.+lerobot-edit-dataset"):
@@ -257,3 +268,20 @@ def test_clips_of_a_broken_dataset_end_in_a_sentence(whole: Path, tmp_path: Path
     broken.shortened(root, 5)
     with pytest.raises(UserError, match=r"is broken: episode 0, frame 5 of .+ends"):
         clips.from_dataset(root, None, 2)
+
+
+@pytest.mark.parametrize(("frames", "apart"), [(2, "2 ticks"), (1, "1 tick")])
+def test_preflight_names_the_frames_that_a_video_lost(frames: int, apart: str, whole: Path, tmp_path: Path):
+    root = broken.copied(whole, tmp_path / "lost")
+    broken.lost(root, 1, frames)
+    (finding,) = [each for each in advise(preflight_of_data(root)) if each.level == "warning"]
+    assert finding.rule == "data-lost"
+    assert finding.title == f"Episode 1 has {12 - frames} frames of front for 12 rows"
+    assert apart in finding.why
+    assert "1 of 4 episodes" in finding.seen
+    assert "--dataset.episodes=[0,2,3]" in finding.do
+    assert [each for each in advise(preflight_of_data(root, episodes=[0, 2, 3])) if each.level == "warning"] == []
+
+
+def test_preflight_has_no_serious_word_on_what_lerobot_recorded(whole: Path):
+    assert [each for each in advise(preflight_of_data(whole)) if each.level == "warning"] == []

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.arm_policy import save_act
 from support.wired import JOINTS, LATE, Wired, wired
@@ -30,6 +31,12 @@ def stage(tmp_path: Path) -> Wired:
 
 
 def test_a_recordings_lag_is_found_joint_by_joint(stage: Wired):
+    def still(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+        values[:, 5] = 3.0
+        return values
+
+    for name in ("action", "observation.state"):
+        stage.change_vector(name, still)
     lag = preflight(Preflight(stage.policy, stage.dataset)).wiring.lag
     assert lag is not None
     assert [joint.joint for joint in lag.joints] == JOINTS

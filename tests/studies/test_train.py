@@ -387,7 +387,7 @@ def test_a_training_tells_what_it_reads_and_what_is_wrong_all_the_same(damaged, 
     number(damaged, "observation.state", 50, float("nan"))
     run = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0)
     assert not run.mistake
-    assert any("episode 1, frame 10: number 0 of observation.state" in note for note in run.result.notes)
+    assert any("episode 1, frame 10: number 0 of observation.state" in each for each in run.result.caveats)
 
 
 def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged, tmp_path):
@@ -398,7 +398,7 @@ def test_a_loss_that_is_no_number_costs_nothing_that_was_measured(damaged, tmp_p
     result = trained(damaged, tmp_path / "out", SHORT, steps=2, workers=0).result
     assert result.status == "complete"
     assert result.training.losses == [None, None]
-    assert any("observation.state" in note for note in result.notes)
+    assert any("observation.state" in each for each in result.caveats)
     assert "The loss is infinite or not a number from step 1 on" in [finding.title for finding in advise(result)]
 
 

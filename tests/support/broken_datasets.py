@@ -72,6 +72,18 @@ def late(root: Path, episode: int, frames: float, camera: str = CAMERAS[0]) -> N
     table(root, "meta/episodes", change)
 
 
+def lost(root: Path, episode: int, frames: int, camera: str = CAMERAS[0]) -> None:
+    """The encoder lost ``frames`` of an episode, so that the later ones begin sooner in the video (lerobot #4462)."""
+
+    def change(columns: dict[str, list[Any]]) -> None:
+        for end in ("from", "to"):
+            times = columns[f"videos/{camera}/{end}_timestamp"]
+            for later in range(episode + (end == "from"), len(times)):
+                times[later] -= frames / FPS
+
+    table(root, "meta/episodes", change)
+
+
 def shortened(root: Path, frames: int, camera: str = CAMERAS[0]) -> None:
     """The camera's video ends after ``frames`` frames."""
     (file,) = (root / "videos" / camera).rglob("*.mp4")

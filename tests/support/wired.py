@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from strobe.core.results.finding import Finding
 from strobe.lerobot.datasets import recording
+from strobe.preflight.results.preflight import PreflightResult
 from strobe.preflight.results.wiring import Feature, Wiring
 from strobe.preflight.wiring.reach import Limits
 from strobe.preflight.wiring.robot import Connected
@@ -25,6 +26,8 @@ JOINTS = [
     f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 ]
 CAMERAS = ("observation.images.front", "observation.images.wrist")
+DATA = "data/chunk-000/file-000.parquet"
+_INDICES = ("episode_index", "frame_index", "index", "task_index")
 Tensors = dict[str, np.ndarray]
 
 
@@ -70,6 +73,42 @@ class Wired:
             return info
 
         change_json(self.dataset / recording.INFO, changed)
+
+    def change_frames(self, change: Callable[[pd.DataFrame], Any]) -> None:
+        """Change the table of frames: vectors are arrays in their cells. Statistics stay as they are."""
+        file = self.dataset / DATA
+        frames = pd.read_parquet(file)
+        changed = change(frames)
+        (frames if changed is None else changed).to_parquet(file)
+
+    def change_vector(self, name: str, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+        """Change a vector of all frames: of its (frames, 6) numbers and each frame's episode."""
+
+        def changed(frames: pd.DataFrame) -> None:
+            numbers = change(np.stack(frames[name].to_list()), frames["episode_index"].to_numpy())
+            frames[name] = list(numbers.astype(np.float32))
+
+        self.change_frames(changed)
+
+    def take_statistics(self) -> None:
+        """Write the statistics of the frames into the data set and into the policy's processors."""
+        frames = pd.read_parquet(self.dataset / DATA)
+        made = {name: described(np.stack(frames[name].to_list())) for name in ("action", "observation.state")}
+        change_json(self.dataset / recording.STATS, lambda read: read | made)
+        for kind in ("pre", "post"):
+            numbers = {
+                f"{name}.{key}": np.array(values, np.float32) for name in made for key, values in made[name].items()
+            }
+            self.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
+
+    def preflight(self) -> PreflightResult:
+        """The answer of `strobe preflight --read_only`, with its findings."""
+        from strobe.core.kinds import advise
+        from strobe.preflight.run import Preflight, preflight
+
+        result = preflight(Preflight(self.policy, self.dataset, self.robot, self.rename))
+        result.findings = advise(result)
+        return result
 
     def set_tasks(self, tasks: list[str]) -> None:
         """Set the data set's tasks, in words."""
@@ -156,20 +195,32 @@ def robot() -> Connected:
     )  # fmt: skip
 
 
+def described(values: np.ndarray) -> dict[str, list[float]]:
+    """Return LeRobot's statistics of (frames, dimensions)."""
+    made = {"mean": values.mean(0), "std": values.std(0), "min": values.min(0), "max": values.max(0)}
+    made |= {f"q{q:02d}": np.quantile(values, q / 100, axis=0) for q in (1, 10, 50, 90, 99)}
+    return {name: [float(each) for each in row] for name, row in made.items()} | {"count": [float(len(values))]}
+
+
 def write_dataset(root: Path) -> None:
-    """Write a data set without images, as the policy of `support.arm_policy` would be trained on."""
+    """Write a data set of grey images, as the policy of `support.arm_policy` would be trained on."""
     episodes = range(EPISODES)
     vector = {"dtype": "float32", "shape": [6], "names": JOINTS}
     image = {"dtype": "image", "shape": [SIZE, SIZE, 3], "names": ["height", "width", "channels"]}
+    numbers = {name: {"dtype": "int64", "shape": [1], "names": None} for name in _INDICES}
+    numbers["timestamp"] = {"dtype": "float32", "shape": [1], "names": None}
+    features = {"action": vector, "observation.state": vector, **dict.fromkeys(CAMERAS, image), **numbers}
     info = {
         "codebase_version": "v3.0", "robot_type": "so101_follower", "fps": 30, "total_episodes": EPISODES,
-        "total_frames": EPISODES * TICKS,
-        "total_tasks": 1, "features": {"action": vector, "observation.state": vector, **dict.fromkeys(CAMERAS, image)},
+        "total_frames": EPISODES * TICKS, "total_tasks": 1, "features": features,
     }  # fmt: skip
-    statistics = {"mean": [0.0] * 6, "std": [5.0] * 6, "min": [-40.0] * 6, "max": [40.0] * 6, "count": [TICKS]}
+    total = [EPISODES * TICKS]
+    statistics = {"mean": [0.0] * 6, "std": [5.0] * 6, "min": [-40.0] * 6, "max": [40.0] * 6, "count": total}
+    grey = {name: [[[0.5]]] * 3 for name in ("mean", "min", "max")} | {"std": [[[0.0]]] * 3, "count": total}
+    read = {"action": statistics, "observation.state": statistics, **dict.fromkeys(CAMERAS, grey)}
     (root / recording.EPISODES).mkdir(parents=True)
     (root / recording.INFO).write_text(json.dumps(info))
-    (root / recording.STATS).write_text(json.dumps({"action": statistics, "observation.state": statistics}))
+    (root / recording.STATS).write_text(json.dumps(read))
     pd.DataFrame({"task_index": [0]}, index=pd.Index(["push the cube"])).to_parquet(root / recording.TASKS)
     count, files = len(episodes), [0] * len(episodes)
     row = {
@@ -178,23 +229,41 @@ def write_dataset(root: Path) -> None:
         "dataset_to_index": [TICKS * (number + 1) for number in episodes],
     }  # fmt: skip
     pd.DataFrame(row).to_parquet(root / recording.EPISODES / "file-000.parquet")
-    frames = pd.concat([_episode(number) for number in episodes], ignore_index=True)
-    (root / "data/chunk-000").mkdir(parents=True)
-    frames.to_parquet(root / "data/chunk-000/file-000.parquet")
+    (root / DATA).parent.mkdir(parents=True)
+    _frames().to_parquet(root / DATA)
 
 
-def _episode(number: int) -> pd.DataFrame:
-    """Joints that follow their actions ``LATE`` ticks late; the gripper never moves."""
-    rng = np.random.default_rng(number)
-    times = np.arange(TICKS + LATE)[:, None]
-    path = 10 * np.sin(times * rng.uniform(0.1, 0.4, 6) + rng.uniform(0, 6, 6))
-    path[:, 5] = 3.0
-    actions, states = path[LATE:].astype(np.float32), path[:-LATE].astype(np.float32)
+def _frames() -> pd.DataFrame:
+    """Joints that follow their actions ``LATE`` ticks late: ± 5 over all frames, and −40 and 40 at two of them."""
+    paths = []
+    for number in range(EPISODES):
+        rng = np.random.default_rng(number)
+        times = np.arange(TICKS + LATE)[:, None]
+        paths.append(np.sin(times * rng.uniform(0.1, 0.4, 6) + rng.uniform(0, 6, 6)))
+    whole = np.stack(paths)  # (episodes, ticks, joints)
+    spikes = np.zeros(whole.shape, bool)
+    spikes[0, 30], spikes[1, 60] = True, True
+    least = whole[~spikes].reshape(-1, 6)
+    whole = (whole - least.mean(0)) / least.std(0) * np.sqrt(25 - 2 * 40**2 / (EPISODES * TICKS))
+    whole[0, 30], whole[1, 60] = -40.0, 40.0
+    image = {"bytes": _grey(), "path": None}
+    count = EPISODES * TICKS
+    frame = np.tile(np.arange(TICKS), EPISODES)
     return pd.DataFrame(
         {
-            "episode_index": number,
-            "frame_index": range(TICKS),
-            "action": list(actions),
-            "observation.state": list(states),
+            "episode_index": np.repeat(np.arange(EPISODES), TICKS),
+            "frame_index": frame,
+            "index": np.arange(count),
+            "task_index": np.zeros(count, int),
+            "timestamp": (frame / 30).astype(np.float32),
+            "action": list(whole[:, LATE:].reshape(count, 6).astype(np.float32)),
+            "observation.state": list(whole[:, :-LATE].reshape(count, 6).astype(np.float32)),
+            **{name: [image] * count for name in CAMERAS},
         }
     )
+
+
+def _grey() -> bytes:
+    import cv2
+
+    return cv2.imencode(".png", np.full((SIZE, SIZE, 3), 128, np.uint8))[1].tobytes()

@@ -121,6 +121,7 @@ def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, t
     robot = read_robot(rollout_config(flags))
     assert robot.limits.calibration == str(tmp_path / "arm" / "mine.json")
     assert "gripper" not in robot.limits.joints, "LeRobot clamps it"
+    assert robot.features["action"].units == ["degrees"] * 5 + ["0 to 100"]
     # The driver's degree of the highest position that the calibration allows.
     from lerobot.robots import make_robot_from_config
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +19,15 @@ from support.wired import (
     Plant,
     Wired,
     another_version,
+    change_json,
     statistics,
     weights_called,
 )  # fmt: skip
 
+from strobe.core.kinds import document
 from strobe.preflight.findings.wiring import DANGEROUS, findings_of
 from strobe.preflight.results.wiring import Weights
+from strobe.preflight.run import answer_of
 from strobe.preflight.wiring.of_run import settings_of
 from strobe.preflight.wiring.read import read_wiring
 
@@ -55,6 +59,43 @@ def statistics_in_the_weights(stage: Wired) -> None:
 def radians(stage: Wired) -> None:
     text = (stage.dataset / "meta/stats.json").read_text()
     (stage.dataset / "meta/stats.json").write_text(text.replace("40.0", "1.6"))
+
+
+def extents(pose: float, gripper: float) -> Plant:
+    """The data's joints reach ``pose``, and its gripper; the robot's gripper is in 0 to 100."""
+
+    def plant(stage: Wired) -> None:
+        ends = {"min": [-pose] * 5 + [0.0], "max": [pose] * 5 + [gripper]}
+        change_json(stage.dataset / "meta/stats.json", lambda read: {name: each | ends for name, each in read.items()})
+        for name in ("action", "observation.state"):
+            stage.connect(name, units=["degrees"] * 5 + ["0 to 100"])
+
+    return plant
+
+
+def normalised_by(mode: str, names: tuple[str, str], low: float, high: float) -> Plant:
+    """The processors normalise by ``mode``, and have these ends for every joint."""
+
+    def plant(stage: Wired) -> None:
+        def changed(processor: dict[str, Any]) -> dict[str, Any]:
+            for step in processor["steps"]:
+                if "norm_map" in step["config"]:
+                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
+            return processor
+
+        ends = dict(zip(names, (low, high), strict=True))
+        for kind in ("pre", "post"):
+            change_json(stage.policy / f"policy_{kind}processor.json", changed)
+            for feature in ("action", "observation.state"):
+                for name, end in ends.items():
+                    statistics(kind, f"{feature}.{name}", end)(stage)
+
+    return plant
+
+
+def with_quantiles(stage: Wired) -> None:
+    ends = {"q01": [-12.0] * 6, "q99": [12.0] * 6, "q10": [-8.0] * 6, "q90": [8.0] * 6}
+    change_json(stage.dataset / "meta/stats.json", lambda read: {name: each | ends for name, each in read.items()})
 
 
 def with_cameras(names: dict[str, str]) -> Plant:
@@ -90,6 +131,7 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "another number of joints": (
         lambda stage: stage.connect("action", shape=[7], dimensions=[*JOINTS, "extra.pos"]), "joints-differ"),
     "radians": (radians, "units-differ"),
+    "radians beside a gripper of 0 to 100": (extents(1.6, 98.0), "units-differ"),
     "camera missing": (with_cameras({WRIST: WRIST}), "camera-missing"),  # lerobot #3181, #2318
     "camera unused": (with_cameras(FRONT_AND_TOP), "camera-unused"),
     "rename unknown": (renaming({NOBODY: FRONT}), "rename-unknown"),  # lerobot #1620
@@ -117,6 +159,58 @@ def test_a_planted_fault_is_named(name: str, stage: Wired):
     findings = stage.findings()
     assert {finding.rule for finding in findings} == set(rules.split())
     assert all(finding.seen and finding.why and (finding.do or finding.level == "info") for finding in findings)
+
+
+# What is sound, however it looks at first.
+SOUND: dict[str, Plant] = {
+    "motions of 5 degrees": extents(5.0, 98.0),
+    "motions of 5 degrees, the gripper too": extents(5.0, 5.0),
+    "min and max": normalised_by("MIN_MAX", ("min", "max"), -38.0, 44.0),
+    "more data than the policy's": normalised_by("MIN_MAX", ("min", "max"), -14.0, 15.0),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_found_in_what_is_sound(name: str, stage: Wired):
+    SOUND[name](stage)
+    assert [finding for finding in stage.findings() if finding.rule != "reach-beyond-limits"] == []
+
+
+@pytest.mark.parametrize(("times", "found"), [(1.0, False), (1.5, False), (4.0, True), (5.0, True), (0.2, True)])
+@pytest.mark.parametrize(
+    ("mode", "ends", "sound"),
+    [("MIN_MAX", ("min", "max"), 40.0), ("QUANTILES", ("q01", "q99"), 12.0), ("QUANTILE10", ("q10", "q90"), 8.0)],
+)
+def test_statistics_are_judged_by_what_their_mode_reads(
+    mode: str, ends: tuple[str, str], sound: float, times: float, found: bool, stage: Wired
+):
+    with_quantiles(stage)
+    normalised_by(mode, ends, -sound * times, sound * times)(stage)
+    rules = [finding.rule for finding in stage.findings() if finding.rule != "reach-beyond-limits"]
+    assert rules == ["statistics-of-other-data"] * (2 if found else 0)  # of the state, of the action
+
+
+def test_what_the_data_has_no_numbers_for_is_not_judged(stage: Wired):
+    normalised_by("QUANTILES", ("q01", "q99"), -90.0, 90.0)(stage)
+    assert "statistics-of-other-data" not in {finding.rule for finding in stage.findings()}
+    wire = stage.read().wire("action")
+    assert wire is not None
+    assert wire.unjudged("postprocessor") == "q01 and q99"
+    text = " ".join(note for section in document(answer_of(stage.read())).sections for note in section.text)
+    assert "whether the statistics of action are those of this data; it has no q01 and q99" in text
+
+
+def test_cameras_that_lerobot_fills_in_are_not_missing(saved, stage: Wired):
+    names = [f"observation.images.empty_camera_{at}" for at in range(2)]
+    features = {name: {"type": "VISUAL", "shape": [3, 64, 64]} for name in (*CAMERAS, *names)}
+
+    def missing(count: int) -> list[str]:
+        settings = {"empty_cameras": count, "input_features": features}
+        found = findings_of(read_wiring(saved["smolvla"][0], stage.dataset, settings=settings))
+        return [finding.title for finding in found if finding.rule == "camera-missing"]
+
+    assert missing(2) == []
+    assert missing(1) == ["The data set has no empty_camera_1 camera"]
 
 
 def test_a_policys_own_order_is_kept_by_rtc_alone(stage: Wired):

@@ -66,7 +66,8 @@ def study(
     wrong = faults_of(config, root)
     note = fill_page_cache(root) if root.is_dir() else None
     answer = _unsearched(config, facts, given, machine)
-    answer.notes += [*wrong, *([note] if note else [])]
+    answer.caveats += wrong
+    answer.notes += [note] if note else []
     try:
         for size in dict.fromkeys([own.batch_size, *options.batch_sizes]):
             _search(answer, config, own.model_copy(update={"batch_size": size}), options, need, live, more)

@@ -22,11 +22,16 @@ policy ran on frames, it shows the range of the predicted actions, and how far t
 position at the start of episodes. It compares the time of a call, in that run or on recorded frames here, with the
 actions that the robot executes in that time.
 
+It reads the frames of the data set without decoding: are the statistics, the lengths, the timestamps and the numbers
+of the frames what its files say, which joints stand still, does an action lead its state. Without a policy it reads the
+data set alone. --mend_data=NEW writes a copy whose statistics and numbers are those of its frames.
+
 It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
 
 The arguments after -- are those of lerobot-rollout. If --policy.path is not given before the --, it is taken from them.
 
-Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training, 2 for wrong input.
+Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training or the data teaches
+something else than it shows, 2 for wrong input.
 
 Examples:
   strobe preflight --policy.path=FOLDER
@@ -34,6 +39,8 @@ Examples:
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
   strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --dataset.root=DATA
+  strobe preflight --dataset.root=DATA --mend_data=mended-data
   strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
 """
 
@@ -82,6 +89,8 @@ class PreflightConfig(OutputFlags):
     rollout: Path | None = None
     # Write a mended copy of the checkpoint to this folder.
     mend: Path | None = None
+    # Write a copy of the data set to this folder, with the statistics and the frames' numbers that its frames have.
+    mend_data: Path | None = None
     # Only read files. Do not run the policy on the frames of --dataset.root.
     read_only: bool = False
     # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
@@ -100,13 +109,16 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
         raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
     if flags.path is None and theirs is not None:
         flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
-    if flags.path is None:
-        raise UserError("name the checkpoint to check: --policy.path=FOLDER")
-    check_overrides(flags, None)
+    if flags.path is None and (theirs is not None or config.mend is not None or config.dataset.root is None):
+        raise UserError("name the checkpoint to check: --policy.path=FOLDER, or a data set: --dataset.root=DATA")
+    if flags.path is not None:
+        check_overrides(flags, None)
     if config.rollout is not None and config.dataset.root is None:
         raise UserError(
             "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
         )
+    if config.mend_data is not None and config.dataset.root is None:
+        raise UserError("--mend_data writes a copy of a data set: name it with --dataset.root=DATA")
     if config.dataset.root is None and (config.dataset.episodes or config.held_out):
         raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
     if theirs is not None:
@@ -120,7 +132,7 @@ def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str]
 
 def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
     """Read the wiring. Raises UserError."""
-    from strobe.preflight.run import Preflight, preflight
+    from strobe.preflight.run import Preflight, preflight, preflight_of_data
     from strobe.preflight.run_of_policy import read_run
     from strobe.preflight.wiring.checkpoint import checkpoint_folder
     from strobe.preflight.wiring.of_run import policy_flags, settings_of
@@ -135,13 +147,26 @@ def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | Non
 
         robot = read_robot(rollout_config(theirs), given)
     live.stage("reading the files")
+    if flags.path is None:
+        assert config.dataset.root is not None
+        result = preflight_of_data(config.dataset.root, config.mend_data, config.dataset.episodes)
+        return _studied(result, flags, config, theirs)
     settings = settings_of([*flags.overrides, *policy_flags(given)])
     folder = checkpoint_folder(flags.path or "")
     run = read_run(config.rollout) if config.rollout is not None else None
-    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings)
+    look = Preflight(
+        folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings, config.mend_data,
+        config.dataset.episodes,
+    )  # fmt: skip
     result = preflight(look)
     if config.dataset.root is not None and not config.read_only:
         _look_at_frames(result, flags, config, run, live)
+    return _studied(result, flags, config, theirs)
+
+
+def _studied(
+    result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None
+) -> Studied:
     options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
     return Studied(
         result,

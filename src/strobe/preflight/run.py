@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strobe.core.errors import UserError, in_a_line
+from strobe.lerobot.datasets.copy import write_copy
+from strobe.lerobot.datasets.truth import read_truth
 from strobe.preflight.lag import call_in, lags
 from strobe.preflight.results.preflight import PreflightResult
-from strobe.preflight.results.wiring import CallTime, Weights, Wiring
+from strobe.preflight.results.wiring import CallTime, Timing, Weights, Wire, Wiring
 from strobe.preflight.run_of_policy import PolicyRun
 from strobe.preflight.wiring.checkpoint import read_checkpoint
 from strobe.preflight.wiring.dataset import read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.mend import mend
+from strobe.preflight.wiring.of_frames import add_truth
 from strobe.preflight.wiring.read import read_wiring
 from strobe.preflight.wiring.robot import Connected
 from strobe.version import __version__
@@ -37,6 +41,8 @@ class Preflight:
         rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
         settings: fields of the policy's config that the command line sets.
         mend: the folder into which a mended copy of the checkpoint is written.
+        mend_data: the folder into which a copy of the data set is written.
+        episodes: of the data set, that are used; all by default.
     """
 
     policy: Path
@@ -46,6 +52,8 @@ class Preflight:
     mend: Path | None = None
     rollout: PolicyRun | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    mend_data: Path | None = None
+    episodes: Sequence[int] | None = None
 
 
 def preflight(look: Preflight) -> PreflightResult:
@@ -53,12 +61,42 @@ def preflight(look: Preflight) -> PreflightResult:
     wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
     result = answer_of(wiring)
     if look.dataset is not None:
+        add_truth(wiring, look.dataset, read_checkpoint(look.policy), look.episodes)
         wiring.lag = lags(wiring, look.dataset, look.rollout)
     if look.rollout is not None:
         wiring.timing.call = call_in(look.rollout)
     if look.mend is not None:
         recorded = read_dataset(look.dataset) if look.dataset is not None else None
         result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
+    if look.mend_data is not None and look.dataset is not None and wiring.truth is not None:
+        result.mended += write_copy(look.dataset, look.mend_data, wiring.truth)
+    return result
+
+
+def preflight_of_data(
+    dataset: Path, mend_data: Path | None = None, episodes: Sequence[int] | None = None
+) -> PreflightResult:
+    """Read a data set by itself. Raises UserError for files that cannot be read.
+
+    Args:
+        mend_data: the folder into which a copy is written.
+        episodes: those that are used; all by default.
+    """
+    try:
+        recorded = read_dataset(dataset)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        what = f"the files of {dataset} hold what LeRobot does not write there"
+        raise UserError(f"{what}: {in_a_line(error, 120)}") from error
+    wires = [
+        Wire(name=name, kind=feature.kind, ends={"dataset": feature}) for name, feature in recorded.features.items()
+    ]
+    wiring = Wiring(policy="", sources={"dataset": str(dataset)}, wires=wires, timing=Timing(data_fps=recorded.fps))
+    wiring.truth = read_truth(dataset, episodes=episodes)
+    result = answer_of(wiring)
+    result.title = f"{dataset.name}: is it what it says?"
+    wiring.lag = lags(wiring, dataset, None)
+    if mend_data is not None:
+        result.mended = write_copy(dataset, mend_data, wiring.truth)
     return result
 
 

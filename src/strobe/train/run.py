@@ -104,7 +104,7 @@ def train(
         raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
     sections = watch.timeline.sections()
     result = answer_of(record_of(watch, sections), options.planned_steps, held.bytes, ended, reason)
-    result.notes += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
+    result.caveats += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
     return Trained(result, sections, bool(broken))
 
 

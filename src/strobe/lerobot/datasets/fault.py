@@ -18,6 +18,8 @@ class Fault:
         repair: the remedy in words; '' if only leaving the episodes out helps.
         episodes: the episodes with the fault, as far as a training can leave them out.
         stops: whether LeRobot cannot read the affected frames. Otherwise it reads them, with wrong content.
+        why: what it does to a policy; '' where that is plain.
+        brief: place and size in a few words; '' where ``what`` is short.
     """
 
     kind: str
@@ -25,6 +27,8 @@ class Fault:
     repair: str = ""
     episodes: tuple[int, ...] = ()
     stops: bool = True
+    why: str = ""
+    brief: str = ""
 
 
 class DatasetError(Exception):
@@ -55,15 +59,21 @@ def sentence(fault: Fault, chosen: Sequence[int]) -> str:
     Args:
         chosen: the episodes that are to be read; the sound ones are listed in the flag that leaves the others out.
     """
-    whole = [episode for episode in chosen if episode not in fault.episodes]
-    ways = []
+    found = ways(fault, chosen)
+    return f"{fault.what}; {found}" if found else fault.what
+
+
+def ways(fault: Fault, chosen: Sequence[int]) -> str:
+    """Return what to do about ``fault``; '' where nothing helps. ``chosen``: as for `sentence`."""
+    whole = [episode for episode in chosen if episode not in set(fault.episodes)]
+    found = []
     if fault.episodes and whole:
         flag = f"--dataset.episodes=[{','.join(map(str, whole))}]"
         if len(whole) > SHOWN:
             flag = f"--dataset.episodes with the other {len(whole):,}"
-        ways.append(f"leave {in_words(fault.episodes)} out ({flag})")
-    ways += [fault.repair] if fault.repair else []
-    return "; ".join([fault.what, *([", or ".join(ways)] if ways else [])])
+        found.append(f"leave {in_words(fault.episodes)} out ({flag})")
+    found += [fault.repair] if fault.repair else []
+    return ", or ".join(found)
 
 
 def distance(seconds: float, fps: float) -> str:

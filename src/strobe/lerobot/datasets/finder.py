@@ -6,9 +6,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.core.errors import UserError
+from strobe.core.errors import UserError, in_a_line
 from strobe.lerobot.datasets import recording, tables, videos
 from strobe.lerobot.datasets.fault import DatasetError, Fault, merge, sentence
 from strobe.lerobot.refusals import first_line, ran_out
@@ -39,7 +40,36 @@ def look(
         seconds: time after which no further file is opened.
         decode: also decode the videos, if no other fault stops LeRobot.
     """
-    where, faults, chosen = Path(root), [], list(episodes or ())
+    found = search(root, named, episodes, tolerance_s=tolerance_s, seconds=seconds, decode=decode)
+    return [(fault, sentence(fault, found.chosen)) for fault in found.faults]
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Args:
+        faults: the worst first, one of each kind.
+        chosen: the episodes that were to be read.
+        unread: what was not looked at, and why.
+    """
+
+    faults: list[Fault]
+    chosen: list[int]
+    unread: list[str]
+
+
+def search(
+    root: str | Path,
+    named: str | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+    seconds: float = GLANCE_S,
+    decode: bool = False,
+) -> Search:
+    """Look as `look` does, and say what was not looked at."""
+    where, faults, chosen, unread = Path(root), [], list(episodes or ()), []
     until = time.monotonic() + seconds
     try:
         dataset = recording.read(where, named or "", episodes)
@@ -47,19 +77,20 @@ def look(
         faults += tables.statistics(dataset)
         faults += tables.data(dataset, until)
         if any(fault.kind in ("rate", "timestamps") for fault in faults):
-            return _with_sentences(faults, chosen)  # these explain faults of videos
+            unread.append("the videos' frames, since the timestamps are wrong")  # these explain faults of videos
+            return Search(merge(faults), chosen, unread)
         faults += videos.videos(dataset, tolerance_s, until)
         if decode and not any(fault.stops for fault in faults):
             faults += videos.undecodable(dataset, tolerance_s, until)
+        if time.monotonic() > until:
+            unread.append(f"files of the data set that were not reached in {seconds:g} s")
     except DatasetError as error:
         faults.append(error.fault)
-    except Exception:  # LeRobot may still read it, and else reports the error itself
+        unread.append("the rest of the data set")
+    except Exception as error:  # LeRobot may still read it, and else reports the error itself
         LOG.debug("the dataset at %s could not be checked", where, exc_info=True)
-    return _with_sentences(faults, chosen)
-
-
-def _with_sentences(faults: Sequence[Fault], chosen: Sequence[int]) -> list[tuple[Fault, str]]:
-    return [(fault, sentence(fault, chosen)) for fault in merge(faults)]
+        unread.append(f"the data set's files: {type(error).__name__}: {in_a_line(error, 120)}")
+    return Search(merge(faults), chosen, unread)
 
 
 def checked(

@@ -21,29 +21,29 @@ _READ_BY_POLICIES = ("observation.", "action")
 def statistics(recording: Recording) -> Iterator[Fault]:
     """Yield faults of ``meta/stats.json``: missing, or not a number where normalisation reads one."""
     source = f"--repo_id={recording.named or 'local/' + recording.root.name} --root={recording.root}"
+    together = (
+        "write a dataset with the statistics of its episodes put together again "
+        f"(lerobot-edit-dataset {source} --new_root=NEW --operation.type=split "
+        """--operation.splits='{"whole": 1.0}')"""
+    )
     file = recording.root / STATS
     if not file.is_file():
-        yield Fault(
-            "statistics",
-            f"{STATS} is missing, which normalisation needs",
-            "write a dataset with the statistics of its episodes put together again "
-            f"(lerobot-edit-dataset {source} --new_root=NEW --operation.type=split "
-            """--operation.splits='{"whole": 1.0}')""",
-        )
+        yield Fault("statistics", f"{STATS} is missing, which normalisation needs", together)
         return
     try:
         written: dict[str, Any] = parsed(file.read_text())  # NaN and Infinity are read too
     except ValueError:
         yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
         return
-    compute = f"compute them again (lerobot-edit-dataset {source} --operation.type=recompute_stats"
-    repair = f"{compute} --operation.overwrite=true --new_repo_id=… --new_root={recording.root})"
-    repair = repair.replace("--new_repo_id=…", source.split(" ")[0].replace("--", "--new_"))
+    # LeRobot's recompute_stats averages the quantiles of episodes, and leaves images out.
+    over_frames = "write a copy with the statistics of all frames (strobe preflight "
+    over_frames += f"--dataset.root={recording.root} --mend_data=NEW)"
     for name, feature in recording.features.items():
         if not name.startswith(_READ_BY_POLICIES) or feature.get("dtype") not in (*_NUMBERS, "video", "image"):
             continue
+        repair = over_frames if feature.get("dtype") in _NUMBERS else together
         if name not in written:
-            yield Fault("statistics", f"{STATS} has no '{name}', which normalisation needs", repair)
+            yield Fault(f"statistics {name}", f"{STATS} has no '{name}', which normalisation needs", repair)
             continue
         for statistic, values in written[name].items():
             flat = np.asarray(values, dtype=float).ravel()
@@ -51,7 +51,7 @@ def statistics(recording: Recording) -> Iterator[Fault]:
             if len(wrong):
                 number = f"number {wrong[0]} of " if len(flat) > 1 else ""
                 what = f"{STATS}: {number}'{statistic}' of {name} is {flat[wrong[0]]}"
-                yield Fault("statistics", what, repair, stops=False)
+                yield Fault(f"statistics {name}", what, repair, stops=False)
                 break
 
 
@@ -127,12 +127,19 @@ def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, tas
         what = f"episode {episode} is of task {last}, and {TASKS} lists {recording.tasks}"
         return Fault("tasks", what, recording.restore(TASKS), (episode,))
     begins, stated = int(number[0]), int(row["dataset_from_index"])
-    if begins != stated or int(row["dataset_to_index"]) != stated + length:
+    end = int(row["dataset_to_index"])
+    padded = float(((number < stated) | (number >= end)).mean())  # LeRobot's own rule
+    if begins != stated or end != stated + length or padded:
         what = (
             f"episode {episode} is frames {begins:,} to {begins + length - 1:,} of the dataset in {file}, and "
-            f"meta/episodes says {stated:,} to {int(row['dataset_to_index']) - 1:,}"
+            f"meta/episodes says {stated:,} to {end - 1:,}"
         )
-        return Fault("index", what, recording.restore("meta/episodes"), (episode,), stops=False)
+        why = brief = ""
+        if padded:
+            brief = f"{100 * padded:.0f} % of episode {episode}'s actions count as padding"
+            what += f": {100 * padded:.0f} % of its actions count as padding"
+            why = "LeRobot takes an action outside of those numbers for padding: a policy learns nothing from it."
+        return Fault("index", what, recording.restore("meta/episodes"), (episode,), False, why, brief)
     return None
 
 

@@ -108,10 +108,31 @@ def _frames(
             )
             what += f" of {needed:,}" if needed > len(times) else ""
             yield Fault(f"short {file}", what, recording.restore(file), (episode,))
+        elif lost := _lost(recording, camera, file, episode):
+            yield lost
         elif missed.any():
             what = f"{place} is {distance(error_s[frame], fps)} off: it is wanted at {due_s[frame]:.6g} s of {file}"
             repair = recording.restore(file) + _nearest(error_s[frame], fps)
             yield Fault(f"off {file}", what, repair, (episode,))
+
+
+def _lost(recording: Recording, camera: str, file: str, episode: int) -> Fault | None:
+    """Return the fault of an episode that has more or fewer frames in its video than rows (lerobot #4462)."""
+    row = recording.episodes[episode]
+    length = int(row["length"])
+    seconds = float(row[f"videos/{camera}/to_timestamp"]) - float(row[f"videos/{camera}/from_timestamp"])
+    there = round(seconds * recording.fps)
+    if there == length:
+        return None
+    what = f"episode {episode} has {there:,} frames of {camera} in {file}, and {length:,} rows"
+    apart = abs(length - there)
+    why = f"Behind the lost frames an image belongs to the row {apart} tick{'s' * (apart != 1)} before it or after it."
+    if there < length:
+        why += " Its last rows show the next episode."
+    brief = (
+        f"Episode {episode} has {there:,} frames of {camera.removeprefix('observation.images.')} for {length:,} rows"
+    )
+    return Fault(f"lost {camera}", what, "record it again", (episode,), False, why, brief)
 
 
 def undecodable(recording: Recording, tolerance_s: float, until: float) -> Iterator[Fault]:

@@ -27,6 +27,8 @@ C = TypeVar("C")
 
 __all__ = ["joined", "parsed", "patched_arguments"]
 
+_LACKING = re.compile(r"`([\w.]+)`: Missing required field\(s\) ((?:`\w+`[, ]*)+)")  # as draccus says it
+
 
 @contextlib.contextmanager
 def patched_arguments(argv: Sequence[str], command: str = "lerobot-train") -> Iterator[None]:
@@ -88,7 +90,14 @@ def _cause(error: BaseException, command: str) -> str | None:
     inner = error.__context__
     while inner is not None and inner.__cause__ is not None:
         inner = inner.__cause__
-    return _one_line(str(inner), command) if isinstance(inner, ValueError) and inner is not error.__context__ else None
+    of_a_choice = isinstance(inner, ParsingError) and "into any of the given types" in str(error.__context__)
+    if inner is error.__context__ or not (isinstance(inner, ValueError) or of_a_choice):
+        return None  # of several types draccus prints none of the reasons on its one line
+    lacking = _LACKING.search(str(inner))
+    if lacking is not None:
+        flags = [f"--{lacking[1]}.{name}=…" for name in re.findall(r"`(\w+)`", lacking[2])]
+        return f"{command} lacks {' and '.join(flags)}"
+    return _one_line(str(inner), command)
 
 
 def _complaint(printed: str, command: str) -> str:

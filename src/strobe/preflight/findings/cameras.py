@@ -16,11 +16,11 @@ SOURCES: tuple[Place, ...] = ("robot", "dataset")
 def names(wiring: Wiring) -> Iterator[Finding]:
     """Cameras of the policy that nothing feeds, and cameras that feed nothing (lerobot #3181, #2318, #1620)."""
     images = wiring.of_kind("image")
-    wanted = [wire.name for wire in images if "policy" in wire.ends]
+    wanted = [wire.name for wire in images if "policy" in wire.ends and wire.name not in wiring.empty_cameras]
     for place in SOURCES:
         if place not in wiring.sources:
             continue
-        unfed = [wire.name for wire in images if "policy" in wire.ends and place not in wire.ends]
+        unfed = [wire.name for wire in images if wire.name in wanted and place not in wire.ends]
         unused = [wire.ends[place].name for wire in images if "policy" not in wire.ends and place in wire.ends]
         where = "robot" if place == "robot" else "data set"
         if unfed:

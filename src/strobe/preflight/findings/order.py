@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from strobe.core.results.finding import Finding
 from strobe.preflight.results.wiring import Feature, Place, Wire, Wiring
 
-# A joint in radians stays within two turns; one in degrees, or in −100 to 100, leaves that soon.
-RADIANS = 6.3
+# A joint in radians stays within half a turn. One in degrees leaves that even in a motion of 5°.
+RADIANS = 3.2
 NORMALISED = 1.05
+WIDE_UNITS = ("degrees", "−100 to 100")
 BEYOND = 0.05  # of a joint's width by which a range may leave its limits: demonstrations push against them
 ELSEWHERE: tuple[Place, ...] = ("dataset", "robot")
 WITH_STATISTICS: tuple[Place, ...] = ("dataset", "preprocessor", "postprocessor")
@@ -109,25 +110,36 @@ def shapes(wiring: Wiring) -> Iterator[Finding]:
 
 
 def units(wiring: Wiring) -> Iterator[Finding]:
-    """Data whose joints stay within what the robot's unit makes of them: radians or −1 to 1, for a robot in degrees."""
+    """Data whose joints stay within what the robot's unit makes of them: radians or −1 to 1, for a robot in degrees.
+
+    Only joints of such a unit are looked at: a gripper in 0 to 100 beside them says nothing of them.
+    """
     for name in ("action", "observation.state"):
         wire = wiring.wire(name)
         robot = wire.ends.get("robot") if wire is not None else None
-        if wire is None or robot is None or robot.unit not in ("degrees", "−100 to 100"):
+        if wire is None or robot is None or wire.relative:
             continue
-        extent = _extent(wire)
-        if extent is None or extent > RADIANS:
+        extents = _extents(wire, wiring.order)
+        kinds = robot.units or [robot.unit] * len(robot.dimensions)
+        own = {
+            joint: extents[joint if joint in extents else at]
+            for at, (joint, unit) in enumerate(zip(robot.dimensions, kinds, strict=False))
+            if unit in WIDE_UNITS and (joint in extents or at in extents)
+        }
+        if not own or max(own.values()) > RADIANS:
             continue
-        unit = "−1 to 1" if extent <= NORMALISED else "radians"
+        widest = max(own, key=lambda joint: own[joint])
+        unit = "−1 to 1" if own[widest] <= NORMALISED else "radians"
+        takes = next(each for each in kinds if each in WIDE_UNITS)
         yield Finding(
             rule="units-differ",
             level="warning",
-            title=f"{name} looks like {unit}, and the robot takes {robot.unit}",
-            seen=f"In the statistics no joint is beyond {extent:.3g}.",
-            why=f"An action of {extent:.3g} is {extent:.3g} of the robot's units: the arm hardly moves.",
+            title=f"{name} looks like {unit}, and the robot takes {takes}",
+            seen=f"In the statistics none of its {len(own)} joints in {takes} is beyond {own[widest]:.3g} ({widest}).",
+            why=f"An action of {own[widest]:.3g} is {own[widest]:.3g} of the robot's units: the arm hardly moves.",
             do="Convert the data to the robot's unit and train again, or use the robot that it was recorded with.",
-            evidence={"extent": extent, "robot": robot.unit},
-        )  # fmt: skip
+            evidence={"extent": own[widest], "joint": widest, "robot": takes},
+        )
 
 
 def limits(wiring: Wiring) -> Iterator[Finding]:
@@ -155,14 +167,19 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def _extent(wire: Wire) -> float | None:
-    """Return the largest number that the statistics have of a vector; None without any."""
-    extents = []
+def _extents(wire: Wire, order: Sequence[str]) -> dict[str | int, float]:
+    """Return the largest number that the statistics have of each dimension, by its name and by its place."""
+    found: dict[str | int, float] = {}
+    data = wire.ends.get("dataset")
+    names = (data.dimensions if data is not None else []) or order
     for place in WITH_STATISTICS:
         end = wire.ends.get(place)
         statistics = end.normalisation.statistics if end is not None and end.normalisation is not None else {}
-        extents += [abs(v) for name in ("min", "max") for v in statistics.get(name, ()) if v is not None]
-    return max(extents, default=None)
+        for values in (statistics.get("min", ()), statistics.get("max", ())):
+            for at, value in enumerate(values):
+                for key in (at, names[at]) if at < len(names) else (at,):
+                    found[key] = max(found.get(key, 0.0), abs(value or 0.0))
+    return found
 
 
 def _learnt(wiring: Wiring, wire: Wire | None) -> tuple[Sequence[str], str]:

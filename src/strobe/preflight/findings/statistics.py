@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.core.results.finding import Finding
-from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Wire, Wiring
+from strobe.preflight.results.wiring import FLAT, Feature, Normalisation, Place, Scale, Wire, Wiring, scales
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
+JITTER = 0.1  # degrees: a spread below it is the encoder's noise, and 1° beside it is 10 σ and more
 
 
 def absent(wiring: Wiring) -> Iterator[Finding]:
@@ -78,37 +79,68 @@ def not_numbers(wiring: Wiring) -> Iterator[Finding]:
 
 
 def flat(wiring: Wiring) -> Iterator[Finding]:
-    """Dimensions without any spread: the smallest deviation becomes a huge number."""
+    """Inputs that stood still in the training data, or only jittered: a small motion becomes a huge number."""
     for wire, place, feature, norm in _normalised(wiring):
-        spread = _spread(norm)
-        if place != "preprocessor" or wire.kind == "image" or spread is None:
+        if place != "preprocessor" or wire.kind in ("image", "action"):
             continue
-        columns = zip(*(norm.statistics[name] for name in norm.needed), strict=False)
-        sizes = [max(abs(value or 0.0) for value in column) for column in columns]
-        still = [
-            _dimension(feature, index)
-            for index, (value, size) in enumerate(zip(spread, sizes, strict=False))
-            if value is not None and value <= FLAT * max(1.0, size)
-        ]
-        if still:
-            yield Finding(
-                rule="statistics-flat",
-                level="info",
-                title=f"{_listed(still)} of {wire.name} never moved in the training data",
-                seen=f"{norm.mode} has a spread of 0 for {_listed(still)}.",
-                why="If this input moves by a thousandth, the policy sees a number that it has never seen.",
-                do="Train on data in which it moves, or train without it. Or hold it still on the robot.",
-                evidence={"feature": wire.name, "dimensions": len(still)},
-            )
+        found = {at: scale for at, scale in enumerate(scales(norm.mode, norm.statistics)) if scale is not None}
+        robot, end = wire.ends.get("robot"), wire.ends.get("dataset")
+        truth = wiring.truth.vector(end.name) if wiring.truth is not None and end is not None else None
+        still = truth.still if truth is not None else []
+        units = (robot.units or [robot.unit] * len(found)) if robot is not None else []
+        never = [at for at, scale in found.items() if scale.half <= FLAT * max(1.0, abs(scale.centre) + scale.half)]
+        noisy = {at for at, jitters in enumerate(still) if jitters}
+        noisy |= {at for at, scale in found.items() if units[at : at + 1] == ["degrees"] and scale.half < JITTER}
+        hardly = [at for at in found if at in noisy and at not in never]
+        if not never and not hardly:
+            continue
+        names = {at: _joint(wiring, wire, feature, at) for at in (*never, *hardly)}
+        sizes = [f"1{_degrees(units, at)} beside it is {_times(norm.mode, found[at])}" for at in names]
+        listed = [f"{names[at]}: {size}" for at, size in zip(names, sizes, strict=True)]
+        word = "never" if never else "hardly"
+        yield Finding(
+            rule="statistics-flat",
+            level="warning" if robot is not None else "info",
+            title=f"{_listed([names[at] for at in never or hardly])} of {wire.name} {word} moved in the training data: "
+            f"{sizes[0]}",
+            seen=f"By the statistics ({norm.mode}) {'; '.join(listed[:SHOWN])}{' …' if len(listed) > SHOWN else ''}.",
+            why="If it stands elsewhere on the robot, the policy sees a number that it has never seen.",
+            do="Train on data in which it moves, or train without it. Or hold it on the robot where it was: "
+            f"{', '.join(f'{names[at]} at {found[at].centre:.4g}' for at in list(names)[:SHOWN])}.",
+            evidence={"feature": wire.name, "dimensions": len(names), "joint": next(iter(names.values()))},
+        )
+
+
+def _joint(wiring: Wiring, wire: Wire, feature: Feature, at: int) -> str:
+    """Return the name of a dimension, from the first place that has one."""
+    ends = [feature, *(wire.ends[place] for place in ("dataset", "robot") if place in wire.ends)]
+    named = next((end for end in ends if at < len(end.dimensions)), None)
+    order = wiring.order if len(wiring.order) == feature.shape[0] else []
+    return named.dimensions[at] if named is not None else order[at] if at < len(order) else f"dimension {at}"
+
+
+def _degrees(units: Sequence[str], at: int) -> str:
+    return "°" if at < len(units) and units[at] == "degrees" else " unit"
+
+
+def _times(mode: str, scale: Scale) -> str:
+    """Return in words what one unit is in normalised numbers, as LeRobot divides."""
+    size = 1 / (scale.half + 1e-8) if mode == "MEAN_STD" else 1 / max(scale.half, 0.5e-8)
+    return f"{size:.2g} σ" if mode == "MEAN_STD" else f"{size:.2g} times the range's half"
 
 
 def of_other_data(wiring: Wiring) -> Iterator[Finding]:
-    """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind)."""
-    for wire, place, feature, _ in _normalised(wiring):
+    """Statistics that are far from those of the data set that is named (FlashRT #70 is one of its kind).
+
+    Held against each other are the numbers that the mode reads.
+    """
+    for wire, place, feature, norm in _normalised(wiring):
+        if wiring.absolute_where_relative(wire, place):
+            continue  # that has a finding of its own
         far = [
             f"{_dimension(feature if feature.dimensions else wire.ends['dataset'], index)} is "
-            f"{mean:.4g} ± {std:.2g} here and {data_mean:.4g} ± {data_std:.2g} in the data"
-            for index, (mean, std, data_mean, data_std) in wire.of_other_data(place).items()
+            f"{_in_words(norm.mode, here)} here and {_in_words(norm.mode, there)} in the data"
+            for index, (here, there) in wire.of_other_data(place).items()
         ]
         if far:
             yield Finding(
@@ -123,6 +155,12 @@ def of_other_data(wiring: Wiring) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _in_words(mode: str, scale: Scale) -> str:
+    if mode == "MEAN_STD":
+        return f"{scale.centre:.4g} ± {scale.half:.2g}"
+    return f"{scale.centre - scale.half:.4g} to {scale.centre + scale.half:.4g}"
+
+
 def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalisation]]:
     """Yield what a processor is to normalise: wire, place, feature, and how."""
     for wire in wiring.wires:
@@ -130,15 +168,6 @@ def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalis
             feature = wire.ends.get(place)
             if feature is not None and feature.normalisation is not None and feature.normalisation.needed:
                 yield wire, place, feature, feature.normalisation
-
-
-def _spread(norm: Normalisation) -> list[float | None] | None:
-    if not all(norm.statistics.get(name) for name in norm.needed):
-        return None
-    if norm.mode == "MEAN_STD":
-        return norm.statistics["std"]
-    low, high = (norm.statistics[name] for name in norm.needed)
-    return [None if a is None or b is None else b - a for a, b in zip(low, high, strict=False)]
 
 
 def _elsewhere(wiring: Wiring, place: Place, feature: Feature) -> list[str]:

@@ -9,6 +9,7 @@ from strobe.core.results import units
 from strobe.preflight.pages import open_loop, reach
 from strobe.preflight.results.lag import JointLag, Lag
 from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.truth import DataTruth, JointShift, Statistics, VectorTruth
 from strobe.preflight.results.wiring import Feature, Place, Wiring
 
 PLACES: dict[Place, str] = {
@@ -20,12 +21,17 @@ PLACES: dict[Place, str] = {
 }
 
 
+PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
+
+
 def outline(result: PreflightResult, _depth: int | None = None) -> Document:
     """Return the document of a preflight."""
     sections = [Section("features", "Every feature, side by side", _features(result.wiring), _judged(result.wiring))]
     if orders := _orders(result.wiring):
         sections.append(Section("joints", "Joints in their order", orders))
     sections += reach.sections(result)
+    if result.wiring.truth is not None:
+        sections.append(Section("data", "What the data's frames say", *_truth(result.wiring.truth)))
     if result.wiring.lag is not None:
         sections.append(Section("lag", "Lags in the recording", *_lag(result.wiring.lag)))
     sections += open_loop.sections(result)
@@ -40,22 +46,76 @@ def plots(result: PreflightResult, _depth: int | None = None) -> Plots:
 
 
 def _answers(result: PreflightResult) -> list[str]:
-    serious = [finding.title for finding in result.findings if finding.level == "warning"]
-    read = ", ".join(PLACES[place].lower() for place in result.wiring.sources)
-    if serious:
-        first = f"{result.wiring.policy} is not wired as in its training: {units.count(len(serious), 'fault')}. "
-        sentences = [f"{first}{serious[0]}."]
-        if result.refused:
-            sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
-    else:
-        sentences = [f"Nothing is wrong in the wiring of {result.wiring.policy}, as far as it was read: {read}."]
+    wiring = result.wiring
+    serious = [finding for finding in result.findings if finding.level == "warning"]
+    of_data = [finding for finding in serious if finding.rule.startswith("data-")]
+    of_wiring = [finding for finding in serious if finding not in of_data]
+    sentences = []
+    if of_wiring:
+        first = f"{wiring.policy} is not wired as in its training: {units.count(len(of_wiring), 'fault')}. "
+        sentences.append(f"{first}{of_wiring[0].title}.")
+    if of_data:
+        sentences.append(f"The data set has {units.count(len(of_data), 'fault')}. {of_data[0].title}.")
+    left = _left_out(result)
+    if not serious:
+        sentences.append(_nothing(wiring, all_read=not left))
+    if left:
+        sentences.append(f"Not looked at: {', '.join(left)}.")
+    if result.refused:
+        sentences.append(f"{result.refused} did not start: no robot was connected. --anyway starts it.")
     sentences += open_loop.sentences(result)
     if result.mended:
         sentences.append(f"A mended copy was written. {' '.join(result.mended)}")
     return sentences
 
 
+def _nothing(wiring: Wiring, *, all_read: bool) -> str:
+    """Return what to believe where nothing serious was found."""
+    whose = f"in the wiring of {wiring.policy}" if wiring.policy else "in the data set"
+    if all_read:
+        return f"Nothing is wrong {whose}."
+    read = ", ".join(PLACES[place].lower() for place in wiring.sources)
+    return f"Nothing wrong was found {whose}, as far as it was read: {read}."
+
+
+def _left_out(result: PreflightResult) -> list[str]:
+    """Return what was not looked at, in a few words each."""
+    wiring, loop = result.wiring, result.open_loop
+    truth, weights, here = wiring.truth, wiring.weights, wiring.device_here
+    of_policy = {
+        "the data set": "dataset" not in wiring.sources,
+        "the robot": "robot" not in wiring.sources,
+        "whether the policy has all its weights": weights is None or weights.missing is None,
+        "the time of a call": wiring.timing.call is None,
+        "the device": here is not None and here.there is None,
+        "its actions on recorded frames": "dataset" in wiring.sources and (loop is None or loop.whole is None),
+        "the prompt's end": wiring.prompt is not None and bool(wiring.prompt.uncounted),
+        "statistics that its processors have in a way of their own": not wiring.normalises,
+        "statistics that the data set lacks": bool(_lacking(wiring)),
+        "the robot's joints": bool(wiring.unread),
+    }
+    of_data = {
+        "the data set's frames": "dataset" in wiring.sources and truth is None,
+        "the images": truth is not None
+        and any(wire.kind == "image" for wire in wiring.wires if "dataset" in wire.ends),
+        "a part of the data set": truth is not None and bool(truth.unjudged),
+    }
+    return [words for words, left in {**(of_policy if wiring.policy else {}), **of_data}.items() if left]
+
+
+def _lacking(wiring: Wiring) -> dict[str, str]:
+    """Return wires → the statistics that the data set lacks for them."""
+    if "dataset" not in wiring.sources:
+        return {}
+    found = {
+        wire.name: next((each for place in PROCESSORS if (each := wire.unjudged(place))), "") for wire in wiring.wires
+    }
+    return {name: lacking for name, lacking in found.items() if lacking}
+
+
 def _judged(wiring: Wiring) -> list[str]:
+    if not wiring.policy:
+        return []
     notes = ["Not judged without --dataset.root: the data set."] if "dataset" not in wiring.sources else []
     if "robot" not in wiring.sources:
         notes.append("Not judged without lerobot-rollout's arguments after --: the robot.")
@@ -71,6 +131,10 @@ def _judged(wiring: Wiring) -> list[str]:
         notes.append(f"Not judged: whether this machine has a {wiring.device}; {here.why}.")
     if prompt is not None and prompt.uncounted:
         notes.append(f"Not judged: whether the tokenizer cuts the prompt; {prompt.uncounted}.")
+    for name, lacking in _lacking(wiring).items():
+        wire = wiring.wire(name)
+        of = " of relative actions" if wire is not None and wire.relative else ""
+        notes.append(f"Not judged: whether the statistics of {name} are those of this data; it has no {lacking}{of}.")
     if not wiring.normalises:
         notes.append("Its processors do not normalise in LeRobot's way: their statistics were not judged.")
     return notes
@@ -131,6 +195,51 @@ def _orders(wiring: Wiring) -> Table | None:
         for index in range(longest)
     ]
     return Table([Column("Number", numeric=False), *(Column(title, numeric=False) for title, _ in columns)], rows)
+
+
+def _truth(truth: DataTruth) -> tuple[Table | None, list[str]]:
+    """Return the table of stated and measured statistics, and the notes below it."""
+    columns = [Column("Dimension", numeric=False), Column("stats.json"), Column("All frames")]
+    columns += [Column("stats.json, q01 to q99"), Column("All frames, q01 to q99"), Column("Beyond ±1 (%)")]
+    rows = [
+        Row([f"{vector.name}: {name}", *_stated_and_measured(vector, at)])
+        for vector in (*truth.vectors, *([truth.relative] if truth.relative is not None else []))
+        for at, name in enumerate(vector.dimensions)
+    ]
+    notes = [f"Read without decoding: {truth.frames:,} frames of {truth.episodes:,} episodes."]
+    if truth.relative is not None:
+        notes.append(f"The last rows are relative actions: action[t + k] − state[t], k < {truth.chunk}.")
+    if truth.shifts:
+        told = [f"{each.joint} {_ticks(each)}" for each in truth.shifts]
+        notes.append(f"The state repeats the action after (ticks): {', '.join(told)}.")
+    if truth.standing is not None:
+        found = truth.standing
+        notes.append(
+            f"It stands in {100 * found.start_share:.1f} % of the frames at the starts of episodes, and in "
+            f"{100 * found.end_share:.1f} % at their ends."
+        )
+    notes += [f"Not judged: {reason}." for reason in truth.unjudged]
+    return (Table(columns, rows) if rows else None), notes
+
+
+def _ticks(shift: JointShift) -> str:
+    if shift.equal is not None:
+        return f"{shift.equal} (equal)"
+    return "not seen" if shift.alike is None else f"{shift.alike:.1f}"
+
+
+def _stated_and_measured(vector: VectorTruth, at: int) -> list[str | None]:
+    pairs = [
+        _pair(each, ends, at) for ends in (("mean", "std"), ("q01", "q99")) for each in (vector.stated, vector.measured)
+    ]
+    return [*pairs, f"{100 * vector.outside[at]:.1f}" if at < len(vector.outside) else None]
+
+
+def _pair(statistics: Statistics, ends: tuple[str, str], at: int) -> str | None:
+    one, two = (statistics.get(name) or [] for name in ends)
+    if at >= len(one) or at >= len(two) or one[at] is None or two[at] is None:
+        return None
+    return f"{one[at]:.4g} ± {two[at]:.2g}" if ends[0] == "mean" else f"{one[at]:.4g} to {two[at]:.4g}"
 
 
 def _lag(lag: Lag) -> tuple[Table, list[str]]:

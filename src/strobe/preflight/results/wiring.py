@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -9,6 +10,7 @@ from pydantic import Field
 from strobe.core.results.data import Data, Finite
 from strobe.preflight.results.lag import Lag
 from strobe.preflight.results.reach import Reach
+from strobe.preflight.results.truth import DataTruth
 
 Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
 FeatureKind = Literal["state", "action", "image", "other"]
@@ -48,9 +50,24 @@ class Feature(Data):
     kind: FeatureKind
     shape: list[int] = Field(description="of an image channels, height, width")
     dtype: str = ""
-    unit: str = ""
+    unit: str = Field(default="", description="of most dimensions; '' where the place does not say")
+    units: list[str] = Field(default_factory=list, description="of each dimension; empty where they are not known")
     dimensions: list[str] = Field(default_factory=list, description="their names in order; empty where there are none")
     normalisation: Normalisation | None = None
+
+
+class Scale(Data):
+    """How a dimension is normalised: a number less ``centre``, in units of ``half``."""
+
+    centre: Finite
+    half: Finite = Field(description="σ of MEAN_STD, else half the range")
+
+    def is_apart_from(self, data: Scale, mode: str) -> bool:
+        """Whether it is far from that of the data; never where the data does not move."""
+        near = MOST_SHIFT * data.half if mode == "MEAN_STD" else max(self.half, data.half)
+        scaled = not data.half / MOST_RATIO <= self.half <= data.half * MOST_RATIO
+        moved = data.half > FLAT * max(1.0, abs(data.centre))
+        return moved and (scaled or abs(self.centre - data.centre) > near)
 
 
 class Wire(Data):
@@ -59,27 +76,61 @@ class Wire(Data):
     name: str
     kind: FeatureKind
     ends: dict[Place, Feature]
+    frames: dict[str, list[Finite | None]] = Field(
+        default_factory=dict,
+        description="statistics of all frames of the data set, as the policy takes them: of relative actions where it "
+        "has these; empty where the frames were not read",
+    )
+    relative: bool = Field(default=False, description="whether the policy takes it relative to the state")
 
-    def of_other_data(self, place: Place) -> dict[int, tuple[float, float, float, float]]:
-        """Return the dimensions that ``place`` normalises with other statistics than those of the data set.
+    def of_other_data(self, place: Place) -> dict[int, tuple[Scale, Scale]]:
+        """Return the dimensions that ``place`` normalises in another way than the data set's statistics would.
 
-        The four numbers of each are mean and deviation there, then those of the data set.
+        The numbers that its mode reads are held against those of ``meta/stats.json`` and those of all frames: far off
+        is what is far from both. Of each such dimension the first scale is the one there, the second the data set's.
         """
-        own, data = (self.ends[end].normalisation if end in self.ends else None for end in (place, "dataset"))
-        if own is None or data is None or not own.needed or self.kind == "image":
+        own, sources = self.ends.get(place), self._sources(place)
+        if own is None or own.normalisation is None or not sources:
             return {}
-        statistics = [norm.statistics.get(name) or [] for norm in (own, data) for name in ("mean", "std")]
-        if len({len(each) for each in statistics}) > 1:
-            return {}
+        mode, here = own.normalisation.mode, scales(own.normalisation.mode, own.normalisation.statistics)
         far = {}
-        for index, (mean, std, data_mean, data_std) in enumerate(zip(*statistics, strict=True)):
-            if mean is None or std is None or data_mean is None or data_std is None:
-                continue
-            shifted = abs(mean - data_mean) > MOST_SHIFT * data_std
-            scaled = not data_std / MOST_RATIO <= std <= data_std * MOST_RATIO
-            if data_std > FLAT * max(1.0, abs(data_mean)) and (shifted or scaled):
-                far[index] = mean, std, data_mean, data_std
+        for at, one in enumerate(here):
+            there = [source[at] if at < len(source) else None for source in sources]
+            known = [each for each in there if each is not None]
+            if one is not None and known and all(one.is_apart_from(each, mode) for each in known):
+                far[at] = one, known[0]
         return far
+
+    def unjudged(self, place: Place) -> str:
+        """Return the statistics that the data set lacks, and its mode reads; '' where it has them."""
+        own = self.ends.get(place)
+        if own is None or own.normalisation is None or not own.normalisation.needed or self.kind == "image":
+            return ""
+        return "" if self._sources(place) else " and ".join(own.normalisation.needed)
+
+    def _sources(self, place: Place) -> list[list[Scale | None]]:
+        """Return what the mode of ``place`` makes of the data set's statistics; [] where that has none for it."""
+        own, data = self.ends.get(place), self.ends.get("dataset")
+        if own is None or own.normalisation is None or self.kind == "image":
+            return []
+        stated = data.normalisation.statistics if data is not None and data.normalisation is not None else {}
+        read = [scales(own.normalisation.mode, each) for each in ([] if self.relative else [stated]) + [self.frames]]
+        return [each for each in read if each]
+
+
+def scales(mode: str, statistics: Mapping[str, Sequence[float | None]]) -> list[Scale | None]:
+    """Return how ``mode`` normalises each dimension with these statistics; [] where they lack what it reads."""
+    if mode not in NEEDED or not all(statistics.get(name) for name in NEEDED[mode]):
+        return []
+    found: list[Scale | None] = []
+    for one, two in zip(*(statistics[name] for name in NEEDED[mode]), strict=False):
+        if one is None or two is None:
+            found.append(None)
+        elif mode == "MEAN_STD":
+            found.append(Scale(centre=one, half=two))
+        else:
+            found.append(Scale(centre=(one + two) / 2, half=(two - one) / 2))
+    return found
 
 
 class Weights(Data):
@@ -185,6 +236,9 @@ class Wiring(Data):
     )
     weights: Weights | None = None
     cameras: list[Camera] = Field(default_factory=list)
+    empty_cameras: list[str] = Field(
+        default_factory=list, description="images of the policy that LeRobot fills in itself (empty_cameras)"
+    )
     timing: Timing = Field(default_factory=Timing)
     prompt: Prompt | None = None
     unknown_fields: list[str] = Field(
@@ -202,10 +256,22 @@ class Wiring(Data):
     normalises: bool = Field(default=True, description="False where its processors have a normaliser of another kind")
     reach: Reach | None = Field(default=None, description="of the actions; None where the statistics do not give it")
     lag: Lag | None = Field(default=None, description="of the recording and of a run; None where it was not looked at")
+    truth: DataTruth | None = Field(default=None, description="of the data set's frames; None where they were not read")
 
     def wire(self, name: str) -> Wire | None:
         """Return the wire called ``name``."""
         return next((wire for wire in self.wires if wire.name == name), None)
+
+    def absolute_where_relative(self, wire: Wire, place: Place) -> bool:
+        """Whether ``place`` has statistics of absolute actions for a policy with relative ones (lerobot #4700)."""
+        own, data, truth = wire.ends.get(place), wire.ends.get("dataset"), self.truth
+        if not wire.relative or own is None or own.normalisation is None or data is None or truth is None:
+            return False
+        absolute, norm = truth.vector(data.name), own.normalisation
+        if absolute is None or truth.relative is None or not all(norm.statistics.get(name) for name in norm.needed):
+            return False
+        off, here = truth.relative.differing(norm.statistics), absolute.differing(norm.statistics)
+        return bool(set(norm.needed) & set(off)) and not set(norm.needed) & set(here)
 
     def of_kind(self, kind: FeatureKind) -> list[Wire]:
         """Return the wires of a kind."""

@@ -127,7 +127,7 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
 
 
 def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
-    data = _of_data(recorded, wiring.rename) if recorded is not None else {}
+    data = _of_data(recorded, wiring) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
         statistics = _inside(checkpoint) or data
         if not statistics:
@@ -137,7 +137,11 @@ def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recor
     both: dict[Place, Processor] = {"preprocessor": checkpoint.preprocessor, "postprocessor": checkpoint.postprocessor}
     done = []
     for place, processor in both.items():
-        foreign = {wire.name for wire in wiring.wires if wire.of_other_data(place)}
+        foreign = {
+            wire.name
+            for wire in wiring.wires
+            if wire.of_other_data(place) and not wiring.absolute_where_relative(wire, place)
+        }
         done += _mend_statistics(checkpoint, processor, target, data, foreign)
     return done
 
@@ -157,14 +161,23 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_data(recorded: Recorded, rename: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
+def _of_data(recorded: Recorded, wiring: Wiring) -> dict[str, dict[str, np.ndarray]]:
+    """Return the statistics of the data set, as the policy takes its features.
+
+    Those of all frames are taken where the data set's own ones are not theirs, and for relative actions.
+    """
     statistics: dict[str, dict[str, np.ndarray]] = {}
-    for name, feature in recorded.features.items():
+    for own, feature in recorded.features.items():
+        name = wiring.rename.get(own, own)
+        wire = wiring.wire(name)
         known = feature.normalisation.statistics if feature.normalisation is not None else {}
+        vector = wiring.truth.vector(own) if wiring.truth is not None else None
+        if wire is not None and (wire.relative or (vector is not None and vector.differing())):
+            known = wire.frames
         numbers = {key: np.array(values, dtype=np.float32) for key, values in known.items() if None not in values}
         if feature.kind == "image":
             numbers = {key: values.reshape(-1, 1, 1) for key, values in numbers.items()}
-        statistics[rename.get(name, name)] = numbers
+        statistics[name] = numbers
     return statistics
 
 

@@ -38,7 +38,7 @@ def limits_of(robot: Any) -> Limits:
     """
     limits: dict[str, tuple[float, float]] = {}
     files = []
-    for prefix, arm in _arms(robot).items():
+    for prefix, arm in arms_of(robot).items():
         bus, calibration = getattr(arm, "bus", None), getattr(arm, "calibration", None) or {}
         if not calibration or bus is None:
             continue
@@ -53,7 +53,7 @@ def limits_of(robot: Any) -> Limits:
     return Limits(limits, ", ".join(files), capped)
 
 
-def _arms(robot: Any) -> dict[str, Any]:
+def arms_of(robot: Any) -> dict[str, Any]:
     """Return a robot's arms by the prefix of their joints' names."""
     pair = {f"{side}_": getattr(robot, f"{side}_arm", None) for side in ("left", "right")}
     return pair if all(pair.values()) else {"": robot}
@@ -67,7 +67,7 @@ def reach(wiring: Wiring, checkpoint: Checkpoint, limits: Limits) -> Reach | Non
     robot, data = wire.ends.get("robot"), wire.ends.get("dataset")
     end = wire.ends.get("postprocessor")
     statistics = end.normalisation.statistics if end is not None and end.normalisation is not None else {}
-    relative = _relative(checkpoint)
+    relative = relative_actions(checkpoint)
     found = (_extremes(statistics) if relative is not None else None) or (
         _range(end.normalisation.mode, statistics) if end is not None and end.normalisation is not None else None
     )
@@ -100,10 +100,17 @@ def _joint(name: str, number: int, limits: Limits, recorded: Mapping[str, tuple[
     return JointReach(joint=name, limit_low=limit[0], limit_high=limit[1], data_low=own[0], data_high=own[1])
 
 
-def _relative(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def relative_actions(checkpoint: Checkpoint) -> dict[str, Any] | None:
     """Return the config of the step that makes actions relative to the state; None where none does."""
     step = checkpoint.preprocessor.config("relative_actions_processor") if checkpoint.preprocessor is not None else None
     return step if step is not None and step.get("enabled", True) else None
+
+
+def relative_mask(step: Mapping[str, Any], count: int) -> list[bool]:
+    """Return for each of ``count`` dimensions of the action whether the step makes it relative."""
+    excluded = [str(name).lower() for name in step.get("exclude_joints") or [] if name]
+    names = [str(name).lower() for name in step.get("action_names") or []]
+    return [not (at < len(names) and any(one in names[at] for one in excluded)) for at in range(count)]
 
 
 def _make_absolute(made: Reach, wiring: Wiring, step: Mapping[str, Any]) -> None:
@@ -112,15 +119,14 @@ def _make_absolute(made: Reach, wiring: Wiring, step: Mapping[str, Any]) -> None
     LeRobot adds number i of the state to number i of the action. Joints that the step excludes stay as they are.
     """
     made.unjudged.append("In the data: the actions are relative to the state, and so may be their statistics.")
-    named, excluded = step.get("action_names") or [], [str(name).lower() for name in step.get("exclude_joints") or []]
+    mask = relative_mask(step, len(made.joints))
     wire = wiring.wire("observation.state")
     data = wire.ends.get("dataset") if wire is not None else None
     states = _extremes(data.normalisation.statistics) if data is not None and data.normalisation is not None else None
     (lows, highs), _ = states if states is not None else (((), ()), None)
     unknown = False
     for number, joint in enumerate(made.joints):
-        own = str(named[number]).lower() if number < len(named) else None
-        if own is not None and any(name and name in own for name in excluded):
+        if not mask[number]:
             continue
         low, high = (ends[number] if number < len(ends) else None for ends in (lows, highs))
         bounded = made.basis == "min and max" and None not in (joint.low, joint.high, low, high)

@@ -25,7 +25,7 @@ from strobe.preflight.wiring.checkpoint import CONFIG, Checkpoint, Processor, re
 from strobe.preflight.wiring.dataset import Recorded, read_dataset
 from strobe.preflight.wiring.device import device_here
 from strobe.preflight.wiring.prompt import read_prompt
-from strobe.preflight.wiring.reach import Limits, reach
+from strobe.preflight.wiring.reach import Limits, reach, relative_actions
 from strobe.preflight.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -82,6 +82,9 @@ def _read(
     recorded = read_dataset(dataset) if dataset is not None else None
     renamed = {**_own_rename(checkpoint), **(robot.rename if robot is not None else {}), **rename}
     wires = _wires(checkpoint, recorded, robot, renamed)
+    for wire in wires:
+        relative = relative_actions(checkpoint) is not None or checkpoint.config.get("use_relative_actions")
+        wire.relative = wire.name == "action" and bool(relative)
     sources: dict[Place, str] = {"policy": str(policy)}
     for place, processor in _processors(checkpoint).items():
         sources[place] = str(processor.file)
@@ -103,6 +106,7 @@ def _read(
         rename=renamed,
         weights=_weights(checkpoint),
         cameras=_cameras(config, wires),
+        empty_cameras=_empty_cameras(config),
         timing=_timing(config, recorded, robot),
         prompt=read_prompt(checkpoint, given, recorded.tasks if recorded is not None else []),
         unknown_fields=unknown,
@@ -211,6 +215,13 @@ def _cameras(config: Mapping[str, Any], wires: list[Wire]) -> list[Camera]:
                    seen_share=min(area, 1.0))
         )  # fmt: skip
     return cameras
+
+
+def _empty_cameras(config: Mapping[str, Any]) -> list[str]:
+    """Return the images that the config itself adds, as many as ``empty_cameras`` says: LeRobot masks them."""
+    count = config.get("empty_cameras")
+    names = [f"observation.images.empty_camera_{number}" for number in range(count if isinstance(count, int) else 0)]
+    return [name for name in names if name in (config.get("input_features") or {})]
 
 
 def _size(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, int] | None:

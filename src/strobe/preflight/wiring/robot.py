@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strobe.core.errors import in_a_line
-from strobe.preflight.results.wiring import Feature
-from strobe.preflight.wiring.reach import Limits, limits_of
+from strobe.preflight.results.wiring import Feature, FeatureKind
+from strobe.preflight.wiring.reach import Limits, arms_of, limits_of
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -90,12 +90,8 @@ def _features(robot: Any) -> dict[str, Feature]:
     observed: dict[str, Any] = robot.observation_features
     joints = [name for name, kind in observed.items() if kind is float and name.endswith(_JOINTS)]
     commands = [name for name in robot.action_features if name.endswith(_JOINTS)]
-    features = {
-        "action": Feature(name="action", kind="action", shape=[len(commands)], dimensions=commands,
-                          unit=_unit(robot, commands)),
-        "observation.state": Feature(name="observation.state", kind="state", shape=[len(joints)], dimensions=joints,
-                                     unit=_unit(robot, joints)),
-    }  # fmt: skip
+    features = {"action": _vector("action", "action", robot, commands)}
+    features["observation.state"] = _vector("observation.state", "state", robot, joints)
     for name, kind in observed.items():
         if isinstance(kind, tuple):
             height, width, channels = (int(size) for size in kind)
@@ -104,9 +100,13 @@ def _features(robot: Any) -> dict[str, Feature]:
     return features
 
 
-def _unit(robot: Any, joints: list[str]) -> str:
-    """Return the unit of most joints, '' where the robot does not say."""
-    motors = getattr(getattr(robot, "bus", None), "motors", None) or {}
+def _vector(name: str, kind: FeatureKind, robot: Any, joints: list[str]) -> Feature:
+    """Return the feature of these joints, with the unit of each, '' where the robot does not say."""
+    motors: dict[str, Any] = {}
+    for prefix, arm in arms_of(robot).items():
+        own = getattr(getattr(arm, "bus", None), "motors", None) or {}
+        motors |= {f"{prefix}{motor}": described for motor, described in own.items()}
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]
-    units = Counter(UNITS.get(getattr(mode, "name", ""), "") for mode in modes)
-    return units.most_common(1)[0][0] if units else ""
+    units = [UNITS.get(getattr(mode, "name", ""), "") for mode in modes]
+    most = Counter(units).most_common(1)[0][0] if units else ""
+    return Feature(name=name, kind=kind, shape=[len(joints)], dimensions=joints, unit=most, units=units)

@@ -1,0 +1,96 @@
+"""Write a copy of a data set in which ``meta/`` says what the frames say. The original is left as it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from strobe.core.errors import UserError
+from strobe.core.json_text import parsed
+from strobe.lerobot.datasets import recording
+from strobe.lerobot.datasets.fault import DatasetError
+from strobe.lerobot.datasets.truth import ACTION
+from strobe.preflight.results.truth import DataTruth, VectorTruth
+
+
+def write_copy(root: Path, target: Path, truth: DataTruth) -> list[str]:
+    """Write the data set ``root`` into the folder ``target``. Return what is right in it, a sentence each.
+
+    Statistics of vectors become those of all frames, those of ``action`` the relative ones where ``truth`` has them.
+    Numbers of each episode's first and last frame become those that its rows have.
+
+    Raises:
+        UserError: ``target`` is there already, or there is nothing to be set right.
+    """
+    if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+        raise UserError(f"--mend_data={target}: exists already; name a new folder")
+    try:
+        shutil.copytree(root, target, dirs_exist_ok=True)
+        done = _statistics(target, truth) + _indices(target)
+        if not done:
+            raise UserError(f"--mend_data: nothing in {root}/meta differs from what its frames say")
+    except BaseException as error:
+        shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
+        if isinstance(error, DatasetError):
+            raise UserError(f"--mend_data: {error.fault.what}; {error.fault.repair}") from None
+        raise
+    return done
+
+
+def _statistics(target: Path, truth: DataTruth) -> list[str]:
+    file = target / recording.STATS
+    written: dict[str, Any] = parsed(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    wanted: dict[str, tuple[VectorTruth, str]] = {
+        vector.name: (vector, "all frames")
+        for vector in truth.vectors
+        if vector.differing() or not vector.stated or vector.counted not in (None, truth.frames)
+    }
+    if truth.relative is not None:
+        wanted.pop(ACTION, None)
+        if truth.relative.differing() or not truth.relative.stated:
+            wanted[ACTION] = truth.relative, f"relative actions in chunks of {truth.chunk}"
+    for name, (vector, _) in wanted.items():
+        written[name] = {**vector.measured, "count": [truth.frames]}
+    if wanted:
+        file.write_text(json.dumps(written, indent=4), encoding="utf-8")
+    return [f"{recording.STATS}: {name} has the statistics of {whose}." for name, (_, whose) in wanted.items()]
+
+
+def _indices(target: Path) -> list[str]:
+    """Set the number of each episode's first frame, and that behind its last, to those of its rows."""
+    read = recording.read(target)
+    bounds: dict[int, tuple[int, int]] = {}
+    for file in dict.fromkeys(read.data_file(episode) for episode in read.chosen):
+        table = recording.rows(target, "", target / file, ["episode_index", "index"])
+        episode, index = (table[name].to_numpy() for name in ("episode_index", "index"))
+        for each in np.unique(episode).tolist():
+            own = index[episode == each]
+            bounds[int(each)] = int(own.min()), int(own.max()) + 1
+    changed: set[int] = set()
+    for path in sorted((target / recording.EPISODES).rglob("*.parquet")):
+        changed |= _set_bounds(path, bounds)
+    words = f"{len(changed)} episode{'s' * (len(changed) != 1)}"
+    return [f"meta/episodes: the numbers of the frames of {words}."] if changed else []
+
+
+def _set_bounds(path: Path, bounds: Mapping[int, tuple[int, int]]) -> set[int]:
+    table = parquet.read_table(path)
+    numbers = table["episode_index"].to_pylist()
+    changed: set[int] = set()
+    for end, name in enumerate(("dataset_from_index", "dataset_to_index")):
+        stated = table[name].to_pylist()
+        right = [bounds[each][end] if each in bounds else was for each, was in zip(numbers, stated, strict=True)]
+        if right != stated:
+            changed |= {each for each, one, two in zip(numbers, stated, right, strict=True) if one != two}
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, table.schema.field(at), pa.array(right, table.schema.field(at).type))
+    if changed:
+        parquet.write_table(table, path)
+    return changed

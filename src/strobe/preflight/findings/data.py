@@ -1,0 +1,245 @@
+"""Rules on a data set: are its statistics those of its frames, and are its frames what a policy can learn from?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from strobe.core.results.finding import Finding
+from strobe.preflight.results.truth import RANGES, DataFault, VectorTruth
+from strobe.preflight.results.wiring import Place, Wiring
+
+SHOWN = 4  # dimensions that are named
+STANDS = 0.1  # of all frames: standing starts teach a policy to stand
+STANDS_AT_END = 0.25
+AT_ONCE = 0.25  # ticks from an action to its state below which the arm cannot have followed it
+QUANTILES = {name for ends in RANGES for name in ends}
+READERS: tuple[Place, ...] = ("preprocessor", "postprocessor")
+LONGEST = 110  # characters of a title
+
+
+def faults(wiring: Wiring) -> Iterator[Finding]:
+    """Faults that the checker of data sets has found."""
+    for fault in wiring.truth.faults if wiring.truth is not None else ():
+        assert wiring.truth is not None
+        yield _fault(fault, wiring.truth.episodes, wiring.sources.get("dataset", ""))
+
+
+def _fault(fault: DataFault, total: int, root: str) -> Finding:
+    share = f" That is {fault.episodes} of {total} episodes." if fault.episodes and total else ""
+    more = f", and {fault.episodes - 1} more episodes so" if fault.episodes > 1 else ""
+    mend = f" Or {_copy(root)}" if fault.kind == "index" else ""
+    stops = "LeRobot stops where it reads that." if fault.stops else "LeRobot reads it all the same."
+    return Finding(
+        rule=f"data-{fault.kind}",
+        level="warning",
+        title=_cut(fault.brief or f"{fault.what[:1].upper()}{fault.what[1:]}") + (more if fault.brief else ""),
+        seen=f"{fault.what}.{share}",
+        why=fault.why or stops,
+        do=f"{fault.do[:1].upper()}{fault.do[1:]}.{mend}" if fault.do else mend.removeprefix(" Or "),
+        evidence={"episodes": fault.episodes, "of": total},
+    )
+
+
+def stated(wiring: Wiring) -> Iterator[Finding]:
+    """Statistics in meta/stats.json that are not those of the frames (lerobot #4156, #3804, #2189)."""
+    for vector in wiring.truth.vectors if wiring.truth is not None else ():
+        off = vector.differing()
+        wire = next((each for each in wiring.wires if _name(each.ends.get("dataset")) == vector.name), None)
+        relative = wiring.truth.relative if wiring.truth is not None else None
+        if wire is not None and wire.relative and relative is not None and not relative.differing():
+            continue  # stats.json has those of relative actions, as this policy wants them
+        ends = [wire.ends[place] for place in READERS if place in wire.ends] if wire is not None else []
+        read = {name for end in ends if end.normalisation is not None for name in end.normalisation.needed}
+        if wire is not None and wire.relative:
+            read = set()  # of absolute actions: this policy takes the others
+        if off and not set(off) & read and set(off) <= QUANTILES and ends:
+            continue  # every data set of LeRobot 0.6.1 has them, and this policy reads others
+        if off:
+            yield _stated(vector, off, read, wiring.sources.get("dataset", ""), alone=not wiring.policy)
+        elif vector.counted is not None and wiring.truth is not None and vector.counted != wiring.truth.frames:
+            yield _counted(vector, wiring.truth.frames, wiring.sources.get("dataset", ""))
+
+
+def _stated(vector: VectorTruth, off: dict[str, list[int]], read: set[str], root: str, *, alone: bool) -> Finding:
+    plain = {name: at for name, at in off.items() if name not in QUANTILES}
+    shown = {name: at for name, at in off.items() if name in read} or plain or off
+    dimensions = sorted({at for places in shown.values() for at in places}, key=lambda at: -_size(vector, shown, at))
+    told = [f"{vector.dimensions[at]}: {_both(vector, shown, at)}" for at in dimensions[:SHOWN]]
+    of_quantiles = set(shown) <= QUANTILES
+    why = "A policy is trained and run on numbers in another range than they say."
+    if of_quantiles:
+        why = "LeRobot averages the quantiles of episodes, which are not those of all frames. " + why
+    return Finding(
+        rule="data-statistics-wrong",
+        level="warning" if read & set(off) or (alone and plain) else "info",
+        title=f"The statistics of {vector.name} are not those of its frames: {_first(vector, shown, dimensions[0])}",
+        seen=f"In meta/stats.json, and in all frames: {'; '.join(told)}"
+        f"{f'; and {len(dimensions) - SHOWN} more' if len(dimensions) > SHOWN else ''}.",
+        why=why if alone or read & set(off) else "This policy does not read these. Others do.",
+        do=f"{_copy(root)} Train on that copy.",
+        evidence={"feature": vector.name, "dimensions": len(dimensions), "joint": vector.dimensions[dimensions[0]]},
+    )
+
+
+def _first(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
+    """Return the figure that is farthest off of a dimension."""
+    name = max(
+        (name for name, places in off.items() if at in places),
+        key=lambda each: _size(vector, {each: off[each]}, at),
+    )
+    return (
+        f"{vector.dimensions[at]}'s {name} is {_number(vector.stated, name, at)} in stats.json, and "
+        f"{_number(vector.measured, name, at)} in the frames"
+    )
+
+
+def _both(vector: VectorTruth, off: dict[str, list[int]], at: int) -> str:
+    """Return a dimension's stated and measured figures in words."""
+    said = [
+        f"{name} {_number(vector.stated, name, at)} (frames: {_number(vector.measured, name, at)})"
+        for name, places in off.items()
+        if at in places
+    ]
+    beyond = ""
+    if at < len(vector.outside) and {"q01", "q99"} & set(off) and vector.outside[at]:
+        beyond = f"; {100 * vector.outside[at]:.0f} % of the frames lie outside ±1, up to {vector.farthest[at]:.2g}"
+    return ", ".join(said) + beyond
+
+
+def _number(statistics: dict[str, list[float | None]], name: str, at: int) -> str:
+    values = statistics.get(name) or []
+    value = values[at] if at < len(values) else None
+    return "nothing" if value is None else f"{value:.4g}"
+
+
+def _size(vector: VectorTruth, off: dict[str, list[int]], at: int) -> float:
+    """Return how far a dimension's stated figures are off, in its spread."""
+    spread = vector.measured["std"][at] or 1e-9
+    apart = [
+        abs((vector.stated[name][at] or 0.0) - (vector.measured[name][at] or 0.0))
+        for name, places in off.items()
+        if at in places
+    ]
+    return max(apart, default=0.0) / spread
+
+
+def _counted(vector: VectorTruth, frames: int, root: str) -> Finding:
+    return Finding(
+        rule="data-statistics-count",
+        level="info",
+        title=f"The statistics of {vector.name} count other frames than the data has",
+        seen=f"meta/stats.json counts {vector.counted:,} frames, and the data has {frames:,}.",
+        why="Statistics of merged data sets are weighted by that number.",
+        do=_copy(root),
+        evidence={"counted": vector.counted, "frames": frames},
+    )
+
+
+def absolute(wiring: Wiring) -> Iterator[Finding]:
+    """A policy of relative actions with the statistics of absolute ones (lerobot #4700)."""
+    truth = wiring.truth
+    for wire in wiring.wires:
+        place: Place | None = next((each for each in READERS if wiring.absolute_where_relative(wire, each)), None)
+        if place is None or truth is None or truth.relative is None:
+            continue
+        own = wire.ends[place].normalisation
+        assert own is not None
+        names, measured = truth.relative.dimensions, truth.relative.measured
+        low, high = own.needed
+        told = [
+            f"{names[at]}: {low} {_number(own.statistics, low, at)}, {high} {_number(own.statistics, high, at)} "
+            f"(relative: {_number(measured, low, at)}, {_number(measured, high, at)})"
+            for at in sorted(set(truth.relative.differing(own.statistics).get(high, [])))[:SHOWN]
+        ]
+        yield Finding(
+            rule="statistics-absolute",
+            level="warning",
+            title=f"Relative actions have the statistics of absolute ones: {told[0]}",
+            seen=f"The policy takes action[t + k] − state[t], k < {truth.chunk}. Its {place} has the statistics of the "
+            f"actions as recorded: {'; '.join(told)}.",
+            why="Its normalised actions fill a small part of their range, away from its middle. The policy learns "
+            "coarse actions.",
+            do=_relative_statistics(wiring),
+            evidence={"feature": wire.name, "chunk": truth.chunk},
+        )
+
+
+def _relative_statistics(wiring: Wiring) -> str:
+    root, truth = wiring.sources.get("dataset", "DATA"), wiring.truth
+    return (
+        f"strobe preflight --policy.path={wiring.sources['policy']} --dataset.root={root} --mend_data=NEW writes a "
+        f"copy with the statistics of relative actions (chunks of {truth.chunk if truth is not None else 0}). Train on "
+        "that copy."
+    )
+
+
+def shifted(wiring: Wiring) -> Iterator[Finding]:
+    """Actions that the state shows at once, or before: such data teaches to stay (GR00T #137)."""
+    joints = [joint for joint in wiring.truth.shifts if joint.late is not None] if wiring.truth is not None else []
+    at_once = [joint for joint in joints if joint.late is not None and joint.late <= AT_ONCE]
+    if not at_once or 2 * len(at_once) < len(joints):
+        return
+    first = max(at_once, key=lambda joint: joint.share)
+    ticks = round(first.late or 0.0)
+    if first.equal is not None:
+        seen = f"In {100 * first.share:.0f} % of the frames in which {first.joint} moves, "
+        seen += "its action is " + ("the state of the same tick" if ticks == 0 else f"the state {-ticks} ticks before")
+    else:
+        seen = f"{first.joint} follows its action by {first.late:.1f} ticks"
+    more = [joint.joint for joint in at_once if joint is not first]
+    yield Finding(
+        rule="data-action-is-state",
+        level="warning",
+        title=f"The data teaches to stay: {first.joint}'s action is where it already is",
+        seen=f"{seen}{f'; so do {_listed(more)}' if more else ''}.",
+        why="The policy learns to send the position where the arm already is.",
+        do=f"Shift the actions by {1 - ticks} tick{'s' * (ticks != 0)}: let action[t] be the recorded one of "
+        f"t + {1 - ticks}. Or record what the leader sent.",
+        evidence={"joints": len(at_once), "of": len(joints), "ticks": first.late},
+    )
+
+
+def standing(wiring: Wiring) -> Iterator[Finding]:
+    """Frames at the starts or ends of episodes in which nothing moves (GR00T #137)."""
+    found = wiring.truth.standing if wiring.truth is not None else None
+    if found is None:
+        return
+    for where, share, ticks, most in (
+        ("starts", found.start_share, found.start_ticks, STANDS),
+        ("ends", found.end_share, found.end_ticks, STANDS_AT_END),
+    ):
+        if share <= most:
+            continue
+        yield Finding(
+            rule=f"data-stands-at-{where}",
+            level="warning" if where == "starts" else "info",
+            title=f"The arm stands still in {100 * share:.0f} % of all frames, at the {where} of the episodes",
+            seen=f"In {100 * share:.0f} % of all frames it has not moved yet ({ticks:.0f} ticks of an episode, median)."
+            if where == "starts"
+            else f"In {100 * share:.0f} % of all frames it does not move any more ({ticks:.0f} ticks of an episode).",
+            why="From a standing arm the policy learns to stand: it may never start."
+            if where == "starts"
+            else "The policy learns to stand where the task ends. That may be wanted.",
+            do="Record with the motion from the first tick. LeRobot 0.6.1 has no command that cuts frames.",
+            evidence={"share": share, "ticks": ticks},
+        )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _copy(root: str) -> str:
+    return f"strobe preflight --dataset.root={root} --mend_data=NEW writes a copy in which that is right."
+
+
+def _name(end: object) -> str:
+    return str(getattr(end, "name", ""))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+CHECKS = (faults, stated, absolute, shifted, standing)

@@ -1,0 +1,130 @@
+"""What the frames of a data set say, beside what its files in ``meta/`` say of them. Plain data."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite
+
+Statistics = dict[str, list[Finite | None]]
+RANGES = (("q01", "q99"), ("q10", "q90"))
+APART = 0.1  # of the spread: a mean or a spread that is this far off is of other frames
+NARROW, WIDE = 1.25, 0.5  # where the measured quantiles may lie in the range of the stated ones, which is −1 to 1
+SQUARED = 1e-6  # of a squared size: LeRobot subtracts squares in float32
+LEAST = 1e-4  # of a dimension's size: a difference below it is rounding
+
+
+class DataFault(Data):
+    """A fault that the data set's checker has found."""
+
+    kind: str = Field(description="'lost', 'index', 'video', …: the same for faults of one kind")
+    what: str = Field(description="place and size in words")
+    brief: str = Field(default="", description="the same in a few words")
+    why: str = ""
+    do: str = ""
+    episodes: int = Field(default=0, description="with the fault; 0 where it is not one of single episodes")
+    stops: bool = Field(default=True, description="whether LeRobot cannot read the frames")
+
+
+class VectorTruth(Data):
+    """The statistics of a vector: those in ``meta/stats.json``, and those of all frames."""
+
+    name: str = Field(description="the data set's name of the feature")
+    dimensions: list[str] = Field(description="their names; 'number 3' where the data set has none")
+    stated: Statistics = Field(default_factory=dict, description="statistic → a number for each dimension")
+    measured: Statistics = Field(default_factory=dict, description="the same of all frames")
+    counted: int | None = Field(default=None, description="frames that stats.json counts; None where it does not")
+    outside: list[Finite] = Field(
+        default_factory=list, description="share of frames beyond the stated q01 and q99, for each dimension"
+    )
+    farthest: list[Finite] = Field(
+        default_factory=list, description="the farthest frame, where the stated q01 and q99 are −1 and 1"
+    )
+    still: list[bool] = Field(
+        default_factory=list, description="whether a dimension only jitters: as far in one tick as in an episode"
+    )
+
+    def differing(self, other: Statistics | None = None) -> dict[str, list[int]]:
+        """Return statistic → the dimensions in which it is far from the measured one.
+
+        Args:
+            other: statistics that are held against the measured ones; by default the stated ones.
+        """
+        stated, found = self.stated if other is None else other, {}
+        for name in ("mean", "std", "min", "max"):
+            pairs = zip(stated.get(name, ()), self.measured.get(name, ()), strict=False)
+            off = [at for at, (one, two) in enumerate(pairs) if one is None or self._is_apart(name, at, one, two)]
+            found |= {name: off} if off else {}
+        for low, high in RANGES:
+            off = [at for at in range(len(stated.get(low, ()))) if self._elsewhere(stated, low, high, at)]
+            found |= {low: off, high: off} if off else {}
+        return found
+
+    def _is_apart(self, name: str, at: int, one: float, two: float | None) -> bool:
+        if two is None:
+            return False
+        measured = {key: self.measured[key][at] or 0.0 for key in ("mean", "std", "min", "max")}
+        spread = measured["std"] if name in ("mean", "std") else (measured["max"] - measured["min"]) / 2
+        size = max(abs(measured["min"]), abs(measured["max"]))
+        if name == "std" and abs(one * one - two * two) <= SQUARED * size * size:
+            return False
+        return abs(one - two) > max(APART * spread, LEAST * size)
+
+    def _elsewhere(self, stated: Statistics, low: str, high: str, at: int) -> bool:
+        """Whether the measured quantiles lie outside the stated ones, or fill too little of them."""
+        ends = [each.get(name) or [] for each in (stated, self.measured) for name in (low, high)]
+        numbers = [end[at] if at < len(end) else None for end in ends]
+        if None in numbers:
+            return False
+        one, two, left, right = (float(number or 0.0) for number in numbers)
+        rounding = LEAST * max(abs(left), abs(right))
+        if right - left <= rounding or two - one <= rounding:  # a dimension that does not move
+            return max(abs(one - left), abs(two - right)) > rounding + LEAST
+        places = [2 * (number - one) / (two - one) - 1 for number in (left, right)]
+        return max(map(abs, places)) > NARROW or places[1] - places[0] < 2 * WIDE
+
+
+class JointShift(Data):
+    """By how many ticks the state repeats one joint's action."""
+
+    joint: str
+    equal: int | None = Field(default=None, description="ticks after which the state is the action itself")
+    share: Finite = Field(default=0.0, description="of the frames in which it moves, in which they are equal")
+    alike: Finite | None = Field(
+        default=None, description="ticks after which the state's steps are like the action's; None where it is not seen"
+    )
+
+    @property
+    def late(self) -> float | None:
+        """Ticks from the action to the state; None where neither figure is known."""
+        return float(self.equal) if self.equal is not None else self.alike
+
+
+class Standing(Data):
+    """Frames at the starts and ends of episodes in which no joint moves."""
+
+    start_ticks: Finite = Field(description="median of the episodes")
+    start_share: Finite = Field(description="of all frames")
+    end_ticks: Finite
+    end_share: Finite
+
+
+class DataTruth(Data):
+    """What was read of a data set's frames."""
+
+    root: str
+    frames: int = 0
+    episodes: int = 0
+    faults: list[DataFault] = Field(default_factory=list)
+    vectors: list[VectorTruth] = Field(default_factory=list)
+    relative: VectorTruth | None = Field(
+        default=None, description="of actions less the state of their chunk's first frame; None for other policies"
+    )
+    chunk: int | None = Field(default=None, description="actions of a chunk, of the relative ones")
+    shifts: list[JointShift] = Field(default_factory=list)
+    standing: Standing | None = None
+    unjudged: list[str] = Field(default_factory=list, description="what was not looked at, and why")
+
+    def vector(self, name: str) -> VectorTruth | None:
+        """Return the vector that the data set calls ``name``."""
+        return next((vector for vector in self.vectors if vector.name == name), None)

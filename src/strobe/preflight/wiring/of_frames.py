@@ -1,0 +1,35 @@
+"""Add to a wiring what the frames of its data set say, in the form in which the policy takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from strobe.lerobot.datasets.truth import RelativeActions, read_truth
+from strobe.preflight.results.wiring import Wiring
+from strobe.preflight.wiring.checkpoint import Checkpoint
+from strobe.preflight.wiring.reach import relative_actions, relative_mask
+
+
+def add_truth(wiring: Wiring, dataset: Path, checkpoint: Checkpoint, episodes: Sequence[int] | None = None) -> None:
+    """Read the frames of ``dataset`` into ``wiring.truth``, and their statistics into its wires.
+
+    Args:
+        episodes: those that are used; all by default.
+    """
+    wiring.truth = read_truth(dataset, _relative(wiring, checkpoint), episodes)
+    for wire in wiring.wires:
+        end = wire.ends.get("dataset")
+        found = wiring.truth.vector(end.name) if end is not None else None
+        if wire.relative:
+            found = wiring.truth.relative
+        if found is not None:
+            wire.frames = found.measured
+
+
+def _relative(wiring: Wiring, checkpoint: Checkpoint) -> RelativeActions | None:
+    step, wire = relative_actions(checkpoint), wiring.wire("action")
+    end = wire.ends.get("dataset") if wire is not None else None
+    if step is None or end is None or len(end.shape) != 1 or not wiring.timing.chunk:
+        return None
+    return RelativeActions(wiring.timing.chunk, relative_mask(step, end.shape[0]))

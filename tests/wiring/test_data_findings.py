@@ -1,0 +1,363 @@
+"""What a data set's frames say: each planted fault is named in two sizes, its copy is sound, and so is each twin."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+from support.wired import DATA, EPISODES, JOINTS, TICKS, Wired, change_json, described
+
+from strobe.core.kinds import advise, document
+from strobe.core.results.finding import Finding
+from strobe.preflight.run import Preflight, preflight, preflight_of_data
+
+STATE = "observation.state"
+Plant = Callable[[Wired], Any]
+
+
+def found(stage: Wired) -> dict[str, Finding]:
+    """Serious findings, and those on the data, by rule; without those on the reach, which follows the statistics."""
+    every = stage.preflight().findings
+    return {each.rule: each for each in every if each.level == "warning" and each.rule != "reach-beyond-limits"}
+
+
+def normalised_by(mode: str) -> Plant:
+    def plant(stage: Wired) -> None:
+        def changed(processor: dict[str, Any]) -> dict[str, Any]:
+            for step in processor["steps"]:
+                if "norm_map" in step["config"]:
+                    step["config"]["norm_map"] |= {"STATE": mode, "ACTION": mode}
+            return processor
+
+        for kind in ("pre", "post"):
+            change_json(stage.policy / f"policy_{kind}processor.json", changed)
+
+    return plant
+
+
+def both(stage: Wired, change: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> None:
+    for name in ("action", STATE):
+        stage.change_vector(name, change)
+
+
+def averaged_quantiles(times: float) -> Plant:
+    """The first episode's motion is so many times as large, and the quantiles of the episodes are averaged."""
+
+    def plant(stage: Wired) -> None:
+        both(stage, lambda values, episode: np.where(episode[:, None] == 0, times, 1.0) * np.clip(values, -9, 9))
+        normalised_by("QUANTILES")(stage)
+        stage.take_statistics()
+        frames = pd.read_parquet(stage.dataset / DATA)
+
+        def averaged(read: dict[str, Any]) -> dict[str, Any]:
+            for name in ("action", STATE):
+                each = [described(np.stack(own[name].to_list())) for _, own in frames.groupby("episode_index")]
+                for key in ("q01", "q10", "q50", "q90", "q99"):
+                    read[name][key] = np.mean([one[key] for one in each], axis=0).tolist()
+            return read
+
+        change_json(stage.dataset / "meta/stats.json", averaged)
+        stats = averaged({name: {} for name in ("action", STATE)})
+        for kind in ("pre", "post"):
+            numbers = {f"{n}.{k}": np.array(v, np.float32) for n in stats for k, v in stats[n].items()}
+            stage.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
+
+    return plant
+
+
+def stated(name: str, times: float, joint: int | None = 2) -> Plant:
+    """The data set says another number of its state."""
+
+    def plant(stage: Wired) -> None:
+        def changed(read: dict[str, Any]) -> dict[str, Any]:
+            numbers = read[STATE][name]
+            read[STATE][name] = [times * one if joint in (None, at) else one for at, one in enumerate(numbers)]
+            return read
+
+        change_json(stage.dataset / "meta/stats.json", changed)
+
+    return plant
+
+
+def shifted(ticks: int) -> Plant:
+    """The state of a tick is the action ``ticks`` before it."""
+
+    def plant(stage: Wired) -> None:
+        frames = pd.read_parquet(stage.dataset / DATA)
+        actions = np.stack(frames["action"].to_list()).reshape(EPISODES, TICKS, 6)
+        rolled = np.stack([actions[:, min(max(at - ticks, 0), TICKS - 1)] for at in range(TICKS)], axis=1)
+        stage.change_vector(STATE, lambda values, _: rolled.reshape(-1, 6))
+
+    return plant
+
+
+def standing(frames: int) -> Plant:
+    def plant(stage: Wired) -> None:
+        def still(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+            every = values.reshape(EPISODES, TICKS, 6)
+            every[:, :frames] = every[:, frames : frames + 1]
+            return every.reshape(-1, 6)
+
+        both(stage, still)
+        stage.take_statistics()
+
+    return plant
+
+
+def joint_of(noise: float, scale: float = 0.0) -> Plant:
+    """One joint stands at 12 with so much noise; or it moves, in a unit of its own (metres)."""
+
+    def plant(stage: Wired) -> None:
+        random = np.random.default_rng(0)
+
+        def changed(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+            values[:, 3] = scale * values[:, 3] if scale else 12 + noise * random.normal(size=len(values)).clip(-1, 1)
+            return values
+
+        both(stage, changed)
+        stage.take_statistics()
+        if scale:  # a robot that says no unit
+            for name in ("action", STATE):
+                stage.connect(name, unit="")
+
+    return plant
+
+
+def indices(stage: Wired, episodes: tuple[int, ...], off: int) -> None:
+    (file,) = (stage.dataset / "meta/episodes").rglob("*.parquet")
+    table = pd.read_parquet(file)
+    for end in ("dataset_from_index", "dataset_to_index"):
+        table[end] = [value + off * (at in episodes) for at, value in enumerate(table[end])]
+    table.to_parquet(file)
+
+
+def not_a_number(count: int) -> Plant:
+    def plant(stage: Wired) -> None:
+        def changed(values: np.ndarray, _: np.ndarray) -> np.ndarray:
+            values[7 : 7 + count, 1] = np.nan
+            return values
+
+        stage.change_vector(STATE, changed)
+
+    return plant
+
+
+# Name → what is planted, the rules that find it, and words of the finding's `seen` or `title`.
+PLANTED: dict[str, tuple[Plant, set[str], tuple[str, ...]]] = {
+    "quantiles averaged, one episode five times as wide": (  # lerobot #4156, #3804
+        averaged_quantiles(5.0), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
+    "quantiles averaged, one episode 2.5 times as wide": (
+        averaged_quantiles(2.5), {"data-statistics-wrong"}, ("q99", "% of the frames lie outside ±1, up to")),
+    "mean": (stated("std", 5.0), {"data-statistics-wrong"}, ("elbow_flex", "std 25 (frames: 4.9")),
+    "spread a little off": (stated("std", 1.15), {"data-statistics-wrong"}, ("elbow_flex", "std 5.75")),
+    "the action is the state": (shifted(0), {"data-action-is-state"}, ("In 100 % of the frames", "same tick")),
+    "the action is an earlier state": (shifted(-2), {"data-action-is-state"}, ("the state 2 ticks before",)),
+    "forty standing frames": (standing(40), {"data-stands-at-starts"}, ("In 3", "% of all frames")),
+    "fifteen standing frames": (standing(15), {"data-stands-at-starts"}, ("In 1", "% of all frames")),
+    "a joint that stands": (joint_of(0.0), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is 1e+08 σ")),
+    "a joint that jitters": (joint_of(0.02), {"statistics-flat"}, ("wrist_flex.pos", "1° beside it is", "hardly")),
+    "an episode's numbers": (
+        lambda stage: indices(stage, (1, 3, 5), 119), {"data-index"}, ("99 % of its actions", "3 of 8 episodes")),
+    "one episode's numbers, a little": (
+        lambda stage: indices(stage, (2,), 6), {"data-index"}, ("5 % of its actions", "1 of 8 episodes")),
+    "a state without numbers": (not_a_number(40), {"data-not"}, ("number 1 of observation.state", "39 more")),
+    "one number": (not_a_number(1), {"data-not"}, ("number 1 of observation.state",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_of_the_data_is_named(name: str, stage: Wired):
+    plant, rules, words = PLANTED[name]
+    plant(stage)
+    serious = found(stage)
+    assert set(serious) == rules
+    text = " ".join(f"{each.title} {each.seen}" for each in serious.values())
+    assert [word for word in words if word not in text] == []
+    assert all(each.why and each.do for each in serious.values())
+
+
+@pytest.mark.parametrize("name", [name for name, each in PLANTED.items() if each[1] & {"data-statistics-wrong",
+                                                                                     "data-index"}])  # fmt: skip
+def test_the_copy_that_is_named_is_sound(name: str, stage: Wired, tmp_path: Path):
+    PLANTED[name][0](stage)
+    (finding,) = found(stage).values()
+    assert f"--dataset.root={stage.dataset} --mend_data=NEW" in finding.do
+    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    stage.dataset = tmp_path / "new"
+    assert {each.rule for each in stage.preflight().findings if each.rule.startswith("data-")} == set()
+
+
+SOUND: dict[str, Plant] = {
+    "as it is": lambda stage: None,
+    "its own statistics": Wired.take_statistics,
+    "quantiles averaged, episodes alike": averaged_quantiles(1.1),
+    "min and max": lambda stage: (stage.take_statistics(), normalised_by("MIN_MAX")(stage)),
+    "an action that the next state repeats": shifted(1),
+    "a slow arm": shifted(6),
+    "five standing frames": standing(5),
+    "a joint in metres beside degrees": joint_of(0.0, scale=0.002),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_nothing_is_said_of_a_sound_data_set(name: str, stage: Wired):
+    SOUND[name](stage)
+    result = stage.preflight()
+    assert [each for each in result.findings if each.rule != "reach-beyond-limits"] == []
+    assert result.wiring.truth is not None
+    assert result.wiring.truth.unjudged == []
+
+
+def test_a_constant_joint_that_the_policy_ignores_is_no_fault(stage: Wired):
+    joint_of(0.0)(stage)
+
+    def changed(processor: dict[str, Any]) -> dict[str, Any]:
+        for step in processor["steps"]:
+            if "norm_map" in step["config"]:
+                step["config"]["norm_map"]["STATE"] = "IDENTITY"
+        return processor
+
+    change_json(stage.policy / "policy_preprocessor.json", changed)
+    assert found(stage) == {}
+
+
+@pytest.mark.parametrize(("name", "level"), [("q99", None), ("max", "info"), ("std", "warning")])
+def test_statistics_that_the_policy_does_not_read_are_no_serious_fault(name: str, level: str | None, stage: Wired):
+    stage.take_statistics()
+    stated(name, 4.0)(stage)
+    every = {each.rule: each.level for each in stage.preflight().findings if each.rule.startswith("data-")}
+    assert every == ({"data-statistics-wrong": level} if level else {})
+    alone = preflight_of_data(stage.dataset)
+    levels = [each.level for each in advise(alone) if each.rule == "data-statistics-wrong"]
+    assert levels == [{None: "info", "info": "warning", "warning": "warning"}[level]]
+
+
+@pytest.mark.parametrize("value", [None, float("nan")])
+def test_statistics_that_are_not_there_or_no_numbers_are_written_into_the_copy(
+    value: float | None, stage: Wired, tmp_path: Path
+):
+    def changed(read: dict[str, Any]) -> dict[str, Any]:
+        if value is None:
+            del read[STATE]
+        else:
+            read[STATE]["std"][2] = value
+        return read
+
+    change_json(stage.dataset / "meta/stats.json", changed)
+    serious = found(stage)
+    assert "--mend_data=NEW" in serious["data-statistics"].do
+    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    assert [each.level for each in advise(preflight_of_data(tmp_path / "new"))] == []
+
+
+def test_leaving_the_episodes_out_that_are_named_mends_it(stage: Wired):
+    not_a_number(3)(stage)
+    finding = found(stage)["data-not"]
+    assert "--dataset.episodes=[1,2,3,4,5,6,7]" in finding.do
+    result = preflight(Preflight(stage.policy, stage.dataset, episodes=range(1, EPISODES)))
+    assert [each.rule for each in advise(result)] == []
+
+
+def relative(stage: Wired, *, statistics: bool, offset: float, exclude: tuple[str, ...] = ()) -> None:
+    """Make the policy take relative actions, with the statistics of these or of absolute ones.
+
+    Args:
+        offset: by which the arm's place differs from episode to episode.
+    """
+    both(stage, lambda values, episode: np.clip(values, -9, 9) + offset * (episode[:, None] - 3.5))
+    stage.take_statistics()
+    stage.configure(chunk_size=5, n_action_steps=5, action_feature_names=JOINTS)
+    config = {"enabled": True, "exclude_joints": list(exclude), "action_names": JOINTS}
+
+    def add(processor: dict[str, Any]) -> dict[str, Any]:
+        step = {"registry_name": "relative_actions_processor", "config": config}
+        return processor | {"steps": [step, *processor["steps"]]}
+
+    change_json(stage.policy / "policy_preprocessor.json", add)
+    if not statistics:
+        return
+    frames = pd.read_parquet(stage.dataset / DATA)
+    chunks = []
+    for _, own in frames.groupby("episode_index"):
+        actions, states = (np.stack(own[name].to_list()) for name in ("action", STATE))
+        mask = np.array([not any(word in joint for word in exclude) for joint in JOINTS])
+        chunks += [actions[at : at + 5] - states[at] * mask for at in range(len(own) - 4)]
+    made = described(np.concatenate(chunks))
+    for kind in ("pre", "post"):
+        numbers = {f"action.{key}": np.array(values, np.float32) for key, values in made.items()}
+        stage.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
+
+
+@pytest.mark.parametrize("offset", [30.0, 3.0])
+@pytest.mark.parametrize("exclude", [(), ("gripper",)])
+def test_a_sound_policy_of_relative_actions_has_no_fault(offset: float, exclude: tuple[str, ...], stage: Wired):
+    """As in lerobot #4700: its statistics are of other numbers than the data set's."""
+    relative(stage, statistics=True, offset=offset, exclude=exclude)
+    assert set(found(stage)) - {"fields-unknown"} == set()
+
+
+@pytest.mark.parametrize("offset", [30.0, 3.0])
+def test_relative_actions_with_absolute_statistics_are_named_and_a_copy_has_the_others(
+    offset: float, stage: Wired, tmp_path: Path
+):
+    relative(stage, statistics=False, offset=offset)
+    serious = found(stage)
+    assert set(serious) - {"fields-unknown"} == {"statistics-absolute"}
+    assert "action[t + k] − state[t], k < 5" in serious["statistics-absolute"].seen
+    assert "--mend_data=NEW" in serious["statistics-absolute"].do
+    preflight(Preflight(stage.policy, stage.dataset, mend_data=tmp_path / "new"))
+    stage.dataset = tmp_path / "new"
+    retrained(stage)
+    assert set(found(stage)) - {"fields-unknown"} == set()
+
+
+def retrained(stage: Wired) -> None:
+    """The policy is trained again: its processors get the data set's statistics."""
+    read = json.loads((stage.dataset / "meta/stats.json").read_text())
+    for kind in ("pre", "post"):
+        numbers = {
+            f"{name}.{key}": np.array(values, np.float32)
+            for name in ("action", STATE)
+            for key, values in read[name].items()
+        }
+        stage.change_statistics(kind, lambda tensors, numbers=numbers: tensors | numbers)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_mend_writes_no_absolute_statistics_for_relative_actions(statistics: bool, stage: Wired, tmp_path: Path):
+    relative(stage, statistics=statistics, offset=30.0)
+    (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
+    before = load_file(file)
+    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "mended"))  # of action_feature_names
+    after = load_file(tmp_path / "mended" / file.name)
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_relative_policy_without_statistics_gets_those_of_relative_actions(stage: Wired, tmp_path: Path):
+    relative(stage, statistics=True, offset=30.0)
+    (file,) = stage.policy.glob("policy_postprocessor*.safetensors")
+    before = load_file(file)["action.std"]
+    stage.change_statistics("post", lambda tensors: {"other": np.zeros(1, np.float32)})
+    preflight(Preflight(stage.policy, stage.dataset, mend=tmp_path / "mended"))
+    np.testing.assert_allclose(load_file(tmp_path / "mended" / file.name)["action.std"], before, rtol=1e-3)
+
+
+def test_frames_that_cannot_be_read_are_not_judged(stage: Wired):
+    (stage.dataset / DATA).unlink()
+    result = stage.preflight()
+    assert result.serious
+    assert result.wiring.truth is not None
+    assert any("is missing" in reason for reason in result.wiring.truth.unjudged)
+    assert any("a part of the data set" in text for text in document(result).answers)
+
+
+def test_a_robot_of_which_nothing_is_known_makes_a_still_joint_a_note(stage: Wired):
+    joint_of(0.0)(stage)
+    result = preflight(Preflight(stage.policy, stage.dataset))
+    assert {each.rule: each.level for each in advise(result)} == {"statistics-flat": "info"}
