@@ -54,7 +54,7 @@ REFUSED = {
     "--recipe": "recipes are for inference, and it measures a training step",
     "--skip_counting": "the search needs the memory",
 }
-FLAT = 0.10  # of throughput: a batch from which on larger ones are shown to gain no more is large enough
+FLAT = 0.10  # share of throughput: a batch from which on larger ones are shown to gain no more is large enough
 DID_NOT = ("out of memory", "timed out")
 
 

@@ -25,7 +25,7 @@ class Bound:
     """The values that a flag takes.
 
     Args:
-        words: for the help; '' where the flag's comment says it.
+        words: for the help; '' if the flag's comment says it.
         refuses: returns why a value is refused, such as 'must be above 0'; '' for one that is not.
     """
 
@@ -88,7 +88,7 @@ def positional_of(item: dataclasses.Field[Any]) -> str | None:
 
 
 def bare_of(item: dataclasses.Field[Any]) -> str | None:
-    """Return what a field's flag means without a value; None where it needs one."""
+    """Return what a field's flag means without a value; None if it needs one."""
     return item.metadata.get(_BARE, "true" if "bool" in str(item.type) else None)
 
 

@@ -98,7 +98,7 @@ def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
 
 
 class _Bar:
-    """A progress bar on stderr, gone when the work is done; None where stderr is no terminal."""
+    """A progress bar on stderr, gone when the work is done; None if stderr is no terminal."""
 
     def __init__(self, repaints_per_s: float) -> None:
         self.console = Console(stderr=True, quiet=quiet())

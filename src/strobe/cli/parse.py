@@ -31,7 +31,7 @@ docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docs
 
 
 def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None where there is no ``--``)."""
+    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None if there is no ``--``)."""
     arguments = list(argv)
     if "--" not in arguments:
         return arguments, None

@@ -90,14 +90,14 @@ class Command:
         doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
         config: the dataclass of its flags.
         read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
-            None where the config is all that there is to read.
+            None if the config is all that there is to read.
         study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
         subject: whose flags the help describes as well.
         bar: False where the work prints its own progress, or LeRobot's log does.
         bare: whether the command without arguments shows its help.
         more_help: makes text that stands after the flags.
         heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
-            it measures times, 'untimed' where it takes long and measures none; '' where it does not matter.
+            it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
         gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins; or
             what says so of its arguments.
     """

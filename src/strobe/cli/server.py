@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 FLAG = "--policy.server"
 LEAVE = "leave one out"
 _OWN = ("--policy.server", "--policy.observation")
-_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # for its server
+_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # its server's
 
 
 @dataclass

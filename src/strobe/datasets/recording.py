@@ -17,7 +17,7 @@ from strobe.errors import in_a_line
 from strobe.json_text import parsed
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
-FORMAT = "v3"  # of LeRobot's datasets
+FORMAT = "v3"  # version of LeRobot's datasets
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _NEEDED = ("codebase_version", "fps", "features")
@@ -76,7 +76,7 @@ class Recording:
 
 
 def dimension_names(feature: dict[str, Any]) -> list[str]:
-    """Return the names of a feature's dimensions, as ``info.json`` describes it; [] where it has none."""
+    """Return the names of a feature's dimensions, as ``info.json`` describes it; [] if it has none."""
     names = feature.get("names")
     if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
         names = next((value for value in names.values() if isinstance(value, list)), None)

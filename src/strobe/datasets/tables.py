@@ -14,7 +14,7 @@ from strobe.datasets.recording import INFO, STATS, TASKS, Recording, rows
 from strobe.json_text import parsed
 
 _NUMBERS = ("float16", "float32", "float64")
-_ODD = 0.01  # of a frame: tolerance of times
+_ODD = 0.01  # tolerance of times, as a share of a frame
 _READ_BY_POLICIES = ("observation.", "action")
 
 

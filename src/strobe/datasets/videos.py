@@ -15,7 +15,7 @@ from strobe.datasets.fault import DatasetError, Fault, distance
 from strobe.datasets.recording import INFO, Recording
 from strobe.errors import in_a_line
 
-_HALF = 0.5  # of a frame: further away the nearest frame is another one
+_HALF = 0.5  # share of a frame: further away the nearest frame is another one
 
 
 @dataclass(frozen=True)

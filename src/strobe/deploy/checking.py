@@ -26,9 +26,9 @@ from strobe.treatments import recipe as recipes
 from strobe.treatments.treated import Treated
 from strobe.treatments.treatment import Variant
 
-SECONDS = 10.0  # that a check at loading takes, about, where a chunk is short
+SECONDS = 10.0  # approximate time of a check at loading, with short chunks
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls
-FEW = 5  # such calls without Real-Time Chunking
+FEW = 5  # calls without Real-Time Chunking
 _LIKE_ITSELF = 1e-3  # σ RMS that the copy of the untouched policy may differ by, for kernels that add in any order
 
 
@@ -39,9 +39,9 @@ class Applied:
     Args:
         treated: the treatments on the policy, which `undo` takes off.
         guard: what the actions are held to; ``reordered``: the yardstick that an exact guard measures by.
-        scale: the spread of the actions; None where it was not looked for.
+        scale: the spread of the actions; None if it was not looked for.
         agreement: as found by the check; None without one.
-        twin: the untouched policy; None where it is not kept.
+        twin: the untouched policy; None if it is not kept.
     """
 
     subject: PolicySubject

@@ -33,7 +33,7 @@ from strobe.treatments.treated import Treated
 
 logger = logging.getLogger("strobe")
 
-LOWER = 10  # of the thread's priority, where the system has one for threads: robots come first
+LOWER = 10  # reduction of the thread's priority, if the system has one for threads: robots come first
 _LAST = 10.0  # seconds that the end of the program waits for a chunk that is being computed
 
 

@@ -28,7 +28,7 @@ from strobe.results.recipe import NOT_USED
 
 logger = logging.getLogger("strobe")
 
-SECONDS = 3.0  # that the check on synthetic observations takes, about: the one that counts is still to come
+SECONDS = 3.0  # approximate time of the check on synthetic observations: the one that counts is still to come
 
 
 def not_used(name: str, why: object) -> None:
@@ -104,7 +104,7 @@ class Trial:
         return chunk
 
     def _both(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
-        """Return the treated policy's chunk, and why it is not to be used; '' where it is."""
+        """Return the treated policy's chunk, and why it is not to be used; '' if it is."""
         if call.device != self._device:
             self._move(call)
         twin = self.applied.twin

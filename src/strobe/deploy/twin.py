@@ -195,7 +195,7 @@ def _arguments(func: Any) -> list[str]:
 
 @functools.cache
 def _with_generator(func: Any) -> Any:
-    """Return the overload of ``func`` that takes its arguments and a generator as well; None where there is none."""
+    """Return the overload of ``func`` that takes its arguments and a generator as well; None if there is none."""
     wanted = sorted([*_arguments(func), "generator"])
     for name in func.overloadpacket.overloads():
         other = getattr(func.overloadpacket, name)

@@ -87,7 +87,7 @@ class ArmState:
 
 
 USB_FRAME_S = 1e-3  # a full-speed adapter hands on together what came within one frame
-_BITS = 10  # of a byte on the wire: eight, start and stop
+_BITS = 10  # bits per byte on the wire: eight, start and stop
 _RETURN_DELAY_S = 2e-6  # one step of the register
 
 

@@ -102,7 +102,7 @@ class Terminal:
         self.link = link
 
 
-_QUIET_S = 0.005  # without a byte for so long, a packet is unfinished
+_QUIET_S = 0.005  # pause after which a packet is unfinished
 _LOOK_S = 1.0
 
 

@@ -28,7 +28,7 @@ class Parcel:
     Args:
         timed: observations that timed calls take in turn.
         checked: observations that actions are compared on.
-        trains: '' where it has a training batch, else why not, in words.
+        trains: '' if it has a training batch, else why not, in words.
     """
 
     folder: Path

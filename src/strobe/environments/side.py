@@ -22,11 +22,11 @@ from strobe.processes.lifetime import Closing, Ending
 from strobe.results.units import plain
 
 CARRIED = Path(__file__).parent / "carried"
-GRACE_S = 1.0  # in which a side ends by itself once its input has closed
-LINE_BYTES = 2**20  # of an answer at most: arrays go through files
+GRACE_S = 1.0  # time in which a side ends by itself once its input has closed
+LINE_BYTES = 2**20  # largest answer: arrays go through files
 MOST_WAITING = 16  # answers that nobody has fetched yet
 LOOK_S = 0.5  # how often a side that does not answer is looked at
-_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # of this environment, not of another
+_FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__")  # this environment's variables
 
 
 class SideEndedError(UserError):

@@ -29,7 +29,7 @@ from strobe.treatments.patch import replaced_method
 from strobe.treatments.recipe import RecipeTreatment
 from strobe.treatments.treatment import PROCESS, Undo, policy_of
 
-PROGRAM = "policy.py"  # in an export's folder, beside its manifest
+PROGRAM = "policy.py"  # name in an export's folder, next to its manifest
 # Of the manifest: what it must say, and as what.
 KEYS: dict[str, type | tuple[type, ...]] = {
     "format": str, "model": str, "policy": str, "precision": str, "inputs": list, "noise": list,

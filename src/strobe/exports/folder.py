@@ -158,7 +158,7 @@ def _manifest(
 
 
 def _prompt(subject: PolicySubject, made: Recording, folder: Path) -> dict[str, Any] | None:
-    """Save the tokenizer, and return how a task becomes tokens; its ``tokenizer`` is None where it has no file."""
+    """Save the tokenizer, and return how a task becomes tokens; its ``tokenizer`` is None if it has no file."""
     step = split(subject).tokenizer
     if step is None or made.prompt is None:
         return None

@@ -11,8 +11,8 @@ from strobe.results.finding import Finding
 from strobe.results.rollout import Cause, RolloutResult
 from strobe.results.subject import Machine
 
-MIN_GAP_COST = 0.1  # by which calls at the robot's pace must be slower than back to back
-MIN_ROBOT_COST = 0.2  # by which calls on the robot must be slower than on the bench
+MIN_GAP_COST = 0.1  # least relative slow-down of calls at the robot's pace against back-to-back calls
+MIN_ROBOT_COST = 0.2  # least relative slow-down of calls on the robot against calls on the bench
 
 WHY: dict[Cause, str] = {
     "clocks and gaps": "Between calls the processor idles: its clocks fall and its caches lose their content. The "

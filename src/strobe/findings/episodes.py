@@ -12,7 +12,7 @@ from strobe.results.finding import Finding
 from strobe.results.time_to_task import time_in_words
 from strobe.results.tune import TuneResult
 
-MAX_POSSIBLE_DROP = 0.1  # of the success rate: episodes that leave more possible say little
+MAX_POSSIBLE_DROP = 0.1  # loss of success rate: episodes that cannot exclude more say little
 FEW_SHOW_LITTLE = "An episode succeeds or fails, so a few episodes show only large differences."
 
 

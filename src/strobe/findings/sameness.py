@@ -19,7 +19,7 @@ Judged = CompareResult | OptimizeResult | VerifyResult
 
 OFFSET_SHARE = 0.5  # mean error over RMS: from here on errors mostly point one way
 MIN_OFFSET_RMS = 0.01  # σ: an offset of smaller errors moves no robot
-DROWNED_SHARE = 0.5  # of what another observation moves the actions: more is as large as that
+DROWNED_SHARE = 0.5  # share of another observation's effect on the actions: more is as large as that
 MIN_INPUT_RMS = 0.001  # σ by which another observation moves the actions of a policy that looks at it
 
 _SHOWN = 3  # dimensions that a finding names
@@ -34,7 +34,7 @@ UNSEEN_OF_FEATURES = (
 )
 # What is written after --guard, as an example: the usual limits.
 ROUNDING, OF_FEATURES = "rms<=0.02, worst<=0.2, flips<=0", "cosine>=0.999, rms<=0.1, token<=0.2"
-OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # of things to call in Python; the second in the output's own units
+OF_OUTPUTS = "cosine>=0.999, largest_error<=0.001"  # guard of Python outputs; the second in the output's own units
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Held:
 
     Args:
         name: of the candidate, as the report has it.
-        treatment: as it is written on a command line; '' where that is not known.
+        treatment: as it is written on a command line; '' if that is not known.
     """
 
     name: str

@@ -245,7 +245,7 @@ type _Found = tuple[TracedRank, DeviceTime, float, str]
 
 
 def _worst(answer: TraceAnswer, share_of: Callable[[DeviceTime], float], limit: float) -> _Found | None:
-    """Return the device with the largest share, and in words how many others reach the limit; None where none does."""
+    """Return the device with the largest share, and in words how many others reach the limit; None if none does."""
     found = [(rank, device, share_of(device)) for rank in answer.ranks for device in rank.devices]
     reached = [each for each in found if each[2] >= limit]
     if not reached:

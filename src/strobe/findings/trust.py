@@ -13,7 +13,7 @@ from strobe.results.finding import Finding
 from strobe.results.measurement import Measurement
 from strobe.results.queued import filled
 
-MAX_OTHER_SHARE = 0.05  # of the whole: more, and the named parts explain too little
+MAX_OTHER_SHARE = 0.05  # share of the whole: with more, the named parts explain too little
 # Outcome → the level of its finding, and its verb. What is missing has its place in the tables.
 CHECK_LEVELS: dict[Outcome, tuple[Literal["warning", "info"], str]] = {
     "fails": ("warning", "fails"),

@@ -18,7 +18,7 @@ from packaging.version import Version
 
 TRIED = ("0.6.1", "0.6.2")  # the test suite runs on the first in full, `make test-next` on the other
 QUERY = "pump_query"  # method of a rollout engine that answers questions, after 0.6.1
-TIMER = "lerobot.utils.cycle_timer"  # after 0.6.1
+TIMER = "lerobot.utils.cycle_timer"  # module of versions after 0.6.1
 
 
 def untried() -> str:

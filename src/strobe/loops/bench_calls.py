@@ -55,7 +55,7 @@ class CallWatch:
 
     @property
     def refused(self) -> str:
-        """The reason why the policy cannot be called again now; '' where it can."""
+        """The reason why the policy cannot be called again now; '' if it can."""
         robot = self._robot()
         if robot is not None and getattr(robot, "is_connected", True):
             return "the robot is still connected"

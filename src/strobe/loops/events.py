@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_type_hints
 from strobe.measure.robot import BusRead
 
 Row = tuple[Any, ...]  # an event as it is written: its kind, then its fields
-UNKNOWN = -1  # in a field that could not be measured
+UNKNOWN = -1  # value of a field that could not be measured
 
 
 # Any loop.

@@ -46,7 +46,7 @@ class Header:
         chunk: actions of a chunk.
         share: --chunk_size_threshold of a client.
         latency: --inference_latency of a server, in seconds.
-        arguments: of the command; None where the policy cannot be built again.
+        arguments: of the command; None if the policy cannot be built again.
         policy: its folder or Hub id.
         made: flags that make a policy of random weights again.
         rtc: fields of LeRobot's RTCConfig.
@@ -54,7 +54,7 @@ class Header:
         executed: n_action_steps of the policy.
         observation_features: shape of each camera by name, None of a number.
         ends: whether the log has a last line; see `event_log`.
-        seal: of this user on this machine, on what a replay builds the policy from; '' where it could not be sealed.
+        seal: of this user on this machine, on what a replay builds the policy from; '' if it could not be sealed.
     """
 
     subject: SubjectInfo

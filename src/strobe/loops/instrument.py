@@ -87,7 +87,7 @@ class LoopWatch(Instrument):
         stopped: the time to record was over before the run was.
         joints: names in the observation whose values are noted in each tick; none: no positions are.
         keep: called with each tick's start and observation; must return at once. None: they are not recorded.
-        calls: calls the policy again once the run is over (see `bench_calls`); None where nothing can.
+        calls: calls the policy again once the run is over (see `bench_calls`); None if nothing can.
         endless: the command runs until it is interrupted, which then is its ordinary end.
     """
 
@@ -371,5 +371,5 @@ def standing_in(module: ModuleType, **changed: Any) -> ModuleType:
 
 
 def argument_of(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:
-    """Return an argument, however it was passed; None where it was not."""
+    """Return an argument, however it was passed; None if it was not."""
     return args[place] if len(args) > place else kwargs.get(name)

@@ -39,7 +39,7 @@ INDEX = "index.jsonl"
 QUALITY = 95
 MOST_INDEX, MOST_FRAME = 2**28, 2**26  # bytes that are read: of the index, and of a frame
 MOST_HELD = 16  # observations in memory: 30 MB with two cameras of 640x480
-EVERY_S = 0.01  # between two looks for new ones
+EVERY_S = 0.01  # interval between two looks for new ones
 
 Observation = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ class Keeper:
     Attributes:
         append: takes ``(nanoseconds, observation)`` from the loop; never waits.
         kept: observations that were written.
-        failed: why writing ended early, in words; '' where it did not.
+        failed: why writing ended early, in words; '' if it did not.
     """
 
     def __init__(self, folder: Path) -> None:

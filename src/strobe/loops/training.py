@@ -136,7 +136,7 @@ class TrainingWatch(Instrument):
         before_loading: given the DataLoader before its workers start; what it raises ends the run.
 
     Attributes:
-        peak_device: the most memory in use on the device in the steps recorded, in bytes; None where it is unknown.
+        peak_device: the most memory in use on the device in the steps recorded, in bytes; None if it is unknown.
     """
 
     depth: int = 1

@@ -25,7 +25,7 @@ from strobe.errors import UserError
 from strobe.lerobot.remote_stamps import require_grpc
 from strobe.loops.virtual_rollout import EngineInputs, Setting
 
-WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # they stack a queue of observations, which no server fills
+WITH_OBSERVATIONS = ("diffusion", "tdmpc", "vqbet")  # policies with a queue of observations, which no server fills
 LOGGERS = ("policy_server", "robot_client")
 WHOLE = 1_000_000  # actions: more than a chunk has
 
@@ -45,7 +45,7 @@ class ClientLoop(Protocol):
 
 
 def why_not_served(policy: Any) -> str:
-    """Return why LeRobot's policy server cannot serve the policy here, in words; '' where it can."""
+    """Return why LeRobot's policy server cannot serve the policy here, in words; '' if it can."""
     try:
         require_grpc()
     except UserError as error:
@@ -111,7 +111,7 @@ class AsyncEngine:
         self._observation = observation
 
     def get_action(self, _frame: None) -> torch.Tensor | None:
-        """Run a turn of the client's control loop; return its action, None where the queue is empty."""
+        """Run a turn of the client's control loop; return its action, None if the queue is empty."""
         client = self._client
         self._action = None
         if client.actions_available():

@@ -104,7 +104,7 @@ class World(Protocol):
         ...
 
     def act(self, moment: int, action: torch.Tensor | None, /) -> None:
-        """Execute the action of a tick, (action dim,), sent at ``moment``; None where the tick has none."""
+        """Execute the action of a tick, (action dim,), sent at ``moment``; None if the tick has none."""
         ...
 
 

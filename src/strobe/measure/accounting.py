@@ -38,7 +38,7 @@ class Account:
 
     flop: Counter[str] = field(default_factory=Counter)  # dtype → FLOP
     moved_bytes: int = 0  # the least that it must read and write, over all calls
-    peak_bytes: int | None = 0  # None where FLOP alone were counted
+    peak_bytes: int | None = 0  # None if FLOP alone were counted
     kept_bytes: int | None = None  # at the call's end: outputs, and what autograd keeps; negative if it freed more
     calls: int = 0
 

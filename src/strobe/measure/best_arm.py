@@ -81,7 +81,7 @@ def _worse(first: np.ndarray, second: np.ndarray, level: float) -> bool:
 # as it was seen, are ranked by their mean time to task over all starts, with a failure counted as the limit.
 
 Played = Mapping[str, Sequence[Ended]]  # setting → its episodes, all from the same starts in the same order
-MARGIN = 0.03  # of success rate, within which time decides
+MARGIN = 0.03  # difference of success rates below which time decides
 
 
 def ranked(played: Played, margin: float = MARGIN) -> list[str]:

@@ -29,7 +29,7 @@ Formula = Callable[[Args, Any], int]  # from the operator's arguments and its re
 
 
 class Products(NamedTuple):
-    """The products of one call of an operator: its FLOP, None where they are not known, and torch's name of a dtype."""
+    """The products of one call of an operator: its FLOP, None if they are not known, and torch's name of a dtype."""
 
     flop: int | None
     dtype: str = ""

@@ -11,8 +11,8 @@ import numpy as np
 
 from strobe.results.server import EncodingKind, ImageEncoding, ImageSent
 
-QUALITY = 95  # of JPEG
-SIDE = 224  # of the images that openpi's models read
+QUALITY = 95  # JPEG's quality
+SIDE = 224  # side of the images that openpi's models read
 SMALLEST = 16  # pixels of a side from which an array is an image
 TRIES = 5
 

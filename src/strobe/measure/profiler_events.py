@@ -55,7 +55,7 @@ class HostCall(NamedTuple):
 
 
 class DeviceWork(NamedTuple):
-    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None where it is not known."""
+    """A kernel, a copy or a memset on a device, in nanoseconds; ``size`` is in bytes, None if it is not known."""
 
     name: str
     start: int

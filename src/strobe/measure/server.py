@@ -23,7 +23,7 @@ class Trip:
 
     Args:
         away: from sending to the end of receiving.
-        server: the server's own time, which lies within it; None where it tells none.
+        server: the server's own time, which lies within it; None if it tells none.
     """
 
     encode: float

@@ -70,7 +70,7 @@ def high(rate: Rate) -> float:
     return rate.interval.high if rate.interval is not None else math.inf
 
 
-_FACTOR = 3  # as Hyperband's authors advise; with 2 there are more rungs, each of which costs as much as the first
+_FACTOR = 3  # Hyperband's authors advise it; with 2 there are more rungs, each of which costs as much as the first
 
 
 class Estimate(Protocol):
@@ -121,7 +121,7 @@ def halve[Arm: Hashable, E: Estimate](
 
     Args:
         measure: measures an arm until it has had ``budget`` in all, counting what it had before, and returns what is
-            known of it by then; None where it failed, which ends it.
+            known of it by then; None if it failed, which ends it.
         first, last: an arm's budget in the first rung, and the most that one gets; it triples from rung to rung.
         tie: arms whose values and intervals lie within this fraction of the best are practically equal.
         enough: an arm for which this holds ends the search at once.
@@ -168,7 +168,7 @@ def halve[Arm: Hashable, E: Estimate](
 def _why_ended[Arm: Hashable, E: Estimate](
     arms: Sequence[Arm], known: Mapping[Arm, E], tie: float, *, last_rung: bool
 ) -> str:
-    """Return why the search is over with ``arms`` left, in words; '' where it goes on."""
+    """Return why the search is over with ``arms`` left, in words; '' if it goes on."""
     if not arms:
         return "every one failed"
     if len(arms) == 1:

@@ -18,7 +18,7 @@ from strobe.results.queued import filled
 # no interval knows of (early stopping, neighbours that resemble each other over longer times than the run).
 LEVEL = 0.99
 FEWEST_PAIRS = 6
-WITHIN = 0.02  # as fast as: the whole interval lies within so much of the same time
+WITHIN = 0.02  # equivalence margin of "as fast as": the interval lies within ± this share
 TOO_WIDE = 0.10  # more than that to one side: the samples say nothing
 TRIFLE = 0.0005  # a sentence would show it as 0.0 %
 
@@ -273,7 +273,7 @@ Runs = Sequence[Sequence[float]]  # of one configuration: the times of each run
 def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[Interval | None]:
     """How many times as long each of ``others`` takes as the fastest, by the ``share`` quantile of its times.
 
-    One is shown to be slower where the whole interval is above 1. None where no configuration ran twice, and where one
+    One is shown to be slower where the whole interval is above 1. None if no configuration ran twice, and where one
     of the two has a run of fewer samples than `fewest`.
 
     Args:

@@ -26,7 +26,7 @@ from strobe.results.subject import SubjectInfo
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 _TINY = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 128}
-_TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # of a convolutional net
+_TINY_STAGES = {"hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 2, 1]}  # stages of a convolutional net
 
 # What configs call the side of the image and the number of frames.
 _SIDE = ("image_size", "crop_size")

@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from strobe.devices.accelerators import generators_restored, memory_of
 from strobe.errors import UserError
 
-_FOR_WEIGHTS = 0.9  # of the free memory: a machine whose memory is full to the brim stands still
+_FOR_WEIGHTS = 0.9  # usable share of the free memory: a machine whose memory is full stands still
 _CPU = torch.device("cpu")
 BLOCK = 1 << 22  # elements of the random block that the weights are cut from
 

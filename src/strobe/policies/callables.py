@@ -31,7 +31,7 @@ class Target:
         kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
         modules: path → torch module inside; '' for a target that is a module itself.
         before: called before each call and not timed; None for nothing.
-        opaque: why its parts cannot be seen, in words; '' where they can.
+        opaque: why its parts cannot be seen, in words; '' if they can.
         owner: the object that has the modules, each at its path; None for a function without one.
     """
 
@@ -87,7 +87,7 @@ def target_of(name: str, thing: object) -> Target:
 
 
 def _reset(owner: object, method: str) -> Callable[[], object] | None:
-    """Return what empties the queue that ``method`` may take actions from; None where there is nothing."""
+    """Return what empties the queue that ``method`` may take actions from; None if there is nothing."""
     reset = getattr(owner, "reset", None) if method in _MAY_QUEUE else None
     if not callable(reset):
         return None
@@ -99,7 +99,7 @@ def _reset(owner: object, method: str) -> Callable[[], object] | None:
 
 
 def one_part(target: Target) -> str:
-    """Return why nothing divides a target into parts, in words; '' where something does."""
+    """Return why nothing divides a target into parts, in words; '' if something does."""
     return target.opaque or ("" if target.modules else "no torch module was found in it")
 
 

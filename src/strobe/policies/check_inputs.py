@@ -22,7 +22,7 @@ PROMPTS = (
     "put the small blue bowl that stands beside the plate onto the upper shelf of the wooden cabinet, then close it",
     "push the button",
 )
-SHARE = 0.03  # of the way to another observation: as far as a synthetic neighbour is
+SHARE = 0.03  # share of the way to another observation: as far as a synthetic neighbour is
 
 
 @dataclass(frozen=True)

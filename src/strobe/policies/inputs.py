@@ -25,7 +25,7 @@ from strobe.policies.families.registry import registered
 from strobe.policies.subject import Fed, Kind, digest
 from strobe.simulators.random_episodes import RandomEpisodes
 
-EPISODES = 4  # of an environment, that observations are taken from
+EPISODES = 4  # episodes of an environment that provide observations
 STRIDE = 5  # ticks between two observations of an episode
 
 

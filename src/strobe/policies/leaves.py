@@ -66,7 +66,7 @@ def _inside(value: Any) -> list[tuple[str, Any]] | np.ndarray | None:
 
 
 def unfinished(leaf: object) -> str:
-    """Return in words why ``leaf`` is no result yet, and what gives one; '' where it is one.
+    """Return in words why ``leaf`` is no result yet, and what gives one; '' if it is one.
 
     A coroutine, a generator and other iterators have not run when they are returned, and a future may not have.
     """

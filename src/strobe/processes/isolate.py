@@ -28,7 +28,7 @@ from strobe.processes.lifetime import Closing, Ending, ctrl_c_ignored, end_with,
 LIMIT_S = 150.0
 FORKED, FRESH = "forkserver", "spawn"  # multiprocessing's start methods
 CHECK = "strobe.processes.fork_check"
-_EXIT_S = 5.0  # for a process whose pipe has closed to be gone
+_EXIT_S = 5.0  # time for a process to exit after its pipe has closed
 _unfit: list[str] = []  # why the server is, once a process of it has answered so
 
 Runner = Callable[..., Any]  # `run`, or a test's own
@@ -97,7 +97,7 @@ def start_server(preloaded: Sequence[str]) -> None:
 
 
 def unfit() -> str:
-    """Return in words why `run` does not fork processes from the server; '' where it does, or has not run yet."""
+    """Return in words why `run` does not fork processes from the server; '' if it does, or has not run yet."""
     return _unfit[0] if _unfit else ""
 
 

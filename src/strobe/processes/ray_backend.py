@@ -181,7 +181,7 @@ class Fleet:
         return worker
 
     def wait(self) -> Answered | Lost | None:
-        """Wait for a job to end, a moment at most; None where none has, or a worker has become free instead.
+        """Wait for a job to end, a moment at most; None if none has, or a worker has become free instead.
 
         Raises:
             UserError: our code failed on a node, or there has been no node for too long.

@@ -31,7 +31,7 @@ from strobe.studies.verify_outputs import verify_outputs
 from strobe.timeline import Section
 from strobe.treatments.treated import treated
 
-CLOSING_S = 30.0  # that the closing run of a ladder may take, as on the command line
+CLOSING_S = 30.0  # longest closing run of a ladder, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 

@@ -116,7 +116,7 @@ class FoundRecipe(ShownAnswer[Any]):
 
     @property
     def recipe(self) -> Recipe | None:
-        """The treatments of the ladder's best rung, for `strobe.put_on`; None where nothing is shown to be faster."""
+        """The treatments of the ladder's best rung, for `strobe.put_on`; None if nothing is shown to be faster."""
         from strobe.studies.optimize.answer import recipe_of
 
         return recipe_of(self.result)

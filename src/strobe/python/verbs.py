@@ -174,7 +174,7 @@ def optimize(
         lossy: whether treatments are tried that move the outputs by more than rounding does, such as int8.
 
     Returns:
-        The answer of `strobe optimize`. ``recipe`` is what `put_on` takes; None where nothing is shown to be faster.
+        The answer of `strobe optimize`. ``recipe`` is what `put_on` takes; None if nothing is shown to be faster.
         An interrupt keeps the rungs so far.
 
     Raises:

@@ -23,11 +23,11 @@ Place = float | str | None  # on an axis: a number, or a category
 # White text on each has a contrast of at least 4.5, and each stands out from white and from near black.
 PALETTE = ("#2f6fb0", "#b85c14", "#2d7d4f", "#b0416a", "#7355b5", "#1b7f88", "#8a6a14", "#5f7328", "#96563b", "#526fa6")
 OTHER = "#6c747d"
-MUTED = "#8a929c"  # of a line that is there for comparison
+MUTED = "#8a929c"  # colour of a line for comparison
 INK = "#12181f"
 DASHES = ("solid", "dash", "dot", "dashdot")
 WIDE = 8  # a span of values, highest over lowest, from which a logarithm shows them better
-DECADES = 12  # that are labelled on an axis, about
+DECADES = 12  # approximate number of labelled decades on an axis
 # What Plotly shows as text; it reads some HTML in it.
 SHOWN = {"name", "text", "labels", "ticktext", "customdata", "x", "y", "x0", "x1", "y0", "y1"}
 

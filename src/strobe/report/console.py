@@ -18,7 +18,7 @@ from strobe.results import units
 from strobe.results.finding import Finding
 
 FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
-FACTS = ("Subject", "Machine")  # of whatever was measured, on whatever: what a figure is worth nothing without
+FACTS = ("Subject", "Machine")  # facts without which no figure means anything
 MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
 
 
@@ -81,7 +81,7 @@ def shallow(whole: Table, limit: int) -> Table:
 
 
 def _left_out(document: Document, rows: int) -> str:
-    """Return in words how much a brief view leaves out; '' where that is nothing."""
+    """Return in words how much a brief view leaves out; '' if that is nothing."""
     tables = sum(section.table is not None and not section.detail for section in document.sections)
     tables -= first_table(document) is not None
     counts = {

@@ -39,7 +39,7 @@ def sentence(one: PassDifference) -> str:
 
 
 def sections(environments: Sequence[Environment], passes: Sequence[PassDifference]) -> list[Section]:
-    """Return the stages that differ, and the packages of environments; [] where no passes were compared."""
+    """Return the stages that differ, and the packages of environments; [] if no passes were compared."""
     shown: list[Section] = []
     if (stages := _stages(passes)).rows:
         text = [
@@ -104,7 +104,7 @@ def _packages(environments: Sequence[Environment]) -> Table:
 
 
 def _others(environments: Sequence[Environment]) -> list[str]:
-    """Return the other packages that differ, in a sentence; [] where none does."""
+    """Return the other packages that differ, in a sentence; [] if none does."""
     names = sorted({name for one in environments for name in one.packages if name not in FIRST})
     differing = [name for name in names if len({one.packages.get(name) for one in environments}) > 1]
     if not differing:

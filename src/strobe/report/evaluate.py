@@ -14,7 +14,7 @@ from strobe.results.budget import Line
 from strobe.results.data import Interval
 from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, VariantOnTask, verdict_in_words
 
-RANDOM = "random weights"  # of a subject without a checkpoint
+RANDOM = "random weights"  # source of a subject without a checkpoint
 
 
 def outline(result: EvaluateResult, _depth: int | None = None) -> Document:

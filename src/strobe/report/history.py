@@ -12,7 +12,7 @@ from strobe.results import units
 from strobe.results.data import Summary
 from strobe.results.history import History, Point, Trend
 
-SHOWN = 0.02  # of the whole: smaller parts have no line
+SHOWN = 0.02  # share of the whole: smaller parts have no line
 COLUMNS = (
     Column("Run", numeric=False),
     Column("Started", numeric=False),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a second of imports
     from huggingface_hub import EvalResult
 
 BEGIN, END = "<!-- strobe: begin -->", "<!-- strobe: end -->"
-SOURCE = {"measured with": "Strobe"}  # by which its own results are known again
+SOURCE = {"measured with": "Strobe"}  # mark of Strobe's own results
 HEADS = ("", "ms per action chunk (median)", "p95 (ms)", "chunks per second", "success")
 
 

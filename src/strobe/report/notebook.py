@@ -83,7 +83,7 @@ def render(document: Document, plot: Picture | None = None) -> str:
 def plot_of(result: Result) -> Picture | None:
     """Return the changes of a comparison with their intervals, else the parts of the first measurement.
 
-    None where there is neither.
+    None if there is neither.
     """
     if judged := [pair for pair in result.judged() if pair.verdict.pairs][:ROWS]:
         return _changes(judged)

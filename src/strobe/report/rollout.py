@@ -26,7 +26,7 @@ from strobe.results.rollout import (
     Turns,
 )
 
-GAP = 0.05  # between two rows of the course's plot, of its height
+GAP = 0.05  # gap between two rows of the course's plot, as a share of its height
 
 
 def outline(result: RolloutResult, depth: int | None = None) -> Document:
@@ -285,7 +285,7 @@ def _turns(turns: Turns) -> str:
 
 
 def _servos(rehearsal: Rehearsal) -> Table | None:
-    """Return each servo as it was left; None where the arm could not tell."""
+    """Return each servo as it was left; None if the arm could not tell."""
     if not rehearsal.arms:
         return None
     several = len(rehearsal.arms) > 1

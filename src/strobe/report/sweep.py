@@ -12,7 +12,7 @@ from strobe.report.sweep_cells import cells, in_order, is_best, label, shorten
 from strobe.results import units
 from strobe.results.sweep import Scaling, Sweep
 
-FITS = 4  # of time along an axis, that the opening tells
+FITS = 4  # fits of time along an axis in the opening
 NAMED = 2  # failed cells that an opening sentence names; the table has them all
 
 

@@ -122,7 +122,7 @@ def verdicts(result: Result) -> Table:
 
 
 def agreement(result: Result) -> Table | None:
-    """Return how far the actions of each candidate differ from its baseline's, or None where that was not measured."""
+    """Return how far the actions of each candidate differ from its baseline's, or None if that was not measured."""
     outputs = any(pair.agreement is not None and pair.agreement.of == "outputs" for pair in result.judged())
     columns = [
         Column("Outputs of" if outputs else "Actions of", numeric=False),
@@ -258,7 +258,7 @@ def _time_of_guidance(m: Measurement) -> dict[str, float] | None:
 
 
 def blocks(measurements: Sequence[Measurement]) -> Table | None:
-    """Return the like blocks of each part, taken together: sum, average, spread; None where no part is made of them."""
+    """Return the like blocks of each part, taken together: sum, average, spread; None if no part is made of them."""
     rows = []
     for m, group in _with_blocks(measurements):
         decimals = units.digits(m.samples.summary.median)
@@ -286,7 +286,7 @@ def describe_blocks(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def slowest_blocks(measurements: Sequence[Measurement]) -> Table | None:
-    """Return the slowest blocks of each part whose blocks were shown to differ; None where none were."""
+    """Return the slowest blocks of each part whose blocks were shown to differ; None if none were."""
     rows = []
     for m, group in _with_blocks(measurements):
         if not group.differ:

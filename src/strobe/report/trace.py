@@ -12,7 +12,7 @@ from strobe.results import units
 from strobe.results.profiles import short_kernel
 from strobe.results.trace import DeviceTime, RankWaits, TraceAnswer, TracedRank, TracePart
 
-RANKS = 8  # that are shown one by one; the data has all
+RANKS = 8  # ranks that have a section each; the data has all
 CALLERS = 2
 _BECAUSE = {
     "queued": "work was launched, but had not begun",

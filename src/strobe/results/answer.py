@@ -37,11 +37,11 @@ class Answer(Data):
     started: datetime = Field(default_factory=lambda: datetime.now(UTC))
     duration_s: Finite = 0.0
     status: Literal["complete", "interrupted", "failed"] = "complete"
-    machine: Machine | None = Field(default=None, description="None where nothing was measured, or on several")
+    machine: Machine | None = Field(default=None, description="the measured machine; None if none, or several")
     findings: list[Finding] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     caveats: list[str] = Field(
-        default_factory=list, description="notes that limit the verdict, or contradict it: they stand beside it"
+        default_factory=list, description="notes that limit or contradict the verdict, and are shown with it"
     )
 
     @property
@@ -56,7 +56,7 @@ class Result(Answer, ABC):
     subject: SubjectInfo
     machine: Machine  # type: ignore[assignment]  # required, where the envelope's may be None
     measurements: list[Measurement] = Field(default_factory=list)
-    wiring: Wiring | None = Field(default=None, description="of a checkpoint, from its files; None where none was read")
+    wiring: Wiring | None = Field(default=None, description="the checkpoint's wiring, from its files; None if not read")
 
     @property
     def about(self) -> str:
@@ -83,7 +83,7 @@ class BreakdownResult(Result):
 
     study: Literal["breakdown"] = "breakdown"
     gap: Comparison | None = Field(
-        default=None, description="inference at the robot's pace against the same back to back, from the same rounds"
+        default=None, description="inference at the robot's pace compared with back-to-back calls of the same rounds"
     )
     operators: OperatorProfile | None = None
     python: PythonProfile | None = None
@@ -99,16 +99,16 @@ class CompareResult(Result):
     study: Literal["compare"] = "compare"
     comparisons: list[Comparison] = Field(default_factory=list)
     yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+        default_factory=list, description="how far the untouched policy's own actions move; empty for a backbone"
     )
     operators: OperatorProfile | None = None
     python: PythonProfile | None = None
     environments: list[Environment] = Field(
         default_factory=list,
-        description="of each measurement, where every variant ran in a Python environment of its own",
+        description="environment of each measurement, if every variant ran in its own Python environment",
     )
     passes: list[PassDifference] = Field(
-        default_factory=list, description="where the pass of each environment first differs from the first one's"
+        default_factory=list, description="first place where each environment's pass differs from the first one's"
     )
 
     def advised(self) -> Sequence[Measurement]:
@@ -135,10 +135,12 @@ class OptimizeResult(Result):
     study: Literal["optimize"] = "optimize"
     comparisons: list[Comparison] = Field(default_factory=list)
     yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+        default_factory=list, description="how far the untouched policy's own actions move; empty for a backbone"
     )
-    episodes: list[PairedEpisodes] = Field(default_factory=list, description="in a simulator, in the order judged")
-    ladder: Ladder | None = Field(default=None, description="None only while the study runs")
+    episodes: list[PairedEpisodes] = Field(
+        default_factory=list, description="pairs in a simulator, as they were judged"
+    )
+    ladder: Ladder | None = Field(default=None, description="the ladder of treatments; None only while the study runs")
 
     def advised(self) -> Sequence[Measurement]:
         return [m for m in self.measurements if self.ladder is None or m.name == self.ladder.chosen]
@@ -151,18 +153,18 @@ class VerifyResult(Result):
     """Whether a policy acts the same with a recipe as without it. Nothing is timed."""
 
     study: Literal["verify"] = "verify"
-    recipe: str = Field(description="the file's name")
-    guard: str = Field(description="as it was asked for")
-    checks: list[Check] = Field(default_factory=list, description="in the order in which they were made")
+    recipe: str = Field(description="file name of the recipe")
+    guard: str = Field(description="the guard that was requested")
+    checks: list[Check] = Field(default_factory=list, description="all checks, in order")
     yardsticks: list[Yardstick] = Field(
-        default_factory=list, description="how far the untouched policy's own actions move; none of a backbone"
+        default_factory=list, description="how far the untouched policy's own actions move; empty for a backbone"
     )
-    limited: str = Field(default="", description="why fewer observations were looked at than asked for, in words")
-    exported: str = Field(default="", description="folder of an exported policy, in place of a recipe")
+    limited: str = Field(default="", description="why fewer observations were used than requested, in words")
+    exported: str = Field(default="", description="folder of the exported policy, if one was verified, not a recipe")
     environments: list[Environment] = Field(
-        default_factory=list, description="the two that were held against each other, in place of a recipe"
+        default_factory=list, description="the two environments, if they were compared instead of a recipe"
     )
-    passes: list[PassDifference] = Field(default_factory=list, description="where the second one's pass first differs")
+    passes: list[PassDifference] = Field(default_factory=list, description="first difference in the second one's pass")
 
     @property
     def passed(self) -> bool:

@@ -126,7 +126,7 @@ def _on_parts(key: str, label: str, remaining: Facts) -> list[TreatmentTraits]:
 
 
 def _filled[R: Record](kind: type[R], remaining: Facts) -> R | None:
-    """Return a record of what ``remaining`` has of its fields, which is taken out; None where it has none."""
+    """Return a record of what ``remaining`` has of its fields, which is taken out; None if it has none."""
     labels = dict(_labels(kind, remaining))
     if not labels:
         return None

@@ -26,18 +26,18 @@ MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as
 class Request(Data):
     """The request of an evaluation. Evaluations with equal requests may share their episodes."""
 
-    policy: str = Field(description="its folder, Hub id or type")
-    weights: str = Field(description="a digest of some of them")
-    settings: dict[str, object] = Field(description="the policy's config, without the place it was loaded from")
+    policy: str = Field(description="folder, Hub id or type of the policy")
+    weights: str = Field(description="digest of a sample of the weights")
+    settings: dict[str, object] = Field(description="the policy's config, without its location")
     environment: dict[str, object] = Field(description="LeRobot's EnvConfig")
     tasks: list[str]
-    variants: dict[str, str] = Field(description="name → its treatments, as written; '' for the policy as it is")
+    variants: dict[str, str] = Field(description="name → treatments as written; '' for the untouched policy")
     margin: Finite
     seed: int
     rename_map: dict[str, str] = Field(default_factory=dict)
-    episodes: int = Field(description="of each variant on each task; a resumed run may ask for more")
+    episodes: int = Field(description="number of episodes of each variant on each task; a resumed run may request more")
     threads: int | None = Field(
-        default=None, description="torch's, where an episode is played: sums may differ with it; None: not kept"
+        default=None, description="torch's threads for an episode, which sums may depend on; None: not recorded"
     )
 
 
@@ -47,26 +47,26 @@ class EpisodeLine(Data):
     variant: str
     task: str
     seed: int
-    start: str = Field(description="a digest of the first observation")
+    start: str = Field(description="digest of the first observation")
     success: bool
-    reward: Finite = Field(description="sum over its control ticks")
+    reward: Finite = Field(description="sum over the control ticks")
     ticks: int
-    call_ms: list[Finite] = Field(description="of each call of the policy that ran the model")
-    policy_ms: Finite = Field(description="of the policy in all ticks together")
-    step_ms: Finite = Field(description="of the simulator in all ticks together, without rendering")
-    render_ms: Finite | None = Field(description="of rendering in all ticks together; None where it was not seen")
+    call_ms: list[Finite] = Field(description="time of each call of the policy that ran the model")
+    policy_ms: Finite = Field(description="the policy's time over all ticks")
+    step_ms: Finite = Field(description="the simulator's time over all ticks, without rendering")
+    render_ms: Finite | None = Field(description="rendering time over all ticks; None if not seen")
     reset_ms: Finite
-    seconds: Finite | None = Field(default=None, description="as of `strobe.results.episodes.Episode`")
-    limit_s: Finite | None = Field(default=None, description="as of `strobe.results.episodes.Episode`")
-    timing: EpisodeTiming | None = Field(default=None, description="of an episode that was true to time")
-    motion: Motion | None = Field(default=None, description="how smooth its actions are; None where not known")
+    seconds: Finite | None = Field(default=None, description="as in `strobe.results.episodes.Episode`")
+    limit_s: Finite | None = Field(default=None, description="as in `strobe.results.episodes.Episode`")
+    timing: EpisodeTiming | None = Field(default=None, description="timing, if the episode was played in real time")
+    motion: Motion | None = Field(default=None, description="smoothness of the actions; None if unknown")
     drawn: int | None = Field(
-        default=None, description="control ticks after which the simulator drew an observation; None: not seen"
+        default=None, description="number of control ticks with a rendered observation; None: not seen"
     )
     beside: int = Field(
-        default=0, description="other processes that played episodes at the same time, on the same machine"
+        default=0, description="number of other processes that played episodes at the same time, on the same machine"
     )
-    node: str = Field(default="", description="the node of a cluster that played it; '' where it was played here")
+    node: str = Field(default="", description="node of the cluster that played it; '' if it was played here")
 
 
 Key = tuple[str, str, int]  # variant, task, seed

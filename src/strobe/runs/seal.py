@@ -25,7 +25,7 @@ def key_file() -> Path:
 
 
 def seal_of(data: Mapping[str, Any]) -> str:
-    """Return the seal on ``data``, values of JSON; '' where the key can be neither read nor written."""
+    """Return the seal on ``data``, values of JSON; '' if the key can be neither read nor written."""
     key = _key(make=True)
     return "" if key is None else _digest(key, data)
 
@@ -43,7 +43,7 @@ def _digest(key: bytes, data: Mapping[str, Any]) -> str:
 
 
 def _key(make: bool) -> bytes | None:
-    """Return the user's key; None where there is none, or none can be made."""
+    """Return the user's key; None if there is none, or none can be made."""
     file = key_file()
     try:
         if make and not file.exists():

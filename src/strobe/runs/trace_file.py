@@ -32,7 +32,7 @@ class TraceFile:
     """A trace's events as its JSON has them, and what its head says.
 
     Args:
-        rank: of the process in its group; None where the head has none.
+        rank: of the process in its group; None if the head has none.
         ranks: processes in the group.
         devices: a device's number → its name.
     """

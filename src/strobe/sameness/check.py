@@ -24,7 +24,7 @@ from strobe.treatments.treatment import Treatment, Variant
 # Of the calls with Real-Time Chunking, in control ticks: what LeRobot's rollout has where nothing else is said.
 HORIZON, DELAY = 10, 4
 OTHER_NOISE = 1_000_003  # added to a seed
-CALLS_EACH = 7  # of the policy for each observation, roughly: its reference, its visits, its yardsticks
+CALLS_EACH = 7  # approximate calls of the policy per observation: its reference, its visits, its yardsticks
 
 YARDSTICKS: tuple[YardstickName, ...] = (
     "reordered sums",

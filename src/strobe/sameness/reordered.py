@@ -33,7 +33,7 @@ class Reordered:
     same: dict[str, int] = field(default_factory=dict)  # operator with products whose sums stayed as they were → calls
 
     def __str__(self) -> str:
-        """The sums that were not reordered, in words; '' where all sums were."""
+        """The sums that were not reordered, in words; '' if all sums were."""
         calls = sum(self.same.values())
         return f"but not those of {', '.join(sorted(self.same))} ({calls} call{'s' * (calls != 1)})" if calls else ""
 
@@ -271,7 +271,7 @@ def features_reordered(
     Of an object in Python these are its outputs on its inputs. Fewer are taken once ``limit`` is over, one at least.
 
     Returns:
-        None where the features have too few tokens to have a spread, and where ``limit`` was spent before the first
+        None if the features have too few tokens to have a spread, and where ``limit`` was spent before the first
         clip was done.
 
     Raises:
@@ -314,7 +314,7 @@ def _shapes(subject: Subject) -> Shapes | None:
 
 
 def _moved(before: Sequence[Tensor], after: Sequence[Tensor], shapes: Shapes | None) -> Yardstick | None:
-    """The yardstick of outputs before and after their sums were reordered; None where there is none.
+    """The yardstick of outputs before and after their sums were reordered; None if there is none.
 
     Args:
         shapes: of what an object in Python returns; None for features.

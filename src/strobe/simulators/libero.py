@@ -18,7 +18,7 @@ from strobe.errors import UserError, install
 TYPES = ("libero", "libero_plus")
 ASSETS = "STROBE_LIBERO_ASSETS"
 _CONFIG = "LIBERO_CONFIG_PATH"  # LIBERO's own: the folder of its config.yaml
-_PARTS = ("scenes", "textures")  # of the assets: every suite needs them
+_PARTS = ("scenes", "textures")  # parts of the assets: every suite needs them
 
 
 def prepare() -> None:

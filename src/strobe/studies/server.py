@@ -31,9 +31,9 @@ from strobe.results.server_protocols import PROTOCOLS
 from strobe.studies.shared.progress import Reporter
 from strobe.version import __version__
 
-PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # of the client
+PACKAGES = ("numpy", "msgpack", "websockets", "pyzmq", "grpcio", "lerobot")  # packages of the client
 PINGS = 10
-FAILURES = 6  # in a row that end the calls, where the connection would take more
+FAILURES = 6  # failures in a row that end the calls, if the connection would take more
 FEWEST = 6  # calls, however long they take: an interval needs as many
 MOST = 20_000  # calls: more say nothing more
 MOST_METADATA, SHOWN, END = 20, 200, 4000  # entries, characters of each, characters of a traceback's end
@@ -46,7 +46,7 @@ class ServerOptions:
     Args:
         iterations: calls after the first; None for as many as fit into ``seconds``.
         timeout_s: that one call may take.
-        control_hz: the robot's control rate; None where it is not known.
+        control_hz: the robot's control rate; None if it is not known.
         policy: what LeRobot's server is to load.
     """
 

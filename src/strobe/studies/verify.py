@@ -29,8 +29,8 @@ from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.recipe import RecipeTreatment, groups_of, treatments_of
 from strobe.treatments.treatment import Treatment, Variant
 
-YARDSTICKS_SHARE = 0.5  # of the time, for the untouched policy's own chunks and the yardsticks
-PASSES = 2  # over the observations, each in another order
+YARDSTICKS_SHARE = 0.5  # share of the time for the untouched policy's own chunks and the yardsticks
+PASSES = 2  # passes over the observations, each in another order
 
 
 def verify(

@@ -234,7 +234,7 @@ def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
 def _of_equal_shape(
     check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
 ) -> tuple[list[Tensor], list[Tensor]] | None:
-    """Return the numbers before and after; None where they cannot be compared, which ``check`` then says.
+    """Return the numbers before and after; None if they cannot be compared, which ``check`` then says.
 
     Args:
         first: name of what the others are compared with.

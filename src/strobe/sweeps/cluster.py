@@ -24,7 +24,7 @@ from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, sett
 from strobe.runs import store
 from strobe.sweeps.execute import LOG, ONE_DEVICE, OUTCOME, Job, Outcome, Watch, execute, write_outcome
 
-_MEMORY_SHARE = 0.9  # of what a node has free: a cell must end before the node does
+_MEMORY_SHARE = 0.9  # share of a node's free memory: a cell must end before the node does
 
 
 def run_on_ray(jobs: Sequence[Job], watch: Watch, address: str | None) -> Iterator[tuple[Job, Outcome]]:

@@ -59,7 +59,7 @@ class Outcome(Data):
     started: datetime
     duration_s: Finite
     node: str = ""
-    afresh: str = Field(default="", description="why its process was started from nothing, where it was to be forked")
+    afresh: str = Field(default="", description="why its process was started afresh instead of forked")
 
 
 class Watch(Protocol):
@@ -76,7 +76,7 @@ class Watch(Protocol):
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """Return the outcome of the execution in ``folder``; None where it has not ended, or could not be kept."""
+    """Return the outcome of the execution in ``folder``; None if it has not ended, or could not be kept."""
     try:
         return Outcome.model_validate_json(contents(folder / OUTCOME))
     except (OSError, ValidationError):

@@ -31,7 +31,7 @@ UNITS = {
     "num_frames": "frames",
 }
 NAMING = (".path=", ".root=", ".video=")  # flags whose value is a folder or a file
-RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # of all variants, or of one
+RECIPE = re.compile(r"(?:^--|^--variant=.*[:,]\s*)recipe\s*=([^,]+)")  # recipe of all variants, or of one
 # A sweep's numbers can be compared with those of another day only if these packages' versions are the same.
 PACKAGES = ("strobe", "lerobot", "torch", "transformers")
 
@@ -256,7 +256,7 @@ _NUMBERED = re.compile(r"^(cuda|xpu):[1-9]\d*$")
 
 
 def device_of(argv: Sequence[str]) -> str | None:
-    """Return the device that a study's flags ask for; None where they leave it to the machine that runs them."""
+    """Return the device that a study's flags ask for; None if they leave it to the machine that runs them."""
     values = dict(flag.split("=", 1) for flag in argv if "=" in flag)
     device = values.get("--policy.device") or values.get("--device") or ""
     if device.lower() not in ("null", "none", ""):

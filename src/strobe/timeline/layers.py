@@ -36,7 +36,7 @@ def layered(around: Callable[[Call], Call], inner: Call, *, probe: bool = False)
 
 
 def layer_of(call: Call) -> Layer | None:
-    """The layer that ``call`` is the outermost of; None where it is no layer."""
+    """The layer that ``call`` is the outermost of; None if it is no layer."""
     layer = getattr(call, "layer", None) if isinstance(call, FunctionType) else None
     # functools.wraps copies a function's attributes to what it wraps it with: that is no layer.
     return layer if isinstance(layer, Layer) and layer.made is call else None

@@ -42,7 +42,7 @@ class Section:
 
     @property
     def device_ms(self) -> float | None:
-        """Milliseconds on the device; None where it was not timed there."""
+        """Milliseconds on the device; None if it was not timed there."""
         if self.device_start_ns is None or self.device_end_ns is None:
             return None
         return (self.device_end_ns - self.device_start_ns) / 1e6

@@ -70,7 +70,7 @@ def opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
     return WorkerSection
 
 
-_INHERITED: list[list[tuple[Any, ...]]] = []  # of a forked worker: what its parent had recorded
+_INHERITED: list[list[tuple[Any, ...]]] = []  # what the parent of a forked worker had recorded
 _spools: list[Spool] = []  # those that are open, the one that spawned workers write to last
 _outer_folder = os.environ.get(_ENVIRONMENT)  # of a process that is itself a worker
 

@@ -79,7 +79,7 @@ def _around(subject: Subject, path: str) -> Iterator[str]:
 def _match(pattern: str, path: str) -> list[str] | None:
     """Return what each star of ``pattern`` stands for in ``path``.
 
-    None where ``path`` is neither the module that ``pattern`` names nor one below it.
+    None if ``path`` is neither the module that ``pattern`` names nor one below it.
     """
     steps, wanted = path.split("."), pattern.split(".")
     if len(steps) < len(wanted) or any(

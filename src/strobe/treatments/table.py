@@ -27,7 +27,7 @@ class Words:
         effect: the most it does to the actions.
         rank: treatments are put on in this order, whatever the order in which they are written.
         help: one line: what it does, which values it takes.
-        only: the one value that it takes, True for a key without a value; None where it takes others.
+        only: the one value that it takes, True for a key without a value; None if it takes others.
         options: the keys that may follow, written ``key.option``.
         untried: what of it may not have run on the hardware that it is for; help says so where it has not.
     """

@@ -199,7 +199,7 @@ def _require_one_format(subject: PolicySubject, used: str) -> None:
 
 
 def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
-    """Return the flag or command with which ``lerobot-train`` does the same; '' where none does.
+    """Return the flag or command with which ``lerobot-train`` does the same; '' if none does.
 
     See `subjects.training.own_autocast`.
     """

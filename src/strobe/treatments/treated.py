@@ -23,7 +23,7 @@ from strobe.treatments.patch import Patches
 from strobe.treatments.treatment import Undo, Variant
 
 CALLED = "predict_action_chunk"
-CALLS = (CALLED, "sample_actions", "infer", "get_action")  # of a policy, or of a model in an object
+CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
 FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build anew
 UNTOUCHED = (
     "load_state_dict",

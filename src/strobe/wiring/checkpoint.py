@@ -62,7 +62,7 @@ class Checkpoint:
     """A checkpoint's files.
 
     Args:
-        names: of its weights; None where their file could not be read as safetensors.
+        names: of its weights; None if their file could not be read as safetensors.
         training: train_config.json, of the run that saved it; empty without one.
     """
 

@@ -19,7 +19,7 @@ class WiringLook:
     """A wiring that was read before or beside a run.
 
     Args:
-        wiring: None where none was read.
+        wiring: None if none was read.
         notes: what could not be read, and why.
     """
 

@@ -101,7 +101,7 @@ def _joint(name: str, number: int, limits: Limits, recorded: Mapping[str, tuple[
 
 
 def _relative(checkpoint: Checkpoint) -> dict[str, Any] | None:
-    """Return the config of the step that makes actions relative to the state; None where none does."""
+    """Return the config of the step that makes actions relative to the state; None if none does."""
     step = checkpoint.preprocessor.config("relative_actions_processor") if checkpoint.preprocessor is not None else None
     return step if step is not None and step.get("enabled", True) else None
 

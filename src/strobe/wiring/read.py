@@ -38,7 +38,7 @@ _STEPS = (
     "num_inference_steps", "num_steps", "num_denoise_steps", "num_denoising_steps", "num_inference_timesteps",
     "action_num_inference_steps",
 )  # fmt: skip
-_ADDED = ("pretrained_path", "pretrained_revision", "type")  # in configs, and in no class or not in every one
+_ADDED = ("pretrained_path", "pretrained_revision", "type")  # fields of saved configs that not every class has
 
 
 def read_wiring(
@@ -175,7 +175,7 @@ def _of_config(name: str, described: Mapping[str, Any]) -> Feature:
 
 
 def _order(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of the action's dimensions that the policy was trained with; [] where it does not say."""
+    """Return the names of the action's dimensions that the policy was trained with; [] if it does not say."""
     names = checkpoint.config.get("action_feature_names")
     if not names and checkpoint.preprocessor is not None:
         names = (checkpoint.preprocessor.config("relative_actions_processor") or {}).get("action_names")

@@ -30,7 +30,7 @@ class Connected:
         compiles: whether the rollout compiles the policy.
         limits: of its joints, as its calibration has them.
         device: on which the policy runs, as LeRobot has resolved it.
-        device_flag: ``--device`` as it was given; '' where it was not.
+        device_flag: ``--device`` as it was given; '' if it was not.
         unread: why there are no features, if the robot could not be made.
     """
 
@@ -105,7 +105,7 @@ def _features(robot: Any) -> dict[str, Feature]:
 
 
 def _unit(robot: Any, joints: list[str]) -> str:
-    """Return the unit of most joints, '' where the robot does not say."""
+    """Return the unit of most joints, '' if the robot does not say."""
     motors = getattr(getattr(robot, "bus", None), "motors", None) or {}
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]
     units = Counter(UNITS.get(getattr(mode, "name", ""), "") for mode in modes)

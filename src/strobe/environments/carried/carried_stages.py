@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-_MOST_BYTES = 400e6  # of all samples; what comes after has FEW elements each
+_MOST_BYTES = 400e6  # size of all samples; later ones have FEW elements each
 _FEW = 256
-_MOST_TENSORS = 8  # of one call
+_MOST_TENSORS = 8  # most tensors of one call
 
 
 class Record:

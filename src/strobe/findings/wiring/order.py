@@ -13,7 +13,7 @@ from strobe.results.wiring import Feature, Place, Wire, Wiring
 # A joint in radians stays within two turns; one in degrees, or in −100 to 100, leaves that soon.
 RADIANS = 6.3
 NORMALISED = 1.05
-BEYOND = 0.05  # of a joint's width by which a range may leave its limits: demonstrations push against them
+BEYOND = 0.05  # share of a joint's width by which a range may leave its limits: demonstrations push against them
 ELSEWHERE: tuple[Place, ...] = ("dataset", "robot")
 WITH_STATISTICS: tuple[Place, ...] = ("dataset", "preprocessor", "postprocessor")
 

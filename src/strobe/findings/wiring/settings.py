@@ -9,7 +9,7 @@ from strobe.results.finding import Finding
 from strobe.results.lag import JointLag
 from strobe.results.wiring import CutPrompt, Wiring
 
-SAME_RATE = 0.02  # by which two rates may differ
+SAME_RATE = 0.02  # largest relative difference of equal rates
 MOST_LAG_APART = 1.5  # ticks by which a joint's lag in a run may differ from that in the recording
 SHOWN = 60  # characters of a text
 LONG_BLIND = 1.0  # s for which a robot acts on one observation

@@ -23,7 +23,7 @@ from strobe.timeline.probe import Probe
 MODELING = "lerobot.policies.eo1.modeling_eo1"
 BACKBONE = "model.vlm_backbone.model"
 VISION, LANGUAGE = f"{BACKBONE}.visual", f"{BACKBONE}.language_model"
-PIXELS = 56 * 56  # of a tiny policy's image: 4 tokens
+PIXELS = 56 * 56  # pixels of a tiny policy's image: 4 tokens
 
 
 def probes(_: PreTrainedPolicy) -> Sequence[Probe]:

@@ -102,7 +102,7 @@ class Flow:
             attention, positions, condition)`` → hidden states of the suffix (B, suffix, width). ``condition`` is what
             ``embed_suffix`` returned beyond embedding, padding and order.
         attention_mask: boolean mask (B, suffix, prefix + suffix) → the one that the transformers are given.
-        clone: the function of the model's module that copies the cache in every step; '' where steps share it.
+        clone: the function of the model's module that copies the cache in every step; '' if steps share it.
         layers: whether a transformer's layers run as modules, or through methods of the joint module.
         repeated: model → projections (modules of one tensor) of the prefix's keys and values that every step repeats.
     """
@@ -210,7 +210,7 @@ class Backbone:
         tower: the type → the class of the vision tower, where transformers has no ``AutoModel`` for it.
         weights: pattern of the prefix that the tower's weights have in a checkpoint of the whole model.
         resized: module, side in pixels, side of a patch → (owner, attribute, value) for each thing that holds the
-            image's size; None where the size is built in.
+            image's size; None if the size is built in.
     """
 
     sizes: Mapping[str, Mapping[str, Any]]
@@ -258,8 +258,8 @@ class Family:
             steps of a chunk: projections to keys and values, what follows them, what makes the context of one tensor;
             a torch.nn.MultiheadAttention, whose query is not the context, as a whole.
         unread_half: policy → (owner, method, around it) for the passes that compute, besides what is read, a half for a
-            guidance that is off: ``around`` leaves that half out. None where the half is read, or not there.
-        whole: the whole sampling, where a CUDA graph can hold it; None where it looks at values on the host.
+            guidance that is off: ``around`` leaves that half out. None if the half is read, or not there.
+        whole: the whole sampling, where a CUDA graph can hold it; None if it looks at values on the host.
         without_waits: policy → (owner, method, around it) for the methods in ``whole`` that look at values on the host:
             ``around`` computes the same without that.
         embedding: the method that makes tokens of the prefix, as far as a CUDA graph can hold it, and its label.

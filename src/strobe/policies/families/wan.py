@@ -15,7 +15,7 @@ from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 
 UMT5 = "google/umt5-xxl"
 WIDTH, TINY_WIDTH = 4096, 32  # of the text encoder's output: the policies' text_dim
-CHANNELS = 48  # of the VAE's latents; both policies have the number in their code
+CHANNELS = 48  # channels of the VAE's latents; both policies have the number in their code
 VOCABULARY = Vocabulary(256300, (("pad_token", "<pad>"), ("eos_token", "</s>"), ("unk_token", "<unk>")))
 
 words = partial(tokenizer, VOCABULARY)

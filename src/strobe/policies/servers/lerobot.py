@@ -21,7 +21,7 @@ from strobe.policies.servers.observations import Observations, Source
 from strobe.policies.servers.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire
 from strobe.results.server import DroppedObservations, FaultKind
 
-LOAD_S = 600.0  # for the server to load a policy
+LOAD_S = 600.0  # time for the server to load a policy
 PING_S = 1.0
 FILTERED = 3  # observations that the filter is sent
 

@@ -32,7 +32,7 @@ _HELPERS = "lerobot.async_inference.helpers"
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001  # a storage in torch's form without a zip archive begins with these
 _BEGIN, _PICKLES = b"\x80", 5  # the first byte of a pickle; how many are in a storage
 MOST_MADE = 2**26  # bytes of the tensors of one answer
-MOST_NUMBERS = 2**22  # in a chunk: 4,000 actions of 1,000 numbers
+MOST_NUMBERS = 2**22  # numbers in a chunk: 4,000 actions of 1,000 numbers
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from strobe.errors import UserError, in_a_line
 from strobe.json_text import parsed
 from strobe.policies.options import check_dataset
 
-STATE = "observation.state"  # of a data set
-STATE_DIM = 8  # of LIBERO
+STATE = "observation.state"  # feature of a data set
+STATE_DIM = 8  # dimensions of LIBERO's state
 TASK = "pick up the cube"
-FRAMES = 16  # of a data set, sent in turn
-MOST_BYTES = 1 << 30  # of a template's array
+FRAMES = 16  # frames of a data set, sent in turn
+MOST_BYTES = 1 << 30  # size of a template's array
 _KINDS = "biuf"
 
 

@@ -21,7 +21,7 @@ from strobe.policies.servers.wire import CONNECT_S, MESSAGE_BYTES, CallFailedErr
 from strobe.results.server import FaultKind
 
 CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
-SIZE = (224, 224)  # of images
+SIZE = (224, 224)  # size of images
 # The names of LIBERO's config in openpi.
 IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
 
@@ -197,7 +197,7 @@ def _held(answer: Mapping[Any, Any]) -> str:
 
 
 def _infer_ms(answer: Mapping[Any, Any], group: str) -> float | None:
-    """Return ``infer_ms`` of a group of times; None where it is no time."""
+    """Return ``infer_ms`` of a group of times; None if it is no time."""
     timing = answer.get(group)
     value = timing.get("infer_ms") if isinstance(timing, Mapping) else None
     sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0

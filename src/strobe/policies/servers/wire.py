@@ -13,9 +13,9 @@ from strobe.errors import in_a_line, in_words
 from strobe.policies.servers.observations import Observations, Source
 from strobe.results.server import DroppedObservations, FaultKind, ProtocolName
 
-CONNECT_S = 10.0  # for the connection and the server's first message
+CONNECT_S = 10.0  # time for the connection and the server's first message
 SHOWN = 300  # characters of a foreign text
-MESSAGE_BYTES = 2**23  # of an answer: a chunk is a thousandth of it, and a message takes up to a hundred times its size
+MESSAGE_BYTES = 2**23  # size of an answer: a chunk is a thousandth of it, and a message takes up to 100 times its size
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Exchange:
         actions: of shape (actions, action dim), or what else the server answers as its actions; None for an answer
             without any.
         held: what an answer without actions holds, in words.
-        server_ms: the server's own time within ``away_ns``; None where the server gives none.
-        policy_ms: the policy's own time within the server's; None where the server gives none.
+        server_ms: the server's own time within ``away_ns``; None if the server gives none.
+        policy_ms: the policy's own time within the server's; None if the server gives none.
     """
 
     encode_ns: int

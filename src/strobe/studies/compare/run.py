@@ -33,7 +33,7 @@ BESIDE_RTC = (
     "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
     "without RTC, or with RTC in the first variant too"
 )
-MOST_S = 60.0  # of sampling, of which the check of a variant takes its share
+MOST_S = 60.0  # longest sampling; the check of a variant takes its share of it
 
 
 def compare(

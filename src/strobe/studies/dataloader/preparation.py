@@ -81,7 +81,7 @@ class StepNeeds:
         return subject
 
 
-CACHED_SHARE = 0.5  # of free memory, up to which a dataset is taken to stay in the page cache
+CACHED_SHARE = 0.5  # share of free memory up to which a dataset is expected to stay in the page cache
 
 
 def facts_of(config: TrainPipelineConfig, settings: LoaderSettings) -> tuple[DatasetFacts, Path]:

@@ -42,8 +42,8 @@ from strobe.processes.lifetime import Closing, end_with
 from strobe.results.dataloader import LoaderSettings
 
 PRELOADED = (__name__, "strobe.datasets.train_loader", "lerobot.scripts.lerobot_train")
-PATIENCE_S = 120.0  # without an answer, after which a loader counts as hung
-GRACE_S = 3.0  # to end by itself
+PATIENCE_S = 120.0  # time without an answer after which a loader counts as hung
+GRACE_S = 3.0  # time to end by itself
 LEAST_BLOCKS = 2  # enough to rank a loader by; an interval takes three
 SHORTEST_BLOCK_S = 0.05
 
@@ -244,7 +244,7 @@ class _Loader:
 
 
 def _preparation(settings: LoaderSettings) -> Callable[[int], None] | None:
-    """Return what is called first in every worker; None where they are to be lerobot-train's, with nothing of ours."""
+    """Return what is called first in every worker; None if they are to be lerobot-train's, with nothing of ours."""
     threads = settings.torch_threads is not None or settings.decoder_threads is not None
     if threads or settings.start_method == "fork":
         return partial(_prepare, os.getpid(), settings.torch_threads, settings.decoder_threads)

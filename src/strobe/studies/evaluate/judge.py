@@ -115,7 +115,7 @@ EVAL_INFO = "eval_info.json"
 
 @dataclass(frozen=True)
 class EvalEpisode:
-    """One episode; ``reward`` is the sum over its ticks, ``seed`` None where the file does not say."""
+    """One episode; ``reward`` is the sum over its ticks, ``seed`` None if the file does not say."""
 
     success: bool
     reward: float | None

@@ -34,7 +34,7 @@ from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options, measure
 from strobe.studies.shared.progress import Reporter
 
-SECONDS = 90.0  # of sampling, all variants together: a chunk may take seconds
+SECONDS = 90.0  # time of sampling, all variants together: a chunk may take seconds
 
 
 def evaluate(

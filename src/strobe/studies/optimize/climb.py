@@ -314,7 +314,7 @@ class Climb:
         return self._standing(candidate.text) == "left out"
 
     def _gains_nothing(self, candidate: Candidate) -> str:
-        """Return in words why ``candidate`` can gain nothing here; '' where it may, and for the user's own."""
+        """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
         return "" if candidate.specs in self.aim.choice.own else self.bounds.why_not(candidate)
 
     def _saves_little(self, candidate: Candidate) -> bool:

@@ -77,7 +77,7 @@ class Episodes:
         is another chance to be wrong with "not worse by more than the margin". So each has half of the error of the one
         before it: that verdict on any candidate that does lose more has a chance of at most 5 %.
 
-        Returns the judged pairs, without a guard, or None where there is none; and whether Ctrl-C ended it. The pairs
+        Returns the judged pairs, without a guard, or None if there is none; and whether Ctrl-C ended it. The pairs
         that were played by then count.
 
         Raises:

@@ -187,7 +187,7 @@ def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None
 def _screen_together(climb: Climb, whole: Trial, variants: Sequence[Variant]) -> list[float | None]:
     """Hold the guard on a few observations with all of ``variants`` on, and reject the trial where it does not hold.
 
-    Return the seconds of each variant's first call; None where it is not made before the run.
+    Return the seconds of each variant's first call; None if it is not made before the run.
     """
     if whole.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
         return [None for _ in variants]
@@ -275,7 +275,7 @@ def outcome_of(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcom
 
 
 def figures_of(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
-    """Return what the printed line says of a try's time and actions; '' where the reason has it."""
+    """Return what the printed line says of a try's time and actions; '' if the reason has it."""
     if outcome == "kept":
         return f"{speedup(verdict)}, {moved(agreement)}"
     return speedup(verdict) if outcome == "guard" else ""

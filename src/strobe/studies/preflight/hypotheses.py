@@ -33,8 +33,8 @@ from strobe.studies.preflight.predictions import Predictions
 
 Array = NDArray[np.float64]
 
-MARGIN = 0.2  # of the error (RMS), by which it must be smaller
-EXPLAINED = 0.3  # of the data, that must be explained under a hypothesis
+MARGIN = 0.2  # least reduction of the error (RMS)
+EXPLAINED = 0.3  # least share of the data explained under a hypothesis
 ALIKE = 1.1  # times the error (RMS) of the best: hypotheses that explain the data as well
 _SCALES = ("image-range", "units", "statistics")
 LOOKED = 0.02  # σ: RMS of the change of actions, below which the policy does not look at an input

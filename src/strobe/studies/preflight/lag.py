@@ -18,7 +18,7 @@ from strobe.runs.rollout_files import EVENTS
 from strobe.studies.preflight.run_of_policy import PolicyRun
 
 MOST_EPISODES = 100
-HELD = 0.9  # of the requested rate: below it, ticks of a run are no ticks of the data
+HELD = 0.9  # least share of the requested rate: below it, ticks of a run are no ticks of the data
 STATE = "observation.state"
 
 
@@ -82,7 +82,7 @@ def _episodes(recorded: recording.Recording, action: str, state: str) -> Iterato
 
 
 def call_in(run: PolicyRun) -> CallTime | None:
-    """Return the time of a call in ``run``; None where none was timed, or a server answered."""
+    """Return the time of a call in ``run``; None if none was timed, or a server answered."""
     rollout, engine = run.rollout, run.rollout.engine
     if rollout.inference is None or rollout.inference.latency is None or engine not in ("sync", "rtc"):
         return None

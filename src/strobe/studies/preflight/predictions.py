@@ -22,7 +22,7 @@ from strobe.studies.preflight.changes import Observed, elsewhere
 
 Array = NDArray[np.float64]
 MOST_FRAMES = 240
-FEWEST_FRAMES = 2 * FEWEST_EPISODES  # on which changes must be affordable
+FEWEST_FRAMES = 2 * FEWEST_EPISODES  # fewest frames on which changes must be affordable
 
 
 @dataclass

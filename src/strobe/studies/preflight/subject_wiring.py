@@ -44,8 +44,8 @@ class VectorWiring:
     """How a vector is normalised.
 
     Args:
-        own: by the policy's processors; None where they leave it as it is.
-        data: by the same mode with the data set's statistics; None where it has none.
+        own: by the policy's processors; None if they leave it as it is.
+        data: by the same mode with the data set's statistics; None if it has none.
         normalises: whether the processors should normalise it.
     """
 

@@ -27,7 +27,7 @@ class Scheme:
         kinds: of the hypotheses on the state, on the action, and on both.
         words: makes a sentence about one of them.
         mends: for each of the three.
-        state, action: what is done to the vector; None where nothing can be.
+        state, action: what is done to the vector; None if nothing can be.
         action_by_itself: whether the action is looked at without the state.
         extra: whether it is left out where calls take long.
     """

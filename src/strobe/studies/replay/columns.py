@@ -15,7 +15,7 @@ from strobe.measure import rollout as measure
 from strobe.measure.rollout import drawn, in_order, jumps, middle
 from strobe.results.replay import Check, ColumnName, Range, Replayed
 
-POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
+POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 FEWEST, MOST_TICKS = 20, 200_000  # draws; ticks of all draws of one column together
 
 Progress = Callable[[int, int], None]  # done, of

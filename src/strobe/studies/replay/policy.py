@@ -78,7 +78,7 @@ def fed_policy(
 
 
 def names_policy(header: Header, changes: Sequence[str]) -> str:
-    """Return why the policy of the run is not loaded; '' where it may be.
+    """Return why the policy of the run is not loaded; '' if it may be.
 
     A policy that only a stranger's file names is not loaded, since its code and its processors would run.
     """

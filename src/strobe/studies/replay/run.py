@@ -42,7 +42,7 @@ from strobe.studies.replay.virtual_setting import changes_beside_setting, reques
 from strobe.version import __version__
 
 SEARCHES, FEWEST_SEARCHES = 20, 5  # draws of each threshold that is tried; of long runs fewer
-MOST_STARVED = 0.05  # of them may starve, and of fresh runs
+MOST_STARVED = 0.05  # share of runs, and of fresh runs, that may starve
 
 
 @dataclasses.dataclass
@@ -69,7 +69,7 @@ class Options:
 
 @dataclasses.dataclass
 class Policies:
-    """The run's policy, the requested one, which may be the same, and what both get; None where none is called."""
+    """The run's policy, the requested one, which may be the same, and what both get; None if none is called."""
 
     own: FedPolicy | None = None
     requested: FedPolicy | None = None
@@ -164,7 +164,7 @@ def least_threshold(
 ) -> tuple[int | None, list[Tried]]:
     """Return the smallest queue threshold with which 95 % of the draws do not starve, by halving, and those tried.
 
-    None where even the largest one starves.
+    None if even the largest one starves.
     """
     tried: dict[int, Tried] = {}
     draws = min(SEARCHES, max(FEWEST_SEARCHES, MOST_TICKS // len(run.beats)))

@@ -24,7 +24,7 @@ from strobe.studies.shared.progress import Reporter, Silent
 from strobe.timeline.clock import ThreadUse
 
 LIMIT_S = 10.0
-ROUNDS = 7  # of which the first is warm-up, and six are the fewest to judge
+ROUNDS = 7  # rounds: the first is warm-up, and six are the fewest to judge
 ENOUGH = 12  # calls of each kind before the precision is looked at
 PRECISION = 0.02
 TOGETHER: Place = "bench"

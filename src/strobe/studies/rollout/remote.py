@@ -23,7 +23,7 @@ LINES = 3
 
 
 def remote_of(header: Header, course: Course) -> Remote | None:
-    """Return the remote part of a run; None where its policy is not remote."""
+    """Return the remote part of a run; None if its policy is not remote."""
     if header.engine == "remote":
         return _client(header, course)
     return _server(header, course) if header.engine == "server" else None

@@ -38,7 +38,7 @@ class WatchedRollout:
 
     Attributes:
         course: all that was recorded.
-        calls: calls the policy again, on the bench; None where the run did not end by itself.
+        calls: calls the policy again, on the bench; None if the run did not end by itself.
     """
 
     result: RolloutResult

@@ -20,8 +20,8 @@ from strobe.sameness.visits import FEWEST, Visit, plan
 from strobe.studies.shared.progress import Reporter
 from strobe.treatments.treatment import Variant
 
-SHARE = 0.3  # of the time for sampling, that the check of a variant may take
-YARDSTICKS_S = 1.5  # for each yardstick, without the chunks that it is compared with; one observation at least
+SHARE = 0.3  # share of the sampling time that the check of a variant may take
+YARDSTICKS_S = 1.5  # time per yardstick, without the chunks that it is compared with; one observation at least
 MOST = 4  # observations of a yardstick, where variants are timed too
 
 

@@ -14,7 +14,7 @@ from strobe.measure.sampling import Pacer
 from strobe.policies.subject import Subject
 from strobe.results.measurement import Cadence
 
-SETTLE_S = 0.25  # of calls back to back before the first that counts: clocks rise within tenths of a second
+SETTLE_S = 0.25  # time of calls back to back before the first that counts: clocks rise within tenths of a second
 
 
 def ticks_between_calls(subject: Subject) -> int:
@@ -69,7 +69,7 @@ class Spacing:
         self._in_time.setdefault(name, []).append(self._pacer.wait(ticks / self._hz))
 
     def of(self, name: str, rounds: Sequence[int]) -> Cadence | None:
-        """The cadence of ``name`` over ``rounds``; None where its calls were back to back."""
+        """The cadence of ``name`` over ``rounds``; None if its calls were back to back."""
         if name not in self._ticks:
             return None
         late = sum(not self._in_time[name][index] for index in rounds)

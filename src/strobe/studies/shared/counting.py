@@ -88,7 +88,7 @@ def _count_unbuilt(
 ) -> Accounting | None:
     """Count ``variant`` with what it builds left out: the same products, in the same dtypes.
 
-    None where it does not run that way, so that a study does not end for it.
+    None if it does not run that way, so that a study does not end for it.
     """
     accounting = Accounting()
     try:

@@ -34,7 +34,7 @@ from strobe.studies.shared.progress import Reporter, Steps
 LOAD_S, CALL_S = 1800.0, 600.0  # limits of one order
 OTHER_ORDER = "the first side's own sums: shuffled, on one thread, by torch's kernels, with attention by its formula"
 GUARDED: Effect = "rounding"  # what another environment may do to the actions
-CALLS_EACH = 4  # of the sides for each observation of a look, roughly
+CALLS_EACH = 4  # approximate calls of the sides per observation of a look
 PARTS = ("preprocessing", "policy", "postprocessing")
 # After a call torch's threads look for more work for a moment before they sleep; the other side begins after that.
 PAUSE_S = 0.003

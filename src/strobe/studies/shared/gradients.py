@@ -36,7 +36,7 @@ class GradientCheck:
 
     Args:
         agreements: by the variant's name; without those that were not compared.
-        note: why nothing was compared; '' where something was.
+        note: why nothing was compared; '' if something was.
         interrupted: whether Ctrl-C ended it.
     """
 

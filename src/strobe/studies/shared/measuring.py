@@ -52,9 +52,9 @@ from strobe.treatments.process_settings import convolutions_in_tf32
 from strobe.treatments.room import noted
 from strobe.treatments.treatment import Variant
 
-COUNTED_CALLS = 2.0  # as long as which a counted call takes, roughly
-AGAIN_S = 3.0  # of measuring the ceiling once more
-COUNTING_S = 20.0  # that counting may take, however short the rounds were
+COUNTED_CALLS = 2.0  # approximate cost of a counted call, in calls
+AGAIN_S = 3.0  # time to measure the ceiling once more
+COUNTING_S = 20.0  # longest time for counting, however short the rounds were
 LATE = (
     "FLOP and memory were not counted: counting the variants before took as long as the rounds. --skip_counting leaves "
     "all counting out"

@@ -24,7 +24,7 @@ from strobe.timeline.probe import Attached, Hook
 from strobe.timeline.trace import exported, mark_clocks
 from strobe.treatments.treatment import Variant
 
-TRIES = 5  # at most, while they fit in the time below
+TRIES = 5  # most tries, while they fit in the time below
 TRY_S = 1.0
 
 

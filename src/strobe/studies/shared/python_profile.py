@@ -32,7 +32,7 @@ TOOLS: tuple[Tool, ...] = get_args(Tool)
 PACKAGES = {"pyinstrument": "pyinstrument", "line": "line_profiler"}
 
 LEAST = 3  # iterations
-SECONDS = 2.0  # of profiling, if that takes more of them
+SECONDS = 2.0  # time of profiling, if that takes more of them
 SHOWN = 20  # functions with the most own time; of the others, the ten that took longest with what they called
 ALSO_SHOWN = 10
 

@@ -30,7 +30,7 @@ NAMES = measure.Names(
     interruptions=(loop.CHECKPOINT, loop.EVALUATION, loop.ROLLOUTS),
 )
 MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
-BATCHES_SHOWN = 5000  # of the loader, with their sections
+BATCHES_SHOWN = 5000  # batches of the loader shown with their sections
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _sections_in(runs: Sequence[Iteration]) -> float:
 
 
 def kernel_use_of(recorded: Recorded) -> tuple[float | None, int | None]:
-    """Return mean milliseconds in the kernel and page faults of a steady step; None where they are not known."""
+    """Return mean milliseconds in the kernel and page faults of a steady step; None if they are not known."""
     used = recorded.watch.uses[recorded.warmup :]
     if not any(use.faults for use in used):
         return None, None

@@ -125,7 +125,7 @@ def _judge_times(result: TrialsResult, pairs: Sequence[Pair], codes: tuple[Code,
 
 
 def _why_no_times(result: TrialsResult, pairs: Sequence[Pair]) -> str:
-    """Return why the times of these pairs are not judged, in words; '' where they are."""
+    """Return why the times of these pairs are not judged, in words; '' if they are."""
     if result.limit_s is None:
         return "the plan states no limit of a trial (--limit_s)"
     done = [trial for pair in pairs for trial in pair.of.values() if trial.success]

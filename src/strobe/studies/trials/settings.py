@@ -80,7 +80,7 @@ def settings_of(result: TuneResult, latency: str = "") -> tuple[Setting, Setting
     """Return the default and the winner of a tuning.
 
     Args:
-        latency: the latency that was tuned for, as its answer calls it; '' where there is one.
+        latency: the latency that was tuned for, as its answer calls it; '' if there is one.
 
     Raises:
         UserError: no such latency, or nothing to compare.
@@ -136,7 +136,7 @@ def _file(path: str) -> str:
 
 
 def policy_of(result: TuneResult) -> str:
-    """Return the policy that was tuned, by its answer; '' where it has no checkpoint.
+    """Return the policy that was tuned, by its answer; '' if it has no checkpoint.
 
     It is a file's word: the scripts load what the user names.
     """

@@ -111,7 +111,7 @@ def _cells(columns: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
 
 
 def _trial(line: int, cells: dict[str, str], limits: Limits) -> Trial | None:
-    """Return the trial of a row; None where it was not run. Raises ValueError for an odd value."""
+    """Return the trial of a row; None if it was not run. Raises ValueError for an odd value."""
     said, seconds = cells["success"], cells.get("seconds", "")
     if not said:
         if seconds:

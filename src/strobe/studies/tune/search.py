@@ -28,7 +28,7 @@ from strobe.studies.shared.episodes.play import Start, StartByStart
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.shared.episodes.settings import Candidate
 
-SHARE = 0.35  # of an exhaustive search's episodes, that the rounds play at most
+SHARE = 0.35  # most episodes in the rounds, as a share of an exhaustive search's
 FEWEST = 2  # starts of the first round, however few there are
 FRESH = 1_000_000  # added to the seed, for the starts of the closing pairs
 LOOKS = 8  # starts between two looks at what bets show; they may be looked at at any time, and each look takes a moment

@@ -30,9 +30,9 @@ class PolicyFacts:
         chunk: actions of a chunk.
         most_executed: of them that it can execute before the next call.
         executed: its own n_action_steps.
-        steps: its own denoising steps; None where it has none. ``steps_field`` is the field of its config.
+        steps: its own denoising steps; None if it has none. ``steps_field`` is the field of its config.
         guided: whether LeRobot's Real-Time Chunking can guide it.
-        not_served: why LeRobot's policy server cannot serve it, in words; '' where it can.
+        not_served: why LeRobot's policy server cannot serve it, in words; '' if it can.
         averages: whether it can average chunks (ACT's temporal ensembling), and with which coefficient it does.
     """
 
@@ -181,7 +181,7 @@ def grid(facts: PolicyFacts, ranges: Ranges, ticks: int) -> Grid:
 
 
 def _why_not(facts: PolicyFacts) -> dict[Engine, str]:
-    """Return for each engine why the policy cannot run with it, in words; '' where it can."""
+    """Return for each engine why the policy cannot run with it, in words; '' if it can."""
     rtc = "" if facts.guided else "LeRobot's Real-Time Chunking cannot guide this type of policy"
     return {"sync": "", "rtc": rtc, "async": facts.not_served}
 
@@ -243,7 +243,7 @@ def _halves(facts: PolicyFacts) -> list[int]:
 
 
 def _impossible(setting: TunedSetting, facts: PolicyFacts, ticks: int) -> str:
-    """Return the sum by which a setting cannot work, in words; '' where it may."""
+    """Return the sum by which a setting cannot work, in words; '' if it may."""
     if setting.engine == "sync":
         if setting.coefficient is not None and ticks > 1:
             return f"a call lasts {ticks} ticks, and an average of chunks takes one for each action"

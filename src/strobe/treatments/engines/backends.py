@@ -352,7 +352,7 @@ def calibrated(model: Any, calls: Sequence[Sequence[Tensor]], *, corrected: bool
 
 # The cache of built engines: a file per engine, named after all that it depends on.
 
-MOST_BYTES = 16 * 2**30  # of all files; the engine of a language model has 4 bytes for each of its weights
+MOST_BYTES = 16 * 2**30  # size of all files; the engine of a language model has 4 bytes for each of its weights
 
 
 def engines_folder() -> Path:

@@ -28,7 +28,7 @@ from strobe.treatments.switch import entry
 from strobe.treatments.treatment import Spec, Treatment, Undo
 from strobe.treatments.words import MODES
 
-_GRAPHS = ("reduce-overhead", "max-autotune")  # those that capture CUDA graphs, all in one pool
+_GRAPHS = ("reduce-overhead", "max-autotune")  # modes that capture CUDA graphs, all in one pool
 
 # The parts of flow policies that gain by being compiled on their own, as far as a policy has them.
 _FLOW_PARTS = (

@@ -55,8 +55,8 @@ from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself
-SHAPES = 4  # that one part is built for, each an engine of its own; torch computes the others
-RECORDING_S = 8.0  # after which no further inference is recorded
+SHAPES = 4  # shapes built for one part, each an engine of its own; torch computes the others
+RECORDING_S = 8.0  # time after which no further inference is recorded
 # Cosine between the engine's results and the part's own, on what was recorded.
 LEAST = {"fp32": 0.999, "bf16": 0.99, "fp16": 0.99, INT8: 0.98}
 # What OpenVINO last read of a part, and what that hangs on: in another precision it is the same.

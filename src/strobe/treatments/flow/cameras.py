@@ -107,7 +107,7 @@ class PresentViews(Switch, key="views", of=lambda family: family.views):
 
 
 def _absent(tokens: Tensor, mask: Tensor, image: int) -> Tensor | None:
-    """Return which places, (L,), hold tokens of views that no sample has; None where samples differ, or have all."""
+    """Return which places, (L,), hold tokens of views that no sample has; None if samples differ, or have all."""
     absent = (tokens == image) & (mask == 0)
     alike = (absent == absent[:1]).all() & ((tokens == image) == (tokens[:1] == image)).all()
     return absent[0] if bool(alike & absent.any()) else None

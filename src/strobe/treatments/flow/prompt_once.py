@@ -30,7 +30,7 @@ from strobe.treatments.treatment import Undo
 class _Prompt:
     """Of one chunk: which tokens are actions, (B, L), where they begin, and what was made of those before.
 
-    ``begin`` is None where the actions are not the end of all sequences: then nothing can be kept.
+    ``begin`` is None if the actions are not the end of all sequences: then nothing can be kept.
     """
 
     types: Tensor

@@ -36,7 +36,7 @@ class _Table:
     modulations: list[Tensor]
 
     def index(self, timestep: Tensor) -> Tensor | None:
-        """Return the table's row of ``timestep``, (B,), as (1,); None where it is seen to have none.
+        """Return the table's row of ``timestep``, (B,), as (1,); None if it is seen to have none.
 
         All samples share one timestep. On a GPU it cannot be looked at, since that would wait for it.
         """

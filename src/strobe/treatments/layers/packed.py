@@ -199,7 +199,7 @@ class _Place:
         return sum(weight.numel() for weight in weights) >= SMALLEST
 
     def call(self, own: Call) -> Call | None:
-        """Return ``own``, a linear layer's forward, by the packed weight; None where something else computes it."""
+        """Return ``own``, a linear layer's forward, by the packed weight; None if something else computes it."""
         if not self.fits():
             return None
         if own != self._before:  # each access makes a new bound method

@@ -50,8 +50,8 @@ BORDERS = (
     "lm_head",
 )
 SMALLEST = 32  # features in or out; below, the scaling costs more than the product saves
-MULTIPLE = 16  # of features, as 8-bit products on CUDA want it
-WORTH_TRYING = 0.35  # of a part's weights that can be quantised; convolutions cannot
+MULTIPLE = 16  # multiple of features that 8-bit products on CUDA need
+WORTH_TRYING = 0.35  # least share of a part's weights that can be quantised; convolutions cannot
 CALIBRATED = 8  # observations that 'static' measures its scales on
 
 

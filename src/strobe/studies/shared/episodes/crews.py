@@ -139,7 +139,7 @@ class Players(Closing):
         self._give((candidate.name, task, seed))
 
     def ended(self) -> EpisodeLine | None:
-        """Wait for an episode to end, a moment at most; None where none has.
+        """Wait for an episode to end, a moment at most; None if none has.
 
         Raises:
             UserError: it failed, a node cannot play, or no node is left.

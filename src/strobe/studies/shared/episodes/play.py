@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # torch is not needed here, and takes seconds
 
 Start = tuple[str, int]  # task, seed
 Episodes = Mapping[Key, EpisodeLine]
-MOST_SCORES = 4  # in a line of progress: of more variants, those that are played on
+MOST_SCORES = 4  # scores in a line of progress: of more variants, those that are played on
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Order(Protocol):
         ...
 
     def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
-        """Return the next episode that is not ``taken``; None where there is none."""
+        """Return the next episode that is not ``taken``; None if there is none."""
         ...
 
     def remaining(self, played: Container[Key]) -> int:
@@ -239,7 +239,7 @@ class Crew(Protocol):
         """Let somebody who is free play an episode."""
 
     def ended(self) -> EpisodeLine | None:
-        """Wait for an episode that was handed out to end; None where instead more can be taken now.
+        """Wait for an episode that was handed out to end; None if instead more can be taken now.
 
         Raises:
             UserError: it fails.

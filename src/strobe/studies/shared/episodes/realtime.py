@@ -38,7 +38,7 @@ from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
 
 FOREVER_NS = 10**15  # the episode ends itself
-POLL_NS = 10_000_000  # between two looks of LeRobot's inference thread
+POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
 
 
 def require_engine(policy: Any, engine: str) -> None:
@@ -215,7 +215,7 @@ def _as_before(policy: Any) -> Iterator[None]:
 
 
 def _chunks(loop: PlayedRollout) -> list[int | None]:
-    """Return the chunk of the action that each tick of the loop sent; None where it sent none."""
+    """Return the chunk of the action that each tick of the loop sent; None if it sent none."""
     sent = iter(loop.actions)
     return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
 
