@@ -47,7 +47,7 @@ def gap_costs(result: BreakdownResult, _: Thresholds) -> Iterator[Finding]:
         why="A benchmark without gaps promises a latency that the robot does not get. While nothing runs, clocks "
         "fall and caches lose their content.",
         do=_steadier_clocks(result.machine),
-        gain=f"at most: without the gaps' price a call takes {ms(whole_ms(together))} (measured back to back)",
+        gain=f"at most down to {ms(whole_ms(together))} a call, as measured back to back",
         evidence={"ratio": ratio, "low": interval.low, "high": interval.high, "gain_share": 1 - 1 / ratio},
     )
 

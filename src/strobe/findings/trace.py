@@ -138,7 +138,7 @@ def exposed_copies(answer: TraceAnswer, _: Thresholds) -> Iterator[Finding]:
     yield Finding(
         rule="trace-exposed-copies",
         level="warning",
-        title=f"Copies without a kernel beside them take {percent(share)} of the device's time",
+        title=f"{percent(share)} of the device's time is copies that overlap no kernel",
         seen=f"{_where(rank, device)}: {ms(device.exposed_copies_ms)} of {ms(device.gaps.span_ms)}, of "
         f"{ms(device.copies_ms)} in copies ({kinds}).{others}",
         why="The device moves data and computes nothing during that time.",

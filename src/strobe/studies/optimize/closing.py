@@ -139,8 +139,8 @@ def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base:
     if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
         episodes.close()
         raise UserError(
-            f"{DROP}<={limit:g} takes {enough} pairs of episodes or more, even if all of them end alike, and the "
-            f"command plays {episodes.planned}"
+            f"{DROP}<={limit:g} needs at least {enough} pairs of episodes, even if all of them agree; this run plays "
+            f"{episodes.planned}: raise --eval.n_episodes"
         )
     return episodes
 

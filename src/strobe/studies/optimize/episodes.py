@@ -82,7 +82,7 @@ class Episodes:
 
         Raises:
             CandidateError: an episode fails with the candidate.
-            UserError: one fails with the baseline, or the simulator does not start alike from the same seed.
+            UserError: one fails with the baseline, or the same seed gives different starts.
         """
         # A second simulator: one may go through a list of starts, and the candidate must get the same ones.
         other = Simulator(self.env, self.subject)
@@ -137,7 +137,9 @@ class Episodes:
                 words if isinstance(error, UserError) else f"{type(error).__name__}: {words}"
             ) from error
         if before.start != after.start:
-            raise UserError(f"{self.environment} does not start alike from the same seed ({seed}): no pairs")
+            raise UserError(
+                f"{self.environment}: the same seed ({seed}) gives different starts, so episodes cannot be paired"
+            )
         return EpisodePair(
             task=task,
             seed=seed,

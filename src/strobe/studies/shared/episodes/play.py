@@ -266,7 +266,7 @@ def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: Episode
     Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
 
     Raises:
-        UserError: an episode fails, or a simulator does not start alike from the same seed.
+        UserError: an episode fails, or the same seed gives different starts.
     """
     crew = _SinglePlayer(player) if isinstance(player, Player) else player
     counter = _Counter(order, log, watching)
@@ -321,8 +321,8 @@ def _check_start(candidates: Sequence[Candidate], episodes: Episodes, episode: E
     if first is not None and first.start != episode.start:
         sides = [f"'{line.variant}'{f' on node {line.node}' * bool(line.node)}" for line in (first, episode)]
         raise UserError(
-            f"the simulator does not start alike from the same seed ({episode.task}, seed {episode.seed}: "
-            f"{' and '.join(sides)}): no pairs"
+            f"the same seed gives different starts ({episode.task}, seed {episode.seed}: {' and '.join(sides)}), so "
+            "episodes cannot be paired"
         )
 
 
