@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from strobe.measure.betting import difference_sequence
 from strobe.measure.episodes import judge, least_of
-from strobe.measure.success_rates import LEVEL, decide, each_of, paired_rates, unpaired_rates
+from strobe.measure.success_rates import LEVEL, bonferroni, decide, paired_rates, unpaired_rates
 from strobe.results.episodes import Episode, EpisodePair
 from strobe.results.evaluate import Decision
 
@@ -126,7 +126,7 @@ def _of_many_tasks(random: np.random.Generator, tries: int) -> Claim:
     hits = 0
     for _ in range(tries):
         kinds = [
-            unpaired_rates([(int(a), 50)], [(int(b), 50)], MARGIN, each_of(10)).kind
+            unpaired_rates([(int(a), 50)], [(int(b), 50)], MARGIN, bonferroni(10)).kind
             for a, b in random.binomial(50, 0.7, (10, 2))
         ]
         hits += any(kind in ("worse", "better") for kind in kinds)

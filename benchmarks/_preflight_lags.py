@@ -56,7 +56,7 @@ EMULATED = World("emulated-arm", (CAMERA, CAMERA), JOINTS, FPS, "push", _recorde
 def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> Path:
     """Save a run of the arm as `strobe rehearse` does, with its events; return its folder."""
     from strobe.loops.header import Header
-    from strobe.loops.reader import read_course
+    from strobe.loops.reader import read_record
     from strobe.results.subject import SubjectInfo
     from strobe.runs import store
     from strobe.runs.rollout_files import EVENTS
@@ -71,7 +71,7 @@ def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> 
         start = round(tick * 1e9 / fps)
         events += [("tick", start), ("at", state.tolist()), ("pick", start + 1000, 1), ("sent", action.tolist())]
     events.append(("end", round(RUN_TICKS * 1e9 / fps)))
-    store.save(answer_of(header, read_course(header, events)), folder)
+    store.save(answer_of(header, read_record(header, events)), folder)
     with gzip.open(folder / EVENTS, "wt") as file:
         file.write(f"{json.dumps(header.to_json())}\n{json.dumps(events)}\n")
     return folder

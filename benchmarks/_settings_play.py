@@ -27,7 +27,7 @@ from strobe.policies.options import InputOptions, PolicyOptions
 from strobe.policies.policy_subject import PolicySubject
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.simulators.held_action import hold_for
-from strobe.studies.shared.episodes.realtime import RealtimeStage
+from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner
 from strobe.studies.shared.episodes.timings import fixed
 from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
 from strobe.studies.tune.settings import Ranges, TunedSetting, grid, ticks_of
@@ -116,9 +116,9 @@ class Episodes:
         )
 
     @functools.cached_property
-    def stage(self) -> RealtimeStage:
+    def stage(self) -> RealtimeEpisodeRunner:
         """The simulator with the policy."""
-        return RealtimeStage(self.env, self.subject, "needed")
+        return RealtimeEpisodeRunner(self.env, self.subject, "needed")
 
     def rows(self, ms: float, settings: Sequence[TunedSetting] = ()) -> list[TunedCandidate]:
         """Return the settings as candidates at a latency; by default the grid that `strobe tune` would play."""

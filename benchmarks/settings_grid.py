@@ -40,7 +40,7 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.measure.best_arm import mean_s, ranked
-from strobe.measure.success_rates import LEVEL, decide, each_of, rate_interval
+from strobe.measure.success_rates import LEVEL, bonferroni, decide, rate_interval
 from strobe.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.tune.rows import TunedCandidate, facts_of
@@ -225,8 +225,8 @@ def check(episodes: Episodes, rows: Sequence[TunedCandidate], tuning: Replayed, 
 def verdict(default: Sequence[Ended], winner: Sequence[Ended]) -> dict[str, Any]:
     """Return the difference of success, the middle ratio of times, and what `strobe tune` claims of these pairs."""
     differences = [int(b.success) - int(a.success) for a, b in zip(default, winner, strict=True)]
-    success = decide(differences, MARGIN_OF_LOSS, each_of(2, LEVEL)).kind
-    times = None if why_not_judged(winner, default) else judge_times(default, winner, each_of(2, LEVEL))
+    success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
+    times = None if why_not_judged(winner, default) else judge_times(default, winner, bonferroni(2, LEVEL))
     sooner = times is not None and times.kind == "sooner" and success != "worse"
     return {
         "claim": "better" if success == "better" else "sooner" if sooner else "",

@@ -27,7 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from strobe.measure.best_arm import MARGIN
-from strobe.measure.success_rates import LEVEL, decide, each_of
+from strobe.measure.success_rates import LEVEL, bonferroni, decide
 from strobe.measure.time_to_task import ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.tune.search import Search, SearchPlan
@@ -85,8 +85,8 @@ def claimed(search: Search) -> str:
     if not first:
         return ""
     differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
-    success = decide(differences, MARGIN_OF_LOSS, each_of(2, LEVEL)).kind
-    time = judge_times(first, second, each_of(2, LEVEL)).kind
+    success = decide(differences, MARGIN_OF_LOSS, bonferroni(2, LEVEL)).kind
+    time = judge_times(first, second, bonferroni(2, LEVEL)).kind
     if success == "better":
         return "better"
     return "sooner" if time == "sooner" and success != "worse" else ""

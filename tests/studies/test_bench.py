@@ -16,7 +16,7 @@ from support.made_up_rollout import MS, header, rtc
 from support.sleeper import Clock
 
 from strobe.kinds import advise, document, figures, page
-from strobe.loops.reader import read_course
+from strobe.loops.reader import read_record
 from strobe.measure.call_times import call_times, compare_places
 from strobe.runs import store
 from strobe.studies.rollout import bench as benches
@@ -38,8 +38,8 @@ def watched(call: ThreadUse, *, seconds: float = 12.0) -> WatchedRollout:
             events.append(("used", 0, call.wall, call.cpu, -1 if call.waited is None else call.waited))
         events.append(event)
     facts = header()
-    course = read_course(facts, events)
-    return WatchedRollout(answer_of(facts, course), course=course)
+    record = read_record(facts, events)
+    return WatchedRollout(answer_of(facts, record), record=record)
 
 
 class Calls:

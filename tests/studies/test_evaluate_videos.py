@@ -21,7 +21,7 @@ from strobe.results.evaluate import Video
 from strobe.simulators import film
 from strobe.simulators.film import Film
 from strobe.studies.shared.episodes.settings import FIRST
-from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
 from strobe.studies.shared.episodes.videos import Filming
 
 
@@ -44,7 +44,7 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
         PolicyOptions(type="diffusion", size="tiny", overrides=["--device=cpu"]), InputOptions(env=env)
     )
     asked = plan(2)
-    stage = Stage(env, subject)
+    stage = LocalEpisodeRunner(env, subject)
     filming = Filming(stage, asked, 1, tmp_path, env.fps)
     try:
         plain = stage.play(asked.candidates[0], "pusht", 0)

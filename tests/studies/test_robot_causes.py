@@ -13,7 +13,7 @@ from support.made_up_rollout import MS, header, rtc
 from strobe.kinds import advise, document
 from strobe.loops import device_probes
 from strobe.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
-from strobe.loops.reader import read_course
+from strobe.loops.reader import read_record
 from strobe.results.rollout import Rehearsal, RolloutResult, ServoLeft
 from strobe.studies.rollout.answer import answer_of
 
@@ -26,7 +26,7 @@ Frames = Callable[[int], tuple[int, float]]  # by the tick's number: fresh, and 
 def answered(events: list[Any], first: Any = (), last: Any = ()) -> RolloutResult:
     """``first`` come after the start of the run, ``last`` before its end."""
     begin, *rest, end = events
-    return answer_of(header(), read_course(header(), [begin, *first, *rest, *last, end]))
+    return answer_of(header(), read_record(header(), [begin, *first, *rest, *last, end]))
 
 
 def seen(frames: Frames, *scheduled: Any) -> RolloutResult:

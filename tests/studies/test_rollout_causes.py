@@ -13,7 +13,7 @@ from support.made_up_rollout import MAIN, MS, header, rtc, sync
 from strobe.errors import UserError
 from strobe.kinds import document, figures
 from strobe.loops.event_log import Log, read
-from strobe.loops.reader import read_course
+from strobe.loops.reader import read_record
 from strobe.results.rollout import Rollout, RolloutResult
 from strobe.studies.diff import diff
 from strobe.studies.rollout.answer import answer_of
@@ -22,7 +22,7 @@ from strobe.studies.rollout.run import recovered
 
 def answered(events, **facts) -> RolloutResult:
     facts = header(**facts)
-    return answer_of(facts, read_course(facts, events))
+    return answer_of(facts, read_record(facts, events))
 
 
 def figures_of(events, **facts) -> Rollout:

@@ -55,7 +55,7 @@ class Reused(Treatment):
 def reused(monkeypatch):
     entry = Entry("reused", "a planted fault", "exact", STRUCTURE, lambda _: Reused())
     monkeypatch.setattr(catalogue, "ENTRIES", (*catalogue.ENTRIES, entry))
-    words = table.Words("reused", "", "exact", STRUCTURE, "a planted fault")
+    words = table.HelpWords("reused", "", "exact", STRUCTURE, "a planted fault")
     monkeypatch.setattr(known, "TABLE", (*known.TABLE, words))
 
 

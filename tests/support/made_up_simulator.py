@@ -12,7 +12,7 @@ import torch
 
 from strobe.measure.sampling import Progress
 from strobe.results.evaluate import EvaluateResult
-from strobe.runs.episode_log import EpisodeLine, EpisodeLog, Request
+from strobe.runs.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
 from strobe.studies.evaluate.run import evaluate
 from strobe.studies.shared.episodes.play import Plan
 from strobe.studies.shared.episodes.settings import FIRST, Candidate
@@ -67,10 +67,10 @@ def plan(episodes: int = 60, *, tasks: tuple[str, ...] = ("pusht",), margin: flo
     return Plan(made, tasks, episodes, margin, seed)
 
 
-def asked(of: Plan, **more: Any) -> Request:
+def asked(of: Plan, **more: Any) -> EvaluationRequest:
     """The facts that ``of`` asks for, of a policy that does not exist."""
     variants = {one.name: one.written for one in of.candidates}
-    said = Request(
+    said = EvaluationRequest(
         policy="p",
         weights="0",
         settings={"n_action_steps": 8},

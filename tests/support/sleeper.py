@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from strobe.measure.sampling import collect
 from strobe.policies.families.family import Family
-from strobe.policies.subject import ITERATION, Fed, Phase
+from strobe.policies.subject import ITERATION, InputSource, Phase
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import PolicyTraits, Traits
 from strobe.studies.optimize.settings import SilentClimb
@@ -73,7 +73,7 @@ class Sleeper:
         self.notes: list[str] = []
         self.device = torch.device("cpu")
         self.compiled: Sequence[tuple[str, str]] = ()
-        self.fed = Fed("made up")
+        self.input_source = InputSource("made up")
         self.family = Family("modules", ())
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:

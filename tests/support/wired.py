@@ -16,7 +16,7 @@ from safetensors.numpy import load_file, save_file
 from strobe.datasets import recording
 from strobe.results.finding import Finding
 from strobe.results.wiring import Feature, Wiring
-from strobe.wiring.reach import Limits
+from strobe.wiring.reach import JointLimits
 from strobe.wiring.robot import Connected
 
 SIZE = 64
@@ -152,7 +152,7 @@ def robot() -> Connected:
     limits = {joint.removesuffix(".pos"): (-60.0, 60.0) for joint in JOINTS}
     return Connected(
         "so101_follower", features, 30.0, "push the cube", "sync", camera_fps=rates,
-        limits=Limits(limits, "my_arm.json"),
+        limits=JointLimits(limits, "my_arm.json"),
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from strobe.cli.sweep import locked, name_of
 from strobe.errors import UserError
 from strobe.measure.memory import available_bytes
 from strobe.measure.verdicts import level_of, unpaired_verdict
-from strobe.processes.command import Limits
+from strobe.processes.command import CommandLimits
 from strobe.processes.fork_server import Server
 from strobe.results.numerals import significant
 from strobe.results.sweep import Best, Cell, Sweep
@@ -124,7 +124,7 @@ def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search,
     Raises UserError where a size failed for another reason than memory or time.
     """
     allowed = int(config.memory_gib * 2**30) if config.memory_gib is not None else int(0.9 * available_bytes())
-    limits = Limits(config.timeout, allowed)
+    limits = CommandLimits(config.timeout, allowed)
     search = Search(config.largest, config.within, allowed)
     predicted: dict[int, int] = {}
     with CellsLive(None, 0) as live, Server() as server:

@@ -82,7 +82,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate.checkpoints import CheckpointRows, parse_policies
         from strobe.studies.evaluate.eliminate import eliminate
         from strobe.studies.shared.episodes.play import Plan
-        from strobe.studies.shared.episodes.stage import SeveralStages, Stage
+        from strobe.studies.shared.episodes.stage import EpisodeRunnerByVariant, LocalEpisodeRunner
         from strobe.studies.shared.episodes.videos import Filming
     realise(config)
     assert config.env is not None  # checked when it was read
@@ -93,11 +93,11 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
     subjects = _loaded(options, config, live)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stages: dict[str, Stage] = {}
+    stages: dict[str, LocalEpisodeRunner] = {}
     try:
         for name, subject in subjects.items():
-            stages[name] = Stage(config.env, subject, rendering, name)
-        stage = SeveralStages(stages)
+            stages[name] = LocalEpisodeRunner(config.env, subject, rendering, name)
+        stage = EpisodeRunnerByVariant(stages)
         rows_of = CheckpointRows(tuple(subjects))
         plan = Plan(rows_of(), stage.tasks, config.episodes, config.margin, config.seed)
         asked = request_of_several(config, subjects, plan, threads)

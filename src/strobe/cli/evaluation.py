@@ -52,9 +52,9 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         from strobe.studies.evaluate import run as study
         from strobe.studies.evaluate.settings import EvaluatedRows, parse_executed
         from strobe.studies.shared.episodes.play import Plan
-        from strobe.studies.shared.episodes.realtime import RealtimeStage, require_engine
+        from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner, require_engine
         from strobe.studies.shared.episodes.settings import parse_recipes, parse_steps
-        from strobe.studies.shared.episodes.stage import Stage
+        from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
         from strobe.studies.shared.episodes.videos import Filming
         from strobe.wiring.of_run import wiring_of_run
     realise(config)
@@ -70,7 +70,7 @@ def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, thread
         require_engine(subject.policy, timing.engine)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stage = (RealtimeStage if timings else Stage)(config.env, subject, rendering)
+    stage = (RealtimeEpisodeRunner if timings else LocalEpisodeRunner)(config.env, subject, rendering)
     try:
         plan = Plan(variants.all, stage.tasks, config.episodes, config.margin, config.seed)
         asked = request_of(config, subject, plan, config.episodes, threads)

@@ -19,7 +19,7 @@ from strobe.policies.options import PolicyOptions
 if TYPE_CHECKING:
     from lerobot.envs.configs import EnvConfig
 
-    from strobe.runs.episode_log import EpisodeLog, Request
+    from strobe.runs.episode_log import EpisodeLog, EvaluationRequest
     from strobe.studies.shared.episodes.player_spec import PlayerSpec
 else:
     EnvConfig = of_lerobot("lerobot.envs.configs:EnvConfig")
@@ -79,14 +79,14 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
 
 
 def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[Any]:
-    from strobe.studies.shared.episodes.crews import Players, Workers
+    from strobe.studies.shared.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
     from strobe.studies.shared.episodes.settings import parse_each
 
     if config.launcher == "ray":
         live.stage("joining the Ray cluster")
-        return Players(config.ray.address, parse_each(config.parallel), live.say)
+        return RayEpisodeRunner(config.ray.address, parse_each(config.parallel), live.say)
     # Started before the policy is loaded here: they import torch and LeRobot meanwhile.
-    return Workers(count) if count > 1 else contextlib.nullcontext()
+    return PoolEpisodeRunner(count) if count > 1 else contextlib.nullcontext()
 
 
 def resumable(result: Any, folder: Path, flags: PolicyOptions, config: EpisodeFlags) -> Studied:
@@ -151,11 +151,11 @@ class CrewStart:
 
 def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     """Let the workers load the policy. Raises UserError if its copies do not fit into memory."""
-    from strobe.studies.shared.episodes.crews import Workers
+    from strobe.studies.shared.episodes.crews import PoolEpisodeRunner
     from strobe.studies.shared.episodes.player_spec import RemotePlayerSpec, require_memory
 
     flags, subject, spec, each = start.flags, start.subject, start.spec(), start.each
-    if isinstance(workers, Workers):
+    if isinstance(workers, PoolEpisodeRunner):
         require_memory([subject], workers.free)
         live.say(f"{workers.free} processes play episodes side by side, each with its own policy, simulator and {each}")
         workers.begin(spec)
@@ -171,7 +171,7 @@ def start_workers(workers: Any, start: CrewStart, live: Live) -> None:
     )
 
 
-def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> Request:
+def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, threads: int) -> EvaluationRequest:
     """Return the settings that must match for --resume; ``episodes``: of each variant on each task, at most."""
     from strobe.policies.subject import fingerprint
 
@@ -187,7 +187,7 @@ def request_of(config: EpisodeFlags, subject: Any, plan: Any, episodes: int, thr
     )
 
 
-def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> Request:
+def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: Any, threads: int) -> EvaluationRequest:
     """Return the same of several policies, by their names, with the fingerprint of each."""
     from strobe.policies.subject import fingerprint
 
@@ -204,10 +204,10 @@ def request_of_several(config: EpisodeFlags, subjects: Mapping[str, Any], plan: 
     )
 
 
-def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> Request:
-    from strobe.runs.episode_log import Request
+def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_policies: Any) -> EvaluationRequest:
+    from strobe.runs.episode_log import EvaluationRequest
 
-    return Request(
+    return EvaluationRequest(
         environment={"type": getattr(config.env, "type", ""), **as_json(config.env)},
         tasks=list(plan.tasks),
         margin=config.margin,
@@ -225,7 +225,9 @@ def _settings_of(subject: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def logged(config: EpisodeFlags, command: str, asked: Request, about: str, live: Live) -> Iterator[EpisodeLog]:
+def logged(
+    config: EpisodeFlags, command: str, asked: EvaluationRequest, about: str, live: Live
+) -> Iterator[EpisodeLog]:
     """Yield the log of episodes in the run's folder, new or reopened (--resume). Nothing stays of a run without any.
 
     Raises:
@@ -249,7 +251,7 @@ def logged(config: EpisodeFlags, command: str, asked: Request, about: str, live:
                 folder.rmdir()
 
 
-def _log(config: EpisodeFlags, command: str, settings: Request, about: str) -> tuple[EpisodeLog, Path]:
+def _log(config: EpisodeFlags, command: str, settings: EvaluationRequest, about: str) -> tuple[EpisodeLog, Path]:
     """Return the log of episodes, new or reopened (--resume), and its folder. Raises UserError."""
     from strobe.runs import store
     from strobe.runs.episode_log import EpisodeLog

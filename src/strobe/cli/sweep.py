@@ -228,13 +228,13 @@ def launch(
     Returns:
         False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
     """
-    from strobe.processes.command import Limits
+    from strobe.processes.command import CommandLimits
     from strobe.sweeps.execute import Job, outcome_of
     from strobe.sweeps.table import ended, folder_of
 
     gib = config.memory_gib
     allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
-    limits = Limits(config.timeout, allowed)
+    limits = CommandLimits(config.timeout, allowed)
     jobs, known = [], []
     unsaved: dict[tuple[str, int], Outcome] = {}
     for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):

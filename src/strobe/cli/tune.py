@@ -202,7 +202,7 @@ def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int,
     with importing(announced=True):
         from strobe.policies import loading
         from strobe.studies.shared.episodes.play import Plan
-        from strobe.studies.shared.episodes.realtime import RealtimeStage
+        from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner
         from strobe.studies.shared.episodes.settings import parse_recipes
         from strobe.studies.shared.episodes.videos import Filming
         from strobe.studies.tune.run import tune
@@ -216,7 +216,7 @@ def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int,
     rows_of, tunings = _planned(subject, config, recipes)
     live.stage(f"starting {config.env.type}")
     rendering: Any = config.render
-    stage = RealtimeStage(config.env, subject, rendering)
+    stage = RealtimeEpisodeRunner(config.env, subject, rendering)
     try:
         plans = [at(stage.tasks) for at in tunings]
         everything = [candidate for at in plans for candidate in at.plan.candidates]

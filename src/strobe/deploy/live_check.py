@@ -24,7 +24,7 @@ from typing import Any
 from torch import Tensor
 
 from strobe.deploy.checking import Applied, device_of
-from strobe.deploy.twin import Call
+from strobe.deploy.twin import PolicyCall
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
@@ -66,7 +66,7 @@ class Watch:
         self._applied, self._twin = applied, applied.twin
         self._policy: Any = applied.subject.policy
         self._chance = random.Random()  # not torch's generator, which draws the policy's noise
-        self._jobs: SimpleQueue[tuple[int, Call, Tensor] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[int, PolicyCall, Tensor] | None] = SimpleQueue()
         self._busy = self._closed = False
         self._wrapper = Outermost(applied.treated, self._call, self.wait)
         self._thread = threading.Thread(target=self._work, name="strobe watch", daemon=True)
@@ -115,7 +115,7 @@ class Watch:
         if self._busy:
             self.skipped += 1
             return self._wrapper.inner(*args, **kwargs)
-        call = Call.of(self._policy, device_of(self._policy), args, kwargs)
+        call = PolicyCall.of(self._policy, device_of(self._policy), args, kwargs)
         chunk = self._wrapper.inner(*args, **kwargs)
         self._busy = True
         self._jobs.put((self.seen, call, chunk.detach().clone()))
@@ -135,7 +135,7 @@ class Watch:
             del job
             self._busy = False
 
-    def _compare(self, number: int, call: Call, chunk: Tensor) -> None:
+    def _compare(self, number: int, call: PolicyCall, chunk: Tensor) -> None:
         twin = self._twin
         if device_of(twin.policy) != call.device:
             twin.policy.to(call.device)

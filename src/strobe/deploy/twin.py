@@ -26,7 +26,7 @@ from strobe.treatments.flow.rtc import switch
 
 
 @dataclass(frozen=True)
-class Call:
+class PolicyCall:
     """A call of a policy's ``predict_action_chunk``, with all that its result depends on, to be made again elsewhere.
 
     Args:
@@ -48,7 +48,7 @@ class Call:
     autocast: torch.dtype | None
 
     @classmethod
-    def of(cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    def of(cls, policy: Any, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]) -> PolicyCall:
         """Take down a call that is about to be made."""
         return cls(
             args=copied(args),
@@ -92,7 +92,7 @@ class Twin:
             _drop_replaced_methods(module)
         self._rtc: tuple[Any, bool] | None = None
 
-    def predict(self, call: Call, *, own_noise: bool = True) -> Tensor:
+    def predict(self, call: PolicyCall, *, own_noise: bool = True) -> Tensor:
         """Return the chunk of ``call``, (B, chunk, action dim).
 
         Args:
@@ -106,7 +106,7 @@ class Twin:
         with call.modes(), noise():
             return policy.predict_action_chunk(*copied(call.args), **copied(call.kwargs))
 
-    def _follow(self, call: Call) -> None:
+    def _follow(self, call: PolicyCall) -> None:
         """Have Real-Time Chunking as the policy had it at the call: programs turn it on after loading."""
         policy = self.policy
         if hasattr(policy.config, "rtc_config") and hasattr(policy, "init_rtc_processor"):

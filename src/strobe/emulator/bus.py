@@ -17,14 +17,14 @@ from strobe.emulator.calibration import Calibration
 from strobe.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.emulator.feetech import STS3215, Feetech
 from strobe.emulator.servo import Model, Servo
-from strobe.emulator.wire import Packet, Request, Wire
+from strobe.emulator.wire import BusProtocol, BusRequest, Packet
 
 
 @dataclass(frozen=True)
 class Brand:
     """A maker: ``models`` by LeRobot's names, the largest homing ``offset``, the ``sdk`` of LeRobot's driver."""
 
-    wire: Wire
+    wire: BusProtocol
     models: Mapping[str, Model]
     offset: int
     sdk: str
@@ -121,7 +121,7 @@ class Bus:
     ``on_packet`` is called with the time and the packet of every good request, before it is obeyed.
     """
 
-    def __init__(self, wire: Wire, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
+    def __init__(self, wire: BusProtocol, servos: Iterable[Servo], *, latency_s: float = 0.0) -> None:
         self.wire = wire
         self.servos = {servo.id: servo for servo in servos}
         self.latency_s = latency_s
@@ -193,7 +193,7 @@ class Bus:
         answers = self._answers(request, alive)
         return self._send(answers, met, now + self._wire_s(len(self.wire.build(packet))))
 
-    def _answers(self, request: Request, called: list[int]) -> list[_Answer]:
+    def _answers(self, request: BusRequest, called: list[int]) -> list[_Answer]:
         """Execute a request; return each answering servo with its id, its error and its data."""
         servos = [(id, self.servos[id]) for id in called]
         if request.kind == "ping":

@@ -96,7 +96,7 @@ class Parser(wire.Parser):
             return packet
 
 
-class Dynamixel(wire.Wire):
+class Dynamixel(wire.BusProtocol):
     """Protocol 2 on a bus."""
 
     overload = 0x80  # "alert": Hardware_Error_Status has the details

@@ -37,7 +37,7 @@ class SideFailedError(UserError):
     """An order failed on a side; the process goes on."""
 
 
-class Side(Closing):
+class EnvironmentWorker(Closing):
     """A process that holds the policy in its environment and answers one order after the other.
 
     Ctrl-C is this process's to answer. The other one ends with its input, so it never outlives this one.

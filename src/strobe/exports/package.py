@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from strobe.environments.options import SideOptions
-from strobe.environments.side import Side, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError
 from strobe.errors import UserError
 from strobe.exports.whole import draws
 from strobe.json_text import parsed
@@ -60,7 +60,7 @@ class PolicyPackage(InPlaceOfPolicy):
 
     folder: Path
     python: str = ""
-    _side: Side | None = field(default=None, init=False, repr=False)
+    _side: EnvironmentWorker | None = field(default=None, init=False, repr=False)
     _inputs: tuple[str, ...] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,13 +93,13 @@ class PolicyPackage(InPlaceOfPolicy):
     def _arrays(self) -> list[str]:
         return [name for name in self._inputs if name != "task"]
 
-    def _loaded(self) -> Side:
-        side = Side(SideOptions(self.folder.name, self.python), Path(self._files.name) / "log.txt")
+    def _loaded(self) -> EnvironmentWorker:
+        side = EnvironmentWorker(SideOptions(self.folder.name, self.python), Path(self._files.name) / "log.txt")
         told = {"folder": str(self.folder.resolve()), "threads": torch.get_num_threads()}
         self._inputs = tuple(self._answer(side, "load", LOAD_S, **told)["inputs"])
         return side
 
-    def _answer(self, side: Side, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
+    def _answer(self, side: EnvironmentWorker, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
         try:
             return side.ask(do, limit_s, module="carried_package", **order)
         except SideFailedError as error:

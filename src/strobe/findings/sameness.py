@@ -160,8 +160,8 @@ def offset(result: Judged, _: Thresholds) -> Iterator[Finding]:
 
 def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
     """Actions that were held against a cosine and nothing else."""
-    blind = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
-    if blind is None:
+    cosine_only = next((guard for guard in _guards(result) if _cosine_alone(guard)), None)
+    if cosine_only is None:
         return
     features = any(treated.agreement is not None and treated.agreement.of == "features" for treated in _held(result))
     outputs = next((t.agreement for t in _held(result) if t.agreement and t.agreement.of == "outputs"), None)
@@ -176,13 +176,13 @@ def guard_blind(result: Judged, _: Thresholds) -> Iterator[Finding]:
         rule="guard-blind",
         level="info",
         title="The guard checks only a cosine, which misses an error in a single dimension",
-        seen=f"Guard: {blind}.{at_cosine}",
+        seen=f"Guard: {cosine_only}.{at_cosine}",
         why=UNSEEN_OF_FEATURES if features else UNSEEN,
         do=f"Limit what a single number may do as well: --guard='{OF_OUTPUTS}'."
         if outputs is not None
         else f"Do not give --guard, or limit each {'channel and token' if features else 'dimension'}: "
         f"--guard='{OF_FEATURES if features else ROUNDING}'.",
-        evidence={"guard": blind, "rms": worst.rms if worst is not None else None},
+        evidence={"guard": cosine_only, "rms": worst.rms if worst is not None else None},
     )
 
 

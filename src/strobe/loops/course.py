@@ -97,7 +97,7 @@ class LoopTurn:
 
 
 @dataclass
-class Course:
+class RunRecord:
     """All of a run that was recorded.
 
     Attributes:

@@ -34,15 +34,15 @@ from typing import Literal
 import numpy as np
 
 from strobe.measure.betting import log_capital, needed
-from strobe.measure.success_rates import LEVEL, decide, each_of
+from strobe.measure.success_rates import LEVEL, bonferroni, decide
 from strobe.measure.time_to_task import Ended, judge_times
 
 Outcomes = Mapping[str, Sequence[bool]]  # arm → whether each start succeeded, all on the same starts in the same order
 
 
-def each_pair(arms: int, level: float = LEVEL) -> float:
+def bonferroni_pairs(arms: int, level: float = LEVEL) -> float:
     """Return the level of each pair of ``arms``, by which all pairs together are as sure as ``level``."""
-    return each_of(arms * (arms - 1) // 2, level)
+    return bonferroni(arms * (arms - 1) // 2, level)
 
 
 def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
@@ -50,7 +50,7 @@ def eliminated(outcomes: Outcomes, level: float) -> dict[str, str]:
 
     Args:
         outcomes: of the arms that remain, on complete rounds, where tasks are played in turn.
-        level: of each pair, as `each_pair` returns it.
+        level: of each pair, as `bonferroni_pairs` returns it.
 
     Raises:
         ValueError: arms with different numbers of starts.

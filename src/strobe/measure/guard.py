@@ -189,7 +189,7 @@ class Guard:
         return self.exact or any(name != DROP for name, _ in self.limits)
 
     @property
-    def blind(self) -> str:
+    def unjudged(self) -> str:
         """Faults that such a guard of actions cannot see, in words; '' if it looks at each dimension."""
         named = {name for name, _ in self.limits} - {DROP}
         return BLIND if named == {"cosine"} and not self.exact else ""

@@ -154,7 +154,7 @@ def decide_once(interval: Interval, p: float, margin: float | None, pairs: int) 
     return Decision(kind=kind, interval=interval, margin=margin, within_margin=within, pairs=decided)
 
 
-def each_of(several: int, level: float = LEVEL) -> float:
+def bonferroni(several: int, level: float = LEVEL) -> float:
     """The level of each of ``several`` verdicts that together are as sure as one at ``level`` (Bonferroni)."""
     return 1 - (1 - level) / max(1, several)
 

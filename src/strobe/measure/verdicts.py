@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from strobe.measure.statistics import Array, centre, checked, median_interval, median_variance
-from strobe.measure.success_rates import each_of
+from strobe.measure.success_rates import bonferroni
 from strobe.results.comparison import Verdict
 from strobe.results.data import Interval
 from strobe.results.queued import filled
@@ -305,7 +305,7 @@ def slower(fastest: Runs, others: Sequence[Runs], share: float = 0.5) -> list[In
 
 def level_of(configurations: int) -> float:
     """The level of each verdict, with which those on all pairs of ``configurations`` are together 95 % sure or more."""
-    return max(LEVEL, each_of(configurations * (configurations - 1) // 2))
+    return max(LEVEL, bonferroni(configurations * (configurations - 1) // 2))
 
 
 def fewest(share: float) -> int:

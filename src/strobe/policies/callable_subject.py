@@ -26,7 +26,7 @@ from strobe.policies.families.registry import registered
 from strobe.policies.leaves import leaves, unfinished
 from strobe.policies.lerobot_policies import count
 from strobe.policies.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
-from strobe.policies.subject import ITERATION, Fed, Phase, digest
+from strobe.policies.subject import ITERATION, InputSource, Phase, digest
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import CallTraits, Traits
 from strobe.timeline.clock import synchronise
@@ -93,9 +93,9 @@ class CallableSubject:
         return _family(self.target)
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        return Fed("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
+        return InputSource("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
 
     @property
     def compiled(self) -> Sequence[tuple[str, str]]:

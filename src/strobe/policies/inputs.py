@@ -22,7 +22,7 @@ from strobe.policies.check_inputs import COUNT, SHARE, Checks, blended
 from strobe.policies.dataset_frames import DatasetFrames
 from strobe.policies.families.family import Arm
 from strobe.policies.families.registry import registered
-from strobe.policies.subject import Fed, Kind, digest
+from strobe.policies.subject import InputSource, Kind, digest
 from strobe.simulators.random_episodes import RandomEpisodes
 
 EPISODES = 4  # episodes of an environment that provide observations
@@ -51,9 +51,9 @@ class Inputs:
     frames: DatasetFrames | None = None  # of a data set, all of them
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """Their kind and digest, for files of data that is calibrated on them."""
-        return Fed(self.kind, digest(self.observations) if self.kind == "data" else "")
+        return InputSource(self.kind, digest(self.observations) if self.kind == "data" else "")
 
     def batch(self, size: int) -> dict[str, Any]:
         """Return a training batch of ``size``: collated items with the policy's deltas, images float in [0, 1].

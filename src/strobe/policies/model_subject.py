@@ -16,7 +16,7 @@ from strobe.policies.clips import Clips
 from strobe.policies.families.family import Family
 from strobe.policies.families.modules import along_blocks
 from strobe.policies.families.registry import registered, types_with
-from strobe.policies.subject import ITERATION, Fed, Phase, digest
+from strobe.policies.subject import ITERATION, InputSource, Phase, digest
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import BackboneTraits, Traits
 from strobe.timeline.clock import synchronise
@@ -75,9 +75,9 @@ class ModelSubject:
         return next(self.module.parameters()).device
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its clips."""
-        return Fed("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else Fed("made up")
+        return InputSource("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else InputSource("made up")
 
     def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
         """Return a function of the iteration's index that computes features of ``batch_size`` clips from their frames.

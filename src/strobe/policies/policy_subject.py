@@ -20,7 +20,7 @@ from strobe.policies.families.family import Family
 from strobe.policies.families.registry import family_of, predict, steps_of
 from strobe.policies.inputs import Inputs
 from strobe.policies.lerobot_policies import Loaded
-from strobe.policies.subject import ITERATION, Fed, Phase
+from strobe.policies.subject import ITERATION, InputSource, Phase
 from strobe.policies.training_step import Training, micro_batches
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
@@ -87,9 +87,9 @@ class PolicySubject:
         return self.loaded.postprocessor
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
-        return self.inputs.fed
+        return self.inputs.input_source
 
     def observation(self, index: int) -> dict[str, Any]:
         """Return a raw observation; the indices wrap around."""

@@ -17,14 +17,14 @@ from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
 
-Kind = Literal["data", "made up", "to come"]
+Kind = Literal["data", "made up", "pending"]
 
 
 @dataclass(frozen=True)
-class Fed:
+class InputSource:
     """Observations that a subject is called with: recorded ``data``, or what was ``made up`` in their shapes.
 
-    The inputs of a policy that a program loads for its own observations, still ``to come``, are made up too.
+    The inputs of a policy that a program loads for its own observations, still ``pending``, are made up too.
 
     ``digest``: of recorded data, to recognise measurements on other data.
     """
@@ -81,7 +81,7 @@ class Subject(Protocol):
         ...
 
     @property
-    def fed(self) -> Fed:
+    def input_source(self) -> InputSource:
         """The kind and digest of its inputs."""
         ...
 

@@ -13,7 +13,7 @@ _LONGEST = 80  # characters of a variant's name
 
 
 @dataclass(frozen=True)
-class Request:
+class VerbArguments:
     """The arguments that all verbs have. Raises UserError for a name, a number or a seed that makes no sense."""
 
     things: Mapping[str, Any]

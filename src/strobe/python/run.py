@@ -19,7 +19,7 @@ from strobe.measure.guard import Guard, Guards
 from strobe.measure.sampling import SamplingBudget
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import Target, one_part, target_of
-from strobe.python.request import Request
+from strobe.python.request import VerbArguments
 from strobe.python.shown import FoundRecipe, ShownAnswer
 from strobe.results.agreement import Effect
 from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, Result, VerifyResult
@@ -35,7 +35,7 @@ CLOSING_S = 30.0  # longest closing run of a ladder, as on the command line
 Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
 
 
-def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResult]:
+def compared(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
     """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
@@ -47,7 +47,7 @@ def compared(request: Request, guards: Guards | None) -> ShownAnswer[CompareResu
     return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
 
 
-def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
+def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
     """Measure where the time of the one thing of ``request`` goes. Raises UserError."""
 
     def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
@@ -63,7 +63,9 @@ def broken_down(request: Request, depth: int, count: bool) -> ShownAnswer[Breakd
     return _answer(request, work, {"depth": depth, "count": count})
 
 
-def optimized(request: Request, guards: Guards, target_ms: float, seconds: float | None, lossy: bool) -> FoundRecipe:
+def optimized(
+    request: VerbArguments, guards: Guards, target_ms: float, seconds: float | None, lossy: bool
+) -> FoundRecipe:
     """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
     from strobe.studies.optimize.candidates import Choice  # which the other verbs need not wait for
     from strobe.studies.optimize.run import optimize
@@ -87,17 +89,17 @@ def optimized(request: Request, guards: Guards, target_ms: float, seconds: float
     return FoundRecipe(answer.result, sections)
 
 
-def verified(request: Request, guard: Guard) -> ShownAnswer[VerifyResult]:
+def verified(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
     """Hold the second thing of ``request`` against the first. Raises UserError."""
     return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
 
 
-def _options(request: Request, **how: Any) -> Options:
+def _options(request: VerbArguments, **how: Any) -> Options:
     budget = SamplingBudget(seconds=request.seconds, precision=request.interval)
     return Options(budget, in_spread=False, **how)
 
 
-def _answer(request: Request, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+def _answer(request: VerbArguments, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
     """Make the subject, have ``work`` measure it, and complete the answer."""
     started = time.monotonic()
     with _plain(Live()) as live:
@@ -122,7 +124,7 @@ def as_arguments(text: str) -> str:
     return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
 
 
-def _subject(request: Request) -> CallableSubject:
+def _subject(request: VerbArguments) -> CallableSubject:
     targets = [target_of(name, thing) for name, thing in request.things.items()]
     _refuse_one_recipe_on_both(targets)
     inputs = request.inputs if type(request.inputs) is list else [request.inputs]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards
-from strobe.python.request import Request
+from strobe.python.request import VerbArguments
 from strobe.python.shown import FoundRecipe, ShownAnswer
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def compare(
     """
     if not isinstance(variants, Mapping) or len(variants) < 2:
         raise UserError("compare takes two variants or more, by name: {'eager': f, 'compiled': g}")
-    request = Request(variants, inputs, seconds, interval, device, name, seed)
+    request = VerbArguments(variants, inputs, seconds, interval, device, name, seed)
     guards = Guards.parse(guard)
     _announce()
     from strobe.python.run import compared
@@ -105,7 +105,7 @@ def breakdown(
     """
     if depth < 1:
         raise UserError(f"depth={depth}: must be at least 1")
-    request = Request({"inference": target}, inputs, seconds, interval, device, "", seed)
+    request = VerbArguments({"inference": target}, inputs, seconds, interval, device, "", seed)
     _announce()
     from strobe.python.run import broken_down
 
@@ -133,7 +133,7 @@ def verify(
     Raises:
         UserError: nothing to call, no inputs, a guard that cannot be read, or a ``before`` that fails on an input.
     """
-    request = Request({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
+    request = VerbArguments({"before": before, "after": after}, inputs, 1.0, 1.0, device, "", seed)
     limits = Guard.parse(guard)
     _announce()
     from strobe.python.run import verified
@@ -182,7 +182,7 @@ def optimize(
         KeyboardInterrupt: before the target as it is was measured.
     """
     limit = seconds if seconds is not None else 1.0
-    request = Request({"target": target}, inputs, limit, 0.1, device, "", seed)
+    request = VerbArguments({"target": target}, inputs, limit, 0.1, device, "", seed)
     if not isinstance(target_ms, int | float) or not (math.isfinite(target_ms) and target_ms > 0):
         raise UserError(f"target_ms={target_ms}: must be a number above zero")
     guards = Guards.parse(guard)

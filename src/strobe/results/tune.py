@@ -13,7 +13,7 @@ from strobe.results.evaluate import PairedRates, SuccessRate
 from strobe.results.measurement import Measurement
 from strobe.results.time_to_task import PairedTimes
 
-Left = Literal["success", "time", "rank", ""]
+EliminatedBy = Literal["success", "time", "rank", ""]
 
 
 class SettingRow(Data):
@@ -25,7 +25,7 @@ class SettingRow(Data):
     recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
     success: SuccessRate | None = Field(description="success rate of its episodes; None: not played")
     mean_s: Finite | None = Field(description="mean time to the task over all starts, a failure counted as the limit")
-    left: Left = Field(
+    left: EliminatedBy = Field(
         default="",
         description="why it was eliminated: shown to be worse than the leader in success or in time, or ranked behind "
         "it, which shows nothing; '' for the winner",

@@ -53,7 +53,7 @@ class Feature(Data):
     normalisation: Normalisation | None = None
 
 
-class Wire(Data):
+class WiredFeature(Data):
     """One feature through all places, under the policy's name for it."""
 
     name: str
@@ -173,7 +173,7 @@ class Wiring(Data):
 
     policy: str = Field(description="LeRobot's type of the policy")
     sources: dict[Place, str] = Field(description="file or folder behind each place")
-    wires: list[Wire]
+    wires: list[WiredFeature]
     order: list[str] = Field(
         default_factory=list, description="names of the action's dimensions in the policy's training"
     )
@@ -199,10 +199,10 @@ class Wiring(Data):
     reach: Reach | None = Field(default=None, description="range of the actions; None if the statistics do not give it")
     lag: Lag | None = Field(default=None, description="lag in the recording and in a run; None if not judged")
 
-    def wire(self, name: str) -> Wire | None:
+    def wire(self, name: str) -> WiredFeature | None:
         """Return the wire called ``name``."""
         return next((wire for wire in self.wires if wire.name == name), None)
 
-    def of_kind(self, kind: FeatureKind) -> list[Wire]:
+    def of_kind(self, kind: FeatureKind) -> list[WiredFeature]:
         """Return the wires of a kind."""
         return [wire for wire in self.wires if wire.kind == kind]

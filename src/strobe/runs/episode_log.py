@@ -23,7 +23,7 @@ NAME = "episodes.jsonl"
 MOST_BYTES = 2**28  # a line each, so that one episode at a time is in memory as JSON
 
 
-class Request(Data):
+class EvaluationRequest(Data):
     """The request of an evaluation. Evaluations with equal requests may share their episodes."""
 
     policy: str = Field(description="folder, Hub id or type of the policy")
@@ -84,7 +84,7 @@ class EpisodeLog:
         self._file = file
 
     @classmethod
-    def begin(cls, folder: Path, request: Request) -> Self:
+    def begin(cls, folder: Path, request: EvaluationRequest) -> Self:
         """Create the log in ``folder``. Raises OSError if it cannot be written."""
         path = folder / NAME
         log = cls(path, _locked(path), {})
@@ -92,7 +92,7 @@ class EpisodeLog:
         return log
 
     @classmethod
-    def resume(cls, folder: Path, request: Request) -> Self:
+    def resume(cls, folder: Path, request: EvaluationRequest) -> Self:
         """Reopen the log in ``folder``.
 
         Raises:
@@ -155,7 +155,7 @@ def _locked(path: Path) -> BinaryIO:
     return file
 
 
-def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
+def read(path: Path) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], int]:
     """Read an evaluation that is to be resumed, see `parse`.
 
     Raises:
@@ -169,20 +169,20 @@ def read(path: Path) -> tuple[Request, dict[Key, EpisodeLine], int]:
         raise UserError(f"{path}: {error}; run again without --resume") from None
 
 
-def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
+def parse(content: bytes) -> tuple[EvaluationRequest, dict[Key, EpisodeLine], int]:
     """Return the request, the episodes, and the offset in bytes at which the last complete line ends.
 
     Raises:
         UserError: a line is not valid. Its message begins with the line, so that the caller can name the file.
     """
     end = content.rfind(b"\n") + 1
-    request: Request | None = None
+    request: EvaluationRequest | None = None
     episodes: dict[Key, EpisodeLine] = {}
     for number, line in enumerate(content[:end].splitlines(), 1):
         try:
             content_of_line = parsed(line)
             if isinstance(content_of_line, dict) and "asked" in content_of_line:
-                request = Request.model_validate(content_of_line["asked"])
+                request = EvaluationRequest.model_validate(content_of_line["asked"])
                 continue
             episode = EpisodeLine.model_validate(content_of_line)
         except (ValidationError, ValueError, RecursionError):
@@ -193,9 +193,9 @@ def parse(content: bytes) -> tuple[Request, dict[Key, EpisodeLine], int]:
     return request, episodes, end
 
 
-def _same(before: Request, now: Request, folder: Path) -> None:
+def _same(before: EvaluationRequest, now: EvaluationRequest, folder: Path) -> None:
     """Raise UserError for the first setting that differs from the log's. More episodes are allowed."""
-    for name in Request.model_fields:
+    for name in EvaluationRequest.model_fields:
         logged, requested = getattr(before, name), getattr(now, name)
         if logged == requested or (name == "episodes" and logged < requested) or (name == "threads" and logged is None):
             continue

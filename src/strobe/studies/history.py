@@ -19,7 +19,7 @@ from strobe.results.data import Interval
 from strobe.results.history import History, Point, Trend
 from strobe.results.numerals import fixed
 from strobe.results.run_summary import MeasurementSummary
-from strobe.runs.saved_runs import Run, Unread
+from strobe.runs.saved_runs import Run, UnreadableRun
 from strobe.studies.shared import comparable_runs
 from strobe.studies.shared.comparable_runs import Gated, excluded
 from strobe.version import __version__
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # it brings NumPy, which reading runs can do without
 TOO_WIDE = 0.10  # a change of more could hide: too noisy
 
 
-def history(runs: Sequence[Run], source: str, unread: Sequence[Unread] = (), accept: str = "") -> History:
+def history(runs: Sequence[Run], source: str, unread: Sequence[UnreadableRun] = (), accept: str = "") -> History:
     """Return the trends of what was measured twice or more.
 
     Args:
@@ -151,7 +151,7 @@ def _grouped(runs: Sequence[Run]) -> list[_Group]:
     return list(groups.values())
 
 
-def _not_read(unread: Sequence[Unread], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
+def _not_read(unread: Sequence[UnreadableRun], ended: Sequence[Run], whole: Sequence[Run]) -> list[str]:
     """Return the newest runs that cannot be judged: unreadable ones, and those that did not come to their end."""
     newest = whole[-1].summary.started if whole else None
     unreadable = [f"{file.name}: {file.why}" for file in unread if file.last]

@@ -19,7 +19,7 @@ from strobe.results.agreement import Agreement, Check, Effect, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
-from strobe.sameness.visits import FEWEST, Visit
+from strobe.sameness.visits import FEWEST, CheckCall
 from strobe.studies.shared.action_check import CheckProgress, visits_of, yardsticks
 from strobe.studies.shared.export_stages import first_difference
 from strobe.studies.shared.machine_state import begin_result
@@ -229,7 +229,7 @@ def _chunk_s(same: Sameness, progress: Progress) -> float | None:
         progress(done, planned)
 
     try:
-        same.prepare([Visit(0), Visit(1)], note_end)
+        same.prepare([CheckCall(0), CheckCall(1)], note_end)
     except PolicyCallError:
         return None  # reported once all observations have been tried
     return ended[1] - ended[0]

@@ -23,7 +23,7 @@ from strobe.results.agreement import Agreement, Check, Yardstick, yardstick
 from strobe.results.answer import VerifyResult
 from strobe.results.recipe import Recipe
 from strobe.sameness.reordered import features_reordered
-from strobe.sameness.visits import FEWEST, Visit, describe, plan
+from strobe.sameness.visits import FEWEST, CheckCall, describe, plan
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.shared.progress import Reporter, Steps
@@ -190,7 +190,7 @@ def _check_group(
 def _visit(
     subject: CallableSubject,
     variant: Variant,
-    ordered: Sequence[Visit],
+    ordered: Sequence[CheckCall],
     reference: Sequence[Numbers],
     pairs: list[tuple[Numbers, Numbers]],
     steps: Steps,

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from strobe.errors import in_words
 from strobe.measure.memory import available_bytes
-from strobe.processes.command import Limits
+from strobe.processes.command import CommandLimits
 from strobe.processes.fork_server import Server
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs import store
@@ -89,7 +89,7 @@ class _Runner:
     def run(self, job: Job) -> tuple[Outcome, dict[str, bytes]]:
         """Run ``job``. Return its outcome, and the files that it left: name → content."""
         free = int(_MEMORY_SHARE * available_bytes())
-        limits = Limits(job.limits.seconds, min(job.limits.memory_bytes, free))
+        limits = CommandLimits(job.limits.seconds, min(job.limits.memory_bytes, free))
         with tempfile.TemporaryDirectory(prefix="strobe-cell-", ignore_cleanup_errors=True) as folder:
             here = Path(folder) / "cell"
             outcome = execute(

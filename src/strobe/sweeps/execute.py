@@ -20,7 +20,7 @@ from typing import Protocol
 from pydantic import Field, ValidationError
 
 from strobe.errors import in_words
-from strobe.processes.command import Command, Exceeded, Limits, last_line, start, supervise
+from strobe.processes.command import Command, CommandLimits, Exceeded, last_line, start, supervise
 from strobe.processes.fork_server import Forked, Server
 from strobe.processes.lifetime import Ending
 from strobe.results.data import Data, Finite
@@ -45,7 +45,7 @@ class Job:
     argv: tuple[str, ...]
     label: str
     folder: Path
-    limits: Limits
+    limits: CommandLimits
     environment: dict[str, str] = field(default_factory=dict)  # of the cell's process, beside what it inherits
     on_cpu: bool = False  # whether it is known to run on the CPU
     module: str = CELL  # what the process runs; tests have lighter ones

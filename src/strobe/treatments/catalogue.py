@@ -14,11 +14,11 @@ from importlib.metadata import entry_points
 
 from strobe.errors import UserError
 from strobe.treatments import words as text
-from strobe.treatments.table import TABLE, Words
+from strobe.treatments.table import TABLE, HelpWords
 from strobe.treatments.treatment import Entry, Spec, Treatment
 
 
-def _load(words: Words) -> Entry:
+def _load(words: HelpWords) -> Entry:
     file, _, name = words.at.partition(":")
     return getattr(import_module(f"strobe.treatments.{file}"), name or "ENTRY")
 

@@ -9,18 +9,21 @@ import sys
 from importlib.metadata import entry_points
 
 from strobe.errors import UserError
-from strobe.treatments.table import TABLE, Words, require_only
+from strobe.treatments.table import TABLE, HelpWords, require_only
 from strobe.treatments.words import Spec, belongs, entry_of
 
 
-def known_words() -> tuple[Words, ...]:
+def known_words() -> tuple[HelpWords, ...]:
     """Return the words of all treatments, those of other packages last, in the order of `catalogue.entries`."""
     if "strobe.treatments.catalogue" not in sys.modules and not entry_points(group="strobe.treatments"):
         return TABLE
     from strobe.treatments.catalogue import plug_in_entries
 
     fields = ("key", "effect", "rank", "help", "only", "options", "untried")
-    return (*TABLE, *(Words(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()))
+    return (
+        *TABLE,
+        *(HelpWords(at="", **{name: getattr(entry, name) for name in fields}) for entry in plug_in_entries()),
+    )
 
 
 def check_words(spec: Spec) -> None:

@@ -19,7 +19,7 @@ _IMAGES = ("video", "image")
 
 
 @dataclass(frozen=True)
-class Recorded:
+class DatasetFeatures:
     """A data set's features by name, its rate in Hz, and its tasks in words."""
 
     root: Path
@@ -29,7 +29,7 @@ class Recorded:
     robot_type: str
 
 
-def read_dataset(root: Path) -> Recorded:
+def read_dataset(root: Path) -> DatasetFeatures:
     """Read the files in ``meta/``. Raises UserError where the data set is missing or broken."""
     check_dataset(root)
     try:
@@ -42,7 +42,7 @@ def read_dataset(root: Path) -> Recorded:
         for name, described in read.features.items()
         if name == "action" or name.startswith("observation.")
     }
-    return Recorded(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
+    return DatasetFeatures(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
 
 
 def _statistics(file: Path) -> dict[str, dict[str, Any]]:

@@ -21,14 +21,14 @@ from strobe.errors import UserError
 from strobe.json_text import parsed
 from strobe.results.wiring import NEEDED, Place, Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
-from strobe.wiring.dataset import Recorded
+from strobe.wiring.dataset import DatasetFeatures
 
 _COPIED = 16 * 2**20  # bytes at a time
 _BUFFER = "buffer_"
 _WEIGHTS = "model.safetensors"
 
 
-def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
+def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None) -> list[str]:
     """Write the mended copy into the folder ``target``. Return what was mended, a sentence each.
 
     Args:
@@ -126,7 +126,9 @@ def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
         count -= len(piece)
 
 
-def _mend_processors(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: Recorded | None) -> list[str]:
+def _mend_processors(
+    checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
+) -> list[str]:
     data = _of_data(recorded, wiring.rename) if recorded is not None else {}
     if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
         statistics = _inside(checkpoint) or data
@@ -157,7 +159,7 @@ def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
     return statistics
 
 
-def _of_data(recorded: Recorded, rename: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
+def _of_data(recorded: DatasetFeatures, rename: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
     statistics: dict[str, dict[str, np.ndarray]] = {}
     for name, feature in recorded.features.items():
         known = feature.normalisation.statistics if feature.normalisation is not None else {}

@@ -18,14 +18,14 @@ from strobe.results.wiring import (
     Place,
     Timing,
     Weights,
-    Wire,
+    WiredFeature,
     Wiring,
 )
 from strobe.wiring.checkpoint import CONFIG, Checkpoint, Processor, read_checkpoint
-from strobe.wiring.dataset import Recorded, read_dataset
+from strobe.wiring.dataset import DatasetFeatures, read_dataset
 from strobe.wiring.device import device_here
 from strobe.wiring.prompt import read_prompt
-from strobe.wiring.reach import Limits, reach
+from strobe.wiring.reach import JointLimits, reach
 from strobe.wiring.robot import Connected
 
 _KINDS: dict[str, FeatureKind] = {"VISUAL": "image", "STATE": "state", "ACTION": "action"}
@@ -115,7 +115,7 @@ def _read(
         unread=unread,
         normalises=any(processor.normalisers for processor in _processors(checkpoint).values()),
     )
-    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else Limits())
+    wiring.reach = reach(wiring, checkpoint, robot.limits if robot is not None else JointLimits())
     return wiring
 
 
@@ -140,8 +140,8 @@ def _own_rename(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def _wires(
-    checkpoint: Checkpoint, recorded: Recorded | None, robot: Connected | None, renamed: Mapping[str, str]
-) -> list[Wire]:
+    checkpoint: Checkpoint, recorded: DatasetFeatures | None, robot: Connected | None, renamed: Mapping[str, str]
+) -> list[WiredFeature]:
     """Return the policy's features first, in its order, then those that only another place has."""
     ends: dict[str, dict[Place, Feature]] = {}
     for side in ("input_features", "output_features"):
@@ -166,7 +166,9 @@ def _wires(
     for place, features in others:
         for name, feature in features.items():
             ends.setdefault(renamed.get(name, name), {})[place] = feature
-    return [Wire(name=name, kind=next(iter(places.values())).kind, ends=places) for name, places in ends.items()]
+    return [
+        WiredFeature(name=name, kind=next(iter(places.values())).kind, ends=places) for name, places in ends.items()
+    ]
 
 
 def _of_config(name: str, described: Mapping[str, Any]) -> Feature:
@@ -192,7 +194,7 @@ def _weights(checkpoint: Checkpoint) -> Weights | None:
     )
 
 
-def _cameras(config: Mapping[str, Any], wires: list[Wire]) -> list[Camera]:
+def _cameras(config: Mapping[str, Any], wires: list[WiredFeature]) -> list[Camera]:
     """Return what the policy sees of each image: of the robot's camera if there is one, else of the data set's."""
     cameras = []
     for wire in wires:
@@ -221,7 +223,7 @@ def _size(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, int] 
     return None
 
 
-def _timing(config: Mapping[str, Any], recorded: Recorded | None, robot: Connected | None) -> Timing:
+def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: Connected | None) -> Timing:
     chunk = next((int(config[name]) for name in _LENGTHS if config.get(name)), None)
     observed = int(config.get("n_obs_steps") or 1)
     steps_field = next((name for name in _STEPS if isinstance(config.get(name), int)), "")

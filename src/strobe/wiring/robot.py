@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from strobe.errors import in_a_line
 from strobe.results.wiring import Feature
-from strobe.wiring.reach import Limits, limits_of
+from strobe.wiring.reach import JointLimits, limits_of
 
 UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
 _JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
@@ -43,7 +43,7 @@ class Connected:
     rename: dict[str, str] = field(default_factory=dict)
     camera_fps: dict[str, float] = field(default_factory=dict)
     compiles: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: JointLimits = field(default_factory=JointLimits)
     device: str = ""
     device_flag: str = ""
     unread: str = ""
@@ -60,7 +60,7 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
     rtc = getattr(config.inference, "rtc", None)
     features: dict[str, Feature] = {}
     unread = ""
-    limits = Limits()
+    limits = JointLimits()
     try:
         robot = make_robot_from_config(config.robot)
         features = _features(robot)

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 
-class Side:
+class Worker:
     """One package in physicalai's runtime, with its own processors."""
 
     def __init__(self) -> None:

@@ -28,7 +28,7 @@ from lerobot.policies.factory import get_policy_class, make_pre_post_processors
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Side:
+class Worker:
     """The policy of a parcel: a folder with ``parcel.json`` and the arrays of the observations.
 
     Each method ``do_…`` is an order. It returns what is answered, as JSON data; arrays go to the file ``to``.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.results.finding import Finding
-from strobe.results.wiring import Feature, Place, Wire, Wiring
+from strobe.results.wiring import Feature, Place, WiredFeature, Wiring
 
 # A joint in radians stays within two turns; one in degrees, or in −100 to 100, leaves that soon.
 RADIANS = 6.3
@@ -155,7 +155,7 @@ def limits(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def _extent(wire: Wire) -> float | None:
+def _extent(wire: WiredFeature) -> float | None:
     """Return the largest number that the statistics have of a vector; None without any."""
     extents = []
     for place in WITH_STATISTICS:
@@ -165,7 +165,7 @@ def _extent(wire: Wire) -> float | None:
     return max(extents, default=None)
 
 
-def _learnt(wiring: Wiring, wire: Wire | None) -> tuple[Sequence[str], str]:
+def _learnt(wiring: Wiring, wire: WiredFeature | None) -> tuple[Sequence[str], str]:
     """Return the order of joints that the policy learnt, and where that is said."""
     if wiring.order:
         return wiring.order, "the policy"

@@ -108,7 +108,7 @@ def chunk(wiring: Wiring) -> Iterator[Finding]:
         )
 
 
-def blind(wiring: Wiring) -> Iterator[Finding]:
+def long_open_loop(wiring: Wiring) -> Iterator[Finding]:
     """A robot that acts for long on one observation (lerobot #1316, #4614)."""
     timing = wiring.timing
     fps = timing.loop_fps or timing.data_fps
@@ -274,7 +274,7 @@ CHECKS = (
     unread_weights,
     unknown_fields,
     chunk,
-    blind,
+    long_open_loop,
     rates,
     lags,
     given_prompt,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from strobe.results.finding import Finding
-from strobe.results.wiring import FLAT, Feature, Normalisation, Place, Wire, Wiring
+from strobe.results.wiring import FLAT, Feature, Normalisation, Place, WiredFeature, Wiring
 
 PROCESSORS: tuple[Place, ...] = ("preprocessor", "postprocessor")
 SHOWN = 4  # dimensions that are named
@@ -123,7 +123,7 @@ def of_other_data(wiring: Wiring) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _normalised(wiring: Wiring) -> Iterator[tuple[Wire, Place, Feature, Normalisation]]:
+def _normalised(wiring: Wiring) -> Iterator[tuple[WiredFeature, Place, Feature, Normalisation]]:
     """Yield what a processor is to normalise: wire, place, feature, and how."""
     for wire in wiring.wires:
         for place in PROCESSORS:

@@ -14,7 +14,7 @@ from strobe.errors import UserError
 from strobe.measure.guard import Guards
 from strobe.measure.sampling import SETTLE_S, Collected, NoMoreCallsError, collect
 from strobe.measure.statistics import summarise
-from strobe.measure.success_rates import each_of
+from strobe.measure.success_rates import bonferroni
 from strobe.measure.time_limit import WorkLimit
 from strobe.measure.verdicts import LEVEL, difference_interval, paired_verdict, too_short
 from strobe.policies.policy_subject import PolicySubject
@@ -156,7 +156,7 @@ class _Study:
 
     def _judge(self, seconds: float) -> None:
         first, *others = self.result.measurements
-        level = each_of(len(others), LEVEL)
+        level = bonferroni(len(others), LEVEL)
         for other in others:
             before, after = first.samples.values, other.samples.values
             if len(before) < 2:

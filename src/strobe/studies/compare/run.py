@@ -9,7 +9,7 @@ from strobe.errors import UserError
 from strobe.measure.agreement import add_note
 from strobe.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
 from strobe.measure.sampling import SETTLE_S, Collected, SamplingBudget
-from strobe.measure.success_rates import each_of
+from strobe.measure.success_rates import bonferroni
 from strobe.measure.verdicts import LEVEL, too_short
 from strobe.policies.callable_subject import CallableSubject
 from strobe.policies.callables import target_of
@@ -83,7 +83,7 @@ def compare(
     result.yardsticks = check.yardsticks
     result.caveats += check.notes
     pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
-    level = each_of(len(pairs), LEVEL)
+    level = bonferroni(len(pairs), LEVEL)
     result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
     if not by_effect:
         _hold_outputs(result, guards.requested if guards is not None else None)

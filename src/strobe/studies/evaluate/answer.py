@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from strobe.measure.robot import over_episodes
-from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
+from strobe.measure.success_rates import LEVEL, bonferroni, paired_rates, success_rate
 from strobe.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
 from strobe.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
 from strobe.results.time_to_task import TimeToTask
@@ -56,7 +56,9 @@ def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs:
         recipe=candidate.recipe,
         together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
         tasks={
-            task: _on(plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], each_of(len(plan.tasks)))
+            task: _on(
+                plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], bonferroni(len(plan.tasks))
+            )
             for task, lines in tasks.items()
             if several and lines
         },

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.errors import UserError
-from strobe.measure.best_arm import each_pair, eliminated
+from strobe.measure.best_arm import bonferroni_pairs, eliminated
 from strobe.measure.success_rates import LEVEL
 from strobe.policies.options import check_checkpoint
 from strobe.studies.shared.episodes.play import Plan, StartByStart
@@ -110,7 +110,7 @@ class SuccessiveElimination(StartByStart):
         self.by: dict[str, str] = {}
         self.starts: dict[str, int] = {}
         self._won: dict[str, list[bool]] = {candidate.name: [] for candidate in plan.candidates}
-        self.each_level = each_pair(len(plan.candidates), LEVEL)
+        self.each_level = bonferroni_pairs(len(plan.candidates), LEVEL)
 
     @property
     def playing(self) -> list[Candidate]:

@@ -17,7 +17,7 @@ from strobe.runs.episode_log import EpisodeLine, EpisodeLog
 from strobe.studies.evaluate.answer import unpaired
 from strobe.studies.evaluate.checkpoints import NamedCheckpoint, SuccessiveElimination
 from strobe.studies.evaluate.run import note_how_it_was_played
-from strobe.studies.shared.episodes.play import Crew, EpisodeReporter, Plan, Player, play
+from strobe.studies.shared.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, Plan, play
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 
@@ -27,7 +27,7 @@ def eliminate(
     subjects: Mapping[str, PolicySubject],
     environment: str,
     plan: Plan,
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     fps: float,

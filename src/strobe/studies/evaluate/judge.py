@@ -10,7 +10,7 @@ from typing import Any
 
 from strobe.errors import UserError, in_words
 from strobe.json_text import parsed
-from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate, unpaired_rates
+from strobe.measure.success_rates import LEVEL, bonferroni, paired_rates, success_rate, unpaired_rates
 from strobe.results.evaluate import Judged, JudgedOnTask, JudgedRun
 from strobe.runs.contents import contents
 from strobe.version import __version__
@@ -52,7 +52,7 @@ def judge(files: Sequence[Path], margin: float, same_seeds: bool = False) -> Jud
                 file=str(run.file),
                 together=_on(runs[0].tasks, run.tasks, tasks, paired, margin, LEVEL, not number),
                 tasks={
-                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, each_of(len(tasks)), not number)
+                    task: _on(runs[0].tasks, run.tasks, [task], paired, margin, bonferroni(len(tasks)), not number)
                     for task in tasks
                     if len(tasks) > 1
                 },

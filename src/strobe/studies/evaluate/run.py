@@ -20,12 +20,12 @@ from strobe.results.measurement import Measurement
 from strobe.runs.episode_log import EpisodeLog
 from strobe.studies.evaluate.answer import rows
 from strobe.studies.shared.episodes.play import (
-    Crew,
     EpisodeReporter,
+    EpisodeRunner,
     Episodes,
     PairsInOrder,
+    ParallelEpisodeRunner,
     Plan,
-    Player,
     counted,
     play,
 )
@@ -41,7 +41,7 @@ def evaluate(
     subject: PolicySubject,
     environment: str,
     plan: Plan,
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     latency_iterations: int = 0,

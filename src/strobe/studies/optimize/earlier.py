@@ -81,7 +81,7 @@ def circumstances(subject: Subject, options: Options, base: Sequence[Treatment],
 
     ``base``: treatments of the untouched policy itself.
     """
-    fed = getattr(subject, "fed", None)  # of a policy
+    fed = getattr(subject, "input_source", None)  # of a policy
     traits = subject.traits("inference", options.batch_size)
     traits.treatments = [treatment.traits() for treatment in base]
     given = traits.without().labelled()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from strobe.errors import UserError, in_a_line
 from strobe.measure.episodes import MARGIN, differences_of, judge
 from strobe.measure.sampling import Progress
-from strobe.measure.success_rates import decide, each_of
+from strobe.measure.success_rates import bonferroni, decide
 from strobe.policies.policy_subject import PolicySubject
 from strobe.results.episodes import EpisodePair, PairedEpisodes
 from strobe.results.numerals import significant
@@ -88,7 +88,7 @@ class Episodes:
         other = Simulator(self.env, self.subject)
         pairs: list[EpisodePair] = []
         interrupted, begun = False, time.perf_counter()
-        level = each_of(2**self.candidates)
+        level = bonferroni(2**self.candidates)
         self.candidates += 1
         try:
             for task, seed in self._starts():

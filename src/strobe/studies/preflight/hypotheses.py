@@ -24,7 +24,7 @@ from strobe.measure.open_loop import (
     rms,
     squared_errors,
 )
-from strobe.measure.success_rates import each_of
+from strobe.measure.success_rates import bonferroni
 from strobe.policies.recorded_actions import RecordedActions
 from strobe.results.hypothesis import Hypothesis, HypothesisOutcome
 from strobe.results.open_loop import PairedError
@@ -152,7 +152,7 @@ def judge_all(changes: Sequence[Change], data: Compared, *, named_in_config: boo
     order, why = found_order(data, named_in_config)
     extra = [order] if order is not None else []
     every = [*changes, *extra]
-    level = each_of(len(every), LEVEL)
+    level = bonferroni(len(every), LEVEL)
     judged = [_judge(change, data, level) for change in every]
     if why:
         unfound = Hypothesis(kind="action-order", name="the action's dimensions change places", why=why)

@@ -122,13 +122,13 @@ def _of_events(run: Path, lag: Lag) -> dict[str, float]:
     if not (run / EVENTS).is_file():
         return {}
     from strobe.loops.event_log import read
-    from strobe.loops.reader import read_course
+    from strobe.loops.reader import read_record
 
     header, events = read(run / EVENTS)
-    course = read_course(header, events)
-    if course.lost:
-        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {course.lost}.")
-    whole = [move for move in course.moves if move.at is not None and move.commanded is not None]
+    record = read_record(header, events)
+    if record.lost:
+        lag.unjudged.append(f"Lags of what the run's recording lost: it is damaged, {record.lost}.")
+    whole = [move for move in record.moves if move.at is not None and move.commanded is not None]
     if not whole:
         return {}
     actions, states = (np.array([getattr(move, name) for move in whole], float) for name in ("commanded", "at"))

@@ -70,8 +70,8 @@ def draws_for(run: RecordedRun, most: int) -> int:
 
 def recorded_column(run: RecordedRun) -> Replayed:
     """Return the recording as a column."""
-    course = run.course
-    played = PlayedRollout(course.ticks, course.calls, course.actions)
+    record = run.record
+    played = PlayedRollout(record.ticks, record.calls, record.actions)
     return _make_column("recorded", run, run.setting, played, {})
 
 

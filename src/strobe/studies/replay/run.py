@@ -102,7 +102,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
         verdict="",
         draws=draws_for(run, options.draws),
         seconds=seconds,
-        lost=run.course.lost,
+        lost=run.record.lost,
     )
     own, requested = (None if fed is None else fed.inputs for fed in (policies.own, policies.requested))
     columns = [Column("as it was", run.setting, run.latencies, own)]
@@ -124,7 +124,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
             if played.interrupted:
                 raise KeyboardInterrupt
         searched = setting if changes.any else run.setting
-        if searched.engine == "rtc" and not run.course.lost:
+        if searched.engine == "rtc" and not run.record.lost:
             options.stage("looking for the smallest queue threshold")
             least, result.tried = least_threshold(run, searched, latencies, options)
             if least is not None:
@@ -138,7 +138,7 @@ def replayed(run: RecordedRun, name: str, changes: Changes, options: Options) ->
     result.checks = checks(result.columns[0], result.columns[1], run.setting.period_ns / 1e6)
     result.policy = _calls_of(policies, run, result, calls, options)
     result.jumping = jumping(result, options.seam_jump)
-    result.verdict = run.course.of_what_is_left(verdict(result))
+    result.verdict = run.record.of_what_is_left(verdict(result))
     result.notes = notes(result, run, changes)
     return result
 

@@ -144,8 +144,8 @@ def requested_latencies(run: RecordedRun, text: str) -> list[int]:
                 f"--latency={text}: recorded, x0.5, +20 or 120 (in ms), or the folder of another rollout"
             ) from None
         other = load(Path(text))
-        if other.course.lost:
-            raise UserError(f"--latency={text}: that recording is damaged: {other.course.lost}") from None
+        if other.record.lost:
+            raise UserError(f"--latency={text}: that recording is damaged: {other.record.lost}") from None
         return other.latencies
     if not math.isfinite(number) or number < 0:
         raise UserError(f"--latency={text}: must be a finite number, 0 or more")

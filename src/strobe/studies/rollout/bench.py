@@ -75,7 +75,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if ROUNDS * call_s > left_s:
         result.notes.append(f"a call takes {call_s:.1f} s: too long for a bench of {limit_s:.0f} s")
         return
-    period = period_s(watched.course.calls)
+    period = period_s(watched.record.calls)
     # Two rounds are three calls at the robot's pace, one of them untimed, and two back to back, which settle first.
     spaced_s = ROUNDS * (1.5 * max(period or 0.0, call_s) + call_s + SETTLE_S / 2)
     fits = period is not None and spaced_s <= left_s
@@ -104,7 +104,7 @@ def _compare(watched: WatchedRollout, calls: CallWatch, reporter: Reporter, limi
     if collected.interrupted:
         result.notes.append("the bench was cut short")
     result.rollout.bench = compare_places(
-        watched.course.uses,
+        watched.record.uses,
         taken[TOGETHER][counted],
         taken.get(SPACED, [])[counted],
         period_ms=None if period is None else 1e3 * period,

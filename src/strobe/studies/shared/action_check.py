@@ -16,7 +16,7 @@ from strobe.policies.subject import Subject
 from strobe.results.agreement import Agreement, Yardstick, YardstickName, yardstick
 from strobe.sameness.check import CALLS_EACH, YARDSTICKS, NotSeenError, PolicyCallError, Sameness, affordable
 from strobe.sameness.reordered import features_reordered
-from strobe.sameness.visits import FEWEST, Visit, plan
+from strobe.sameness.visits import FEWEST, CheckCall, plan
 from strobe.studies.shared.progress import Reporter
 from strobe.treatments.treatment import Variant
 
@@ -190,7 +190,7 @@ def yardsticks(
             yield moved
 
 
-def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
+def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[CheckCall]:
     """Return the calls that ``variant`` is judged by.
 
     Code that is compiled for one shape is not called with others, each of which could take a minute to compile. What
@@ -202,8 +202,8 @@ def visits_of(same: Sameness, variant: Variant, passes: int = 1) -> list[Visit]:
     if "compiled" not in variant.builds:
         return plan(same.count, rtc=same.rtc, passes=passes)
     alike = same.checks.same_shape
-    visits = [Visit(index, f"observation {index + 1}") for index in alike]
-    return [*visits, Visit(alike[0], f"observation {alike[0] + 1} again")]
+    visits = [CheckCall(index, f"observation {index + 1}") for index in alike]
+    return [*visits, CheckCall(alike[0], f"observation {alike[0] + 1} again")]
 
 
 class CheckProgress:

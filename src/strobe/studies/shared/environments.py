@@ -16,7 +16,7 @@ from torch import Tensor
 
 from strobe.environments.options import SideOptions
 from strobe.environments.parcel import CHECKS, Parcel, pack
-from strobe.environments.side import Side, SideFailedError
+from strobe.environments.side import EnvironmentWorker, SideFailedError
 from strobe.errors import UserError
 from strobe.measure import first_difference
 from strobe.measure.agreement import agree
@@ -110,7 +110,7 @@ class Sides:
 
     def __post_init__(self) -> None:
         self._stack = ExitStack()
-        self.sides: dict[str, Side] = {}
+        self.sides: dict[str, EnvironmentWorker] = {}
         count = len(self.options.sides)
         needed = count * self.weight_bytes
         if self.carried.device == "cpu" and needed > available_bytes():
@@ -136,7 +136,7 @@ class Sides:
         self._stack.close()
 
     def _begin(self, options: SideOptions, log: Path) -> None:
-        side = self.sides[options.name] = self._stack.enter_context(Side(options, log))
+        side = self.sides[options.name] = self._stack.enter_context(EnvironmentWorker(options, log))
         side.order(
             "load",
             parcel=str(self.carried.parcel.folder),
@@ -145,7 +145,7 @@ class Sides:
             seed=self.options.seed,
         )
 
-    def _described(self, side: Side) -> None:
+    def _described(self, side: EnvironmentWorker) -> None:
         options, facts = side.options, side.answer(LOAD_S)
         if options.lerobot and Path(facts["lerobot"]).resolve().parent != options.source():
             raise UserError(

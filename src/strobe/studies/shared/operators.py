@@ -29,7 +29,7 @@ TRY_S = 1.0
 
 
 @dataclass
-class Recorded:
+class ProfiledIteration:
     """Sections and operators of one warm iteration, tied together by a mark at the start."""
 
     profile: OperatorProfile
@@ -45,7 +45,7 @@ def operators_of(
     measurement: str,
     options: Options,
     reporter: Reporter | None = None,
-) -> Recorded:
+) -> ProfiledIteration:
     """Run ``variant`` once more, warm, under torch.profiler with our probes on.
 
     Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
@@ -69,7 +69,7 @@ def operators_of(
         undo()
     document = exported(profiler)
     events = json.loads(document)["traceEvents"]
-    return Recorded(operator_profile(events, measurement), timeline.sections(), events, document)
+    return ProfiledIteration(operator_profile(events, measurement), timeline.sections(), events, document)
 
 
 def _watch(subject: Subject, call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:

@@ -18,14 +18,14 @@ from strobe.results.data import Samples
 from strobe.results.measurement import MeasuredPhase, Measurement, Memory, Span
 from strobe.results.subject import SubjectInfo
 from strobe.results.traits import LoaderTraits, Traits
-from strobe.studies.train.summary import Recorded, kernel_use_of, summary_of, worker_facts, worker_names
+from strobe.studies.train.summary import WatchedTraining, kernel_use_of, summary_of, worker_facts, worker_names
 from strobe.version import __version__
 
 STEP, LOADING = "training step", "loading a batch"
 
 
 def answer_of(
-    recorded: Recorded, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
+    recorded: WatchedTraining, planned_steps: int, peak_process: int, ended: BaseException | None, reason: str
 ) -> TrainResult:
     """Return the answer, without findings.
 
@@ -53,7 +53,7 @@ def answer_of(
     return result
 
 
-def _step(recorded: Recorded, info: SubjectInfo, peak_process: int) -> Measurement:
+def _step(recorded: WatchedTraining, info: SubjectInfo, peak_process: int) -> Measurement:
     watch, steady = recorded.watch, recorded.steady
     config = watch.config
     step = _measurement(STEP, "training step", recorded.steps, steady)

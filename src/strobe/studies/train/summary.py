@@ -34,7 +34,7 @@ BATCHES_SHOWN = 5000  # batches of the loader shown with their sections
 
 
 @dataclass(frozen=True)
-class Recorded:
+class WatchedTraining:
     """A watched training: its steps, those after the warm-up, and the batches of its loader."""
 
     watch: TrainingWatch
@@ -48,14 +48,14 @@ class Recorded:
         return len(self.steps) - len(self.steady)
 
 
-def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> Recorded:
+def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
     """Return the training that ``watch`` recorded as ``sections``."""
     steps = iterations(sections, ITERATION)
     steady = steps[find_warmup([step.ms for step in steps]) :]
-    return Recorded(watch, steps, steady, _batches(watch, sections))
+    return WatchedTraining(watch, steps, steady, _batches(watch, sections))
 
 
-def summary_of(recorded: Recorded, planned_steps: int, reason: str) -> Training:
+def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
     """Summarise a watched training.
 
     Args:
@@ -119,7 +119,7 @@ def _sections_in(runs: Sequence[Iteration]) -> float:
     return fmean(len(run.parts) + 1 for run in runs)
 
 
-def kernel_use_of(recorded: Recorded) -> tuple[float | None, int | None]:
+def kernel_use_of(recorded: WatchedTraining) -> tuple[float | None, int | None]:
     """Return mean milliseconds in the kernel and page faults of a steady step; None if they are not known."""
     used = recorded.watch.uses[recorded.warmup :]
     if not any(use.faults for use in used):
@@ -197,7 +197,7 @@ def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
     return causes
 
 
-def _rank(recorded: Recorded) -> Rank:
+def _rank(recorded: WatchedTraining) -> Rank:
     """Return this process, among those that train together."""
     steady, exposed = recorded.steady, recorded.watch.communication_ms[recorded.warmup : len(recorded.steps)]
     backward = exposed or [0.0] * len(steady)

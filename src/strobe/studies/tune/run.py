@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from strobe.measure.best_arm import mean_s
 from strobe.measure.sampling import SamplingBudget
-from strobe.measure.success_rates import LEVEL, each_of, paired_rates, success_rate
+from strobe.measure.success_rates import LEVEL, bonferroni, paired_rates, success_rate
 from strobe.measure.time_to_task import ends_of, judge_times, why_not_judged
 from strobe.results.tune import Closing, SettingRow, TuneResult, Tuning
 from strobe.runs.episode_log import EpisodeLog
-from strobe.studies.shared.episodes.play import Crew, EpisodeReporter, Player, play
+from strobe.studies.shared.episodes.play import EpisodeReporter, EpisodeRunner, ParallelEpisodeRunner, play
 from strobe.studies.shared.machine_state import begin_result
 from strobe.studies.shared.measuring import Options
 from strobe.studies.tune.rows import TunedCandidate
@@ -41,7 +41,7 @@ def tune(
     subject: PolicySubject,
     environment: str,
     tunings: Sequence[AtLatency],
-    player: Player | Crew,
+    player: EpisodeRunner | ParallelEpisodeRunner,
     log: EpisodeLog,
     watching: EpisodeReporter,
     fps: float,
@@ -116,7 +116,7 @@ def _closing(search: Search) -> Closing | None:
     default, winner = search.pairs()
     if not default:
         return None
-    plan, each = search.plan, each_of(2, LEVEL)
+    plan, each = search.plan, bonferroni(2, LEVEL)
     first, second = ends_of(default), ends_of(winner)
     won = [line.success for line in default], [line.success for line in winner]
     why = why_not_judged(second, first)

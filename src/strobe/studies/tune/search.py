@@ -19,8 +19,8 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from strobe.measure.best_arm import MARGIN, best, each_pair, ranked, shown_worse
-from strobe.measure.success_rates import LEVEL, decide, each_of
+from strobe.measure.best_arm import MARGIN, best, bonferroni_pairs, ranked, shown_worse
+from strobe.measure.success_rates import LEVEL, bonferroni, decide
 from strobe.measure.time_to_task import Ended, ends_of, judge_times
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.studies.shared.episodes.play import Start, StartByStart
@@ -179,7 +179,7 @@ class Search(StartByStart):
             return said
         leader = ranked(played)[0]
         # The leader is chosen by the same episodes, so every pair counts; each may differ in success and in time.
-        level = each_pair(len(self.candidates), each_of(2, LEVEL))
+        level = bonferroni_pairs(len(self.candidates), bonferroni(2, LEVEL))
         for name in remaining:
             if name != leader and (why := shown_worse(played[leader], played[name], level, tasks)):
                 self.left[name] = why
@@ -228,8 +228,8 @@ class Search(StartByStart):
             return []
         first, second = map(ends_of, self.pairs())
         differences = [int(b.success) - int(a.success) for a, b in zip(first, second, strict=True)]
-        success = decide(differences, self.plan.margin, each_of(2, LEVEL), tasks).kind
-        time = judge_times(first, second, each_of(2, LEVEL), tasks).kind
+        success = decide(differences, self.plan.margin, bonferroni(2, LEVEL), tasks).kind
+        time = judge_times(first, second, bonferroni(2, LEVEL), tasks).kind
         alike = abs(sum(differences)) <= MARGIN * len(differences)
         settled = success in ("better", "worse") or (success != "undecided" and time != "not shown" and alike)
         if settled or last:

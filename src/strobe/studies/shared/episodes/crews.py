@@ -1,4 +1,4 @@
-"""Crews that play episodes side by side (`play.Crew`): processes here, or on a Ray cluster.
+"""Crews that play episodes side by side (`play.ParallelEpisodeRunner`): processes here, or on a Ray cluster.
 
 Each of a crew plays whole episodes, one at a time, by the code that one player here would play them by, with a policy
 and a simulator of its own.
@@ -34,7 +34,7 @@ Play = Callable[[str, str, int], EpisodeLine]  # variant's name, task, seed
 PlayThere = Callable[[str, str, int], tuple[EpisodeLine, Files]]
 
 
-class Workers(Closing):
+class PoolEpisodeRunner(Closing):
     """A crew of ``count`` processes, which import ``preloaded`` at once; they end with this one, however that ends.
 
     They are started, not forked: torch has threads.
@@ -89,7 +89,7 @@ def _import(names: tuple[str, ...]) -> None:
         importlib.import_module(name)
 
 
-class Players(Closing):
+class RayEpisodeRunner(Closing):
     """A crew of actors, ``each`` of them on every device of every node of a Ray cluster; nodes may come and go.
 
     They send back what they made, the episode and its videos: nodes need not share files with this machine. An episode
@@ -115,7 +115,7 @@ class Players(Closing):
         def devices(node: dict[str, Any]) -> list[dict[str, float]]:
             return [part for device in devices_of(node, {self._on_cpu}) for part in _shared(device, each)]
 
-        self._fleet = Fleet(address, _Player, devices, lambda _: (_versions(), self._content), "play episodes")
+        self._fleet = Fleet(address, _RayActor, devices, lambda _: (_versions(), self._content), "play episodes")
 
     def begin(self, make: Callable[[], PlayThere], on_cpu: bool, keep: Callable[[Files], None]) -> None:
         """Let the nodes make what they play with.
@@ -167,7 +167,7 @@ class Players(Closing):
         self._fleet.give(key, *key)
 
 
-class _Player:
+class _RayActor:
     """The actor: plays episodes on its node, one at a time, on its main thread.
 
     An error of the user's comes back as its words; any other one is an exception, which means that the node cannot

@@ -219,15 +219,15 @@ def counted(plan: Plan, episodes: Episodes) -> Episodes:
 
 
 @runtime_checkable
-class Player(Protocol):
-    """Plays episodes: `strobe.studies.shared.episodes.stage.Stage`."""
+class EpisodeRunner(Protocol):
+    """Plays episodes: `strobe.studies.shared.episodes.stage.LocalEpisodeRunner`."""
 
     def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
         """Play one episode. Raises UserError for whatever fails in it."""
         ...
 
 
-class Crew(Protocol):
+class ParallelEpisodeRunner(Protocol):
     """Plays several episodes at a time: `strobe.studies.shared.episodes.crews`."""
 
     @property
@@ -257,7 +257,9 @@ class EpisodeReporter(Reporter, Protocol):
         """A line that stays."""
 
 
-def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: EpisodeReporter) -> bool:
+def play(
+    order: Order, player: EpisodeRunner | ParallelEpisodeRunner, log: EpisodeLog, watching: EpisodeReporter
+) -> bool:
     """Play the episodes of ``order`` that ``log`` lacks, until it is finished.
 
     A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
@@ -268,7 +270,7 @@ def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: Episode
     Raises:
         UserError: an episode fails, or the same seed gives different starts.
     """
-    crew = _SinglePlayer(player) if isinstance(player, Player) else player
+    crew = _OneAtATime(player) if isinstance(player, EpisodeRunner) else player
     counter = _Counter(order, log, watching)
     out = set()
     try:
@@ -295,10 +297,10 @@ def play(order: Order, player: Player | Crew, log: EpisodeLog, watching: Episode
         crew.close()  # what is measured next must not run beside them
 
 
-class _SinglePlayer:
+class _OneAtATime:
     """A crew of one player, who plays when the episode is waited for."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: EpisodeRunner) -> None:
         self._player = player
         self._handed: list[tuple[Candidate, str, int]] = []
 

@@ -20,9 +20,9 @@ from strobe.policies.subject import fingerprint
 from strobe.runs.episode_log import EpisodeLine
 from strobe.simulators.seldom_rendered import Rendering
 from strobe.studies.shared.episodes.play import Plan
-from strobe.studies.shared.episodes.realtime import RealtimeStage
+from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner
 from strobe.studies.shared.episodes.settings import FIRST, Candidate
-from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
 from strobe.studies.shared.episodes.timings import TimedCandidate
 from strobe.studies.shared.episodes.videos import Filming, Keep
 
@@ -48,7 +48,7 @@ class PlayerSpec:
         rows_of: makes what is played; rows with a timing are true to time.
         threads: torch's in the other process.
         videos: first starts of each variant that are filmed, and ``folder``, the run's.
-        first: the variant whose simulator starts at once, as of `Stage`.
+        first: the variant whose simulator starts at once, as of `LocalEpisodeRunner`.
     """
 
     env: Any
@@ -85,7 +85,7 @@ class PlayerSpec:
             raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
         rows = self.rows_of(subject, self.recipes)
         true_to_time = isinstance(rows[0], TimedCandidate)
-        kind = RealtimeStage if true_to_time else Stage
+        kind = RealtimeEpisodeRunner if true_to_time else LocalEpisodeRunner
         stage = kind(self.env, subject, self.rendering, self.first)
         # As many starts as are filmed: the plan is used for these only.
         first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)

@@ -32,7 +32,7 @@ from strobe.simulators.realtime_simulator import TICKET, ActedWorld
 from strobe.simulators.seldom_rendered import SeldomRendered
 from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
 from strobe.studies.shared.episodes.settings import FIRST, Candidate
-from strobe.studies.shared.episodes.stage import Stage
+from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
 from strobe.studies.shared.episodes.timings import RequestedTiming, TimedCandidate
 from strobe.timeline.clock import synchronise
 from strobe.timeline.probe import Attached, Hook
@@ -252,8 +252,8 @@ def _rounded(value: float) -> float:
     return float(f"{value:.5g}")
 
 
-class RealtimeStage(Stage):
-    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `Player`.
+class RealtimeEpisodeRunner(LocalEpisodeRunner):
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `EpisodeRunner`.
 
     Args:
         env: LeRobot's ``EnvConfig``.

@@ -15,7 +15,7 @@ from strobe.simulators.simulator import EpisodeTimes, Played, TimedSimulator
 from strobe.studies.shared.episodes.settings import FIRST, Candidate
 
 
-class Stage:
+class LocalEpisodeRunner:
     """Plays one episode of one variant at a time, by lerobot-eval's own rollout.
 
     Args:
@@ -97,10 +97,10 @@ class Stage:
             simulator.close()
 
 
-class SeveralStages:
-    """A stage for each of several policies, all in memory: variant → its stage. It plays as a `Stage` does."""
+class EpisodeRunnerByVariant:
+    """An episode runner for each of several policies, all in memory: variant → its runner."""
 
-    def __init__(self, stages: Mapping[str, Stage]) -> None:
+    def __init__(self, stages: Mapping[str, LocalEpisodeRunner]) -> None:
         self._stages = stages
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         self._first = next(iter(stages.values()))

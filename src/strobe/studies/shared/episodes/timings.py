@@ -58,7 +58,7 @@ class RequestedTiming:
 
     @property
     def written(self) -> str:
-        """All settings, for `episode_log.Request`."""
+        """All settings, for `episode_log.EvaluationRequest`."""
         rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
         client = f", {dict(sorted(self.client.items()))}" if self.engine == "async" else ""
         return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
