@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +13,7 @@ import pyarrow.parquet as parquet
 
 from strobe.datasets.fault import DatasetError, Fault
 from strobe.errors import in_a_line
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 
 INFO, STATS, TASKS, EPISODES = "meta/info.json", "meta/stats.json", "meta/tasks.parquet", "meta/episodes"
 FORMAT = "v3"  # version of LeRobot's datasets
@@ -37,8 +36,8 @@ class Recording:
 
     root: Path
     named: str
-    info: dict[str, Any]
-    episodes: dict[int, dict[str, Any]]
+    info: JsonObject
+    episodes: dict[int, JsonObject]
     chosen: list[int]
     tasks: int
 
@@ -48,7 +47,7 @@ class Recording:
         return float(self.info["fps"])
 
     @property
-    def features(self) -> dict[str, dict[str, Any]]:
+    def features(self) -> dict[str, JsonObject]:
         """Name → shape, dtype and names of the dimensions, as ``meta/info.json`` has them."""
         return self.info["features"]
 
@@ -75,7 +74,7 @@ class Recording:
         return how_to_restore(self.root, self.named, file)
 
 
-def dimension_names(feature: dict[str, Any]) -> list[str]:
+def dimension_names(feature: JsonObject) -> list[str]:
     """Return the names of a feature's dimensions, as ``info.json`` describes it; [] if it has none."""
     names = feature.get("names")
     if isinstance(names, dict):  # {"motors": [...]}, as older data sets have it
@@ -127,7 +126,7 @@ def _table(root: Path, named: str, file: Path) -> pd.DataFrame:
     return rows(root, named, file).to_pandas()
 
 
-def _info(root: Path, named: str) -> dict[str, Any]:
+def _info(root: Path, named: str) -> JsonObject:
     repair = how_to_restore(root, named, INFO)
     try:
         info = parsed((root / INFO).read_text())
@@ -150,7 +149,7 @@ def _info(root: Path, named: str) -> dict[str, Any]:
     return info
 
 
-def _episodes(root: Path, named: str, info: dict[str, Any]) -> dict[int, dict[str, Any]]:
+def _episodes(root: Path, named: str, info: JsonObject) -> dict[int, JsonObject]:
     files = sorted((root / EPISODES).rglob("*.parquet"))
     if not files:
         repair = how_to_restore(root, named, EPISODES)

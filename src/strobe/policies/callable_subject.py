@@ -188,7 +188,7 @@ class CallableSubject:
             np.random.set_state(numpy_state)
             random.setstate(python_state)
 
-    def output(self, index: int) -> Any:
+    def output(self, index: int) -> object:
         """Return what the target that is on returns for input ``index``, once it is there.
 
         Raises:
@@ -266,7 +266,7 @@ class CallableSubject:
         return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
 
 
-def _arguments(given: Any) -> tuple[Any, ...]:
+def _arguments(given: Any) -> tuple[object, ...]:
     return copied(given) if type(given) is tuple else (copied(given),)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from strobe.errors import UserError
+from strobe.timeline.layers import Call
 
 # The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
 # of its calls only take an action from a queue.
@@ -36,7 +37,7 @@ class Target:
     """
 
     name: str
-    call: Callable[..., Any]
+    call: Call
     label: str
     kind: str
     modules: Mapping[str, nn.Module] = field(default_factory=dict)
@@ -133,7 +134,7 @@ def _kind(thing: object) -> str:
     return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
 
 
-def _opaque(call: Any, modules: Mapping[str, nn.Module], owner: object) -> str:
+def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
     """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
     for thing in (call, *modules.values()):
         if _is_compiled(thing):

@@ -16,6 +16,7 @@ from strobe.datasets import finder
 from strobe.errors import UserError
 from strobe.lerobot.quiet import quiet
 from strobe.policies.dataset_frames import locate_dataset
+from strobe.timeline.layers import Call
 
 FRAME = (480, 640)  # height and width of synthetic clips, as of a camera
 TINY_FRAME = (96, 128)
@@ -116,7 +117,7 @@ def from_video(path: Path, frames: int) -> Clips:
     rate = (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 30.0
     clips = len(times) // frames
 
-    def reader(backend: str) -> Any:
+    def reader(backend: str) -> Call:
         def pick(index: int, chosen: Sequence[int] = range(frames)) -> Tensor:
             start = index % clips * frames
             moments = [times[start + frame] for frame in chosen]

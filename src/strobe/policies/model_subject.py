@@ -131,7 +131,7 @@ class ModelSubject:
         }
 
     def _features(self, pixels: dict[str, Tensor]) -> Tensor:
-        options: dict[str, Any] = {self._predictor: not self.predictor} if self._predictor else {}
+        options: dict[str, object] = {self._predictor: not self.predictor} if self._predictor else {}
         try:
             output = self.module(**pixels, **options)
         except (TypeError, ValueError) as error:

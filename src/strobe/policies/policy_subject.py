@@ -20,7 +20,7 @@ from strobe.policies.families.family import Family
 from strobe.policies.families.registry import family_of, predict, steps_of
 from strobe.policies.inputs import Inputs
 from strobe.policies.lerobot_policies import Loaded
-from strobe.policies.subject import ITERATION, InputSource, Phase
+from strobe.policies.subject import ITERATION, Batch, InputSource, Observation, Phase
 from strobe.policies.training_step import Training, micro_batches
 from strobe.results.agreement import ActionScale
 from strobe.results.subject import SubjectInfo
@@ -91,7 +91,7 @@ class PolicySubject:
         """The kind and digest of its inputs."""
         return self.inputs.input_source
 
-    def observation(self, index: int) -> dict[str, Any]:
+    def observation(self, index: int) -> Observation:
         """Return a raw observation; the indices wrap around."""
         observations = self.inputs.observations
         return dict(observations[index % len(observations)])
@@ -103,16 +103,16 @@ class PolicySubject:
         """
         return self.act(self.observation(index), self.seed + index)
 
-    def prepare(self, observation: dict[str, Any]) -> dict[str, Any]:
+    def prepare(self, observation: Observation) -> Batch:
         """Return the batch of a raw observation that the policy is called with, on its device."""
         return self.training.laid_out(self.loaded.preprocessor(observation))
 
-    def act(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def act(self, observation: Observation, seed: int) -> Tensor:
         """Return a chunk like `chunk`, for a raw observation and the seed of its noise."""
         with section(ITERATION):
             return self.answer(observation, seed)
 
-    def answer(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def answer(self, observation: Observation, seed: int) -> Tensor:
         """Return what `act` does, as a part of somebody else's iteration."""
         if self.policy.training:  # else a walk through all modules, 2 ms of a large policy's call that no robot pays
             self.policy.eval()
@@ -173,7 +173,7 @@ class PolicySubject:
         raw = self.inputs.batch(batch_size)
         return lambda index: self._train(raw, index, step=phase == "training step")
 
-    def gradient(self, raw: dict[str, Any], index: int = 0, scale: float = 1.0) -> Tensor:
+    def gradient(self, raw: Observation, index: int = 0, scale: float = 1.0) -> Tensor:
         """Compute the loss of ``raw`` and its gradient in the parameters' ``grad``; for inspection, not for timing.
 
         The backward pass starts from the loss times ``scale``, and the gradient is divided by it again. The noise is
@@ -232,7 +232,7 @@ class PolicySubject:
                 f"and Adam's moments, and {free / 2**30:.0f} GiB are free: freeze parts of it, or --policy.size=tiny"
             )
 
-    def _train(self, raw: dict[str, Any], index: int, *, step: bool) -> Tensor:
+    def _train(self, raw: Observation, index: int, *, step: bool) -> Tensor:
         policy, training = self.policy, self.training
         policy.train()
         torch.manual_seed(self.seed + index)
@@ -256,7 +256,7 @@ class PolicySubject:
             synchronise(self.device)
         return loss
 
-    def _passes(self, raw: dict[str, Any], scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def _passes(self, raw: Observation, scaled: Callable[[Tensor], Tensor] | None) -> Tensor:
         """Run forward, and backward from the ``scaled`` loss, of each micro-batch. Return the mean loss."""
         parts = micro_batches(raw, self.training.micro_batches)
         losses = []

@@ -17,6 +17,8 @@ from strobe.timeline.probe import Hook
 
 Phase = Literal["inference", "training forward", "training step"]
 
+Observation = dict[str, Any]  # images, state and task text of one moment, by LeRobot's keys
+Batch = dict[str, Any]  # what a policy is called with: tensors and texts, by LeRobot's keys
 Kind = Literal["data", "made up", "pending"]
 
 
@@ -38,7 +40,7 @@ class InputSource:
         return self.digest or self.kind.replace(" ", "-")
 
 
-def digest(observations: Sequence[Any]) -> str:
+def digest(observations: Sequence[object]) -> str:
     """Return a short digest of ``observations``: of their tensors' bytes and their texts."""
     hashed = hashlib.blake2b(digest_size=6)
     for leaf in tree_leaves(list(observations)):

@@ -22,6 +22,7 @@ from strobe.results.episodes import Episode
 from strobe.simulators import environments, libero
 from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
 from strobe.timeline.clock import synchronise
+from strobe.timeline.layers import Call
 from strobe.timeline.probe import Attached, Hook
 
 READ = "is_success"
@@ -40,7 +41,7 @@ def outcomes_reported(vector: Any) -> Iterator[None]:
     """
     step = vector.step
 
-    def step_with_outcome(*args: Any, **kwargs: Any) -> Any:
+    def step_with_outcome(*args: object, **kwargs: object) -> Any:
         *rest, info = step(*args, **kwargs)
         last = info.get("final_info")
         if isinstance(last, dict) and READ not in last:
@@ -286,7 +287,7 @@ class _Stopwatch:
         self._ran = False
         self._inside = ""
 
-    def wrap(self, inner: Callable[..., Any], hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def wrap(self, inner: Call, hook: Hook, _takes_self: bool) -> Call:
         """Return the stopwatch's wrapper of a hook's callable."""
         name = hook.name
 

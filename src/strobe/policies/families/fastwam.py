@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
@@ -17,6 +17,9 @@ from strobe.policies.families.common import loading
 from strobe.policies.families.family import Arm, Family, HubNeed, Tiny, Words, blocks
 from strobe.policies.families.flow_parts import PREFIX, STEP
 from strobe.timeline.probe import Probe
+
+if TYPE_CHECKING:
+    from strobe.timeline.layers import Call
 
 MOT = "model.mot"
 COMPONENTS = "lerobot.policies.fastwam.wan.components"
@@ -76,7 +79,7 @@ def frozen(config: Any, tiny: bool) -> AbstractContextManager[None]:
         config.video_dit_config = config.video_dit_config | _TINY
         config.action_dit_config = config.action_dit_config | _TINY | {"hidden_dim": 16, "ffn_dim": 32}
 
-    def making(make: Any) -> Any:
+    def making(make: Call) -> Call:
         return lambda *_, torch_dtype, **__: make(tiny, torch_dtype)
 
     return loading(

@@ -9,6 +9,7 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from torch import Tensor
 
 from strobe.policies.families.family import Arm, Family, Tiny
+from strobe.policies.subject import Batch
 from strobe.timeline.probe import Probe
 
 _DISTRIBUTION = "lerobot.policies.gaussian_actor.modeling_gaussian_actor:TanhMultivariateNormalDiag"
@@ -41,7 +42,7 @@ def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
     return parts
 
 
-def chunk(policy: Any, batch: dict[str, Any], options: Mapping[str, Any]) -> Tensor:
+def chunk(policy: Any, batch: Batch, options: Mapping[str, object]) -> Tensor:
     """Return the one action that a call gives, as a chunk of length 1."""
     return policy.select_action(batch, **options)[:, None]
 

@@ -164,7 +164,7 @@ def _groot_probes(module: Any) -> Sequence[Probe]:
     return _inside(groot.probes(module), "groot")
 
 
-def _openpi_policy(_: Any) -> Sequence[Probe]:
+def _openpi_policy(_: object) -> Sequence[Probe]:
     """Return probes on what `Policy.infer` calls. The names of the parts are those of LeRobot's processors."""
     return [
         Probe.method("", "_input_transform", "preprocessing", optional=True),
@@ -173,7 +173,7 @@ def _openpi_policy(_: Any) -> Sequence[Probe]:
     ]
 
 
-def _groot_policy(_: Any) -> Sequence[Probe]:
+def _groot_policy(_: object) -> Sequence[Probe]:
     """Return probes on what `Gr00tPolicy.get_action` calls. Python looks up a processor's ``__call__`` in its class."""
     return [
         Probe.method("processor.__class__", "__call__", "preprocessing", optional=True),

@@ -175,7 +175,7 @@ def checkpoint(config: Any, tiny: bool) -> Iterator[Sequence[str]]:
         return
     real = modeling_molmoact2.MolmoAct2ForConditionalGeneration
 
-    def made(_: str, *, config: Any, dtype: Any, **__: Any) -> Any:
+    def made(_: str, *, config: object, dtype: object, **__: object) -> Any:
         return real._from_config(config, dtype=dtype)
 
     classes = {

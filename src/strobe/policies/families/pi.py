@@ -17,6 +17,7 @@ from strobe.policies.families import flow_parts
 from strobe.policies.families.common import transformer
 from strobe.policies.families.family import Family, Flow, HubNeed, Tiny
 from strobe.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+from strobe.timeline.layers import Call
 from strobe.timeline.probe import Probe
 
 JOINT = "model.paligemma_with_expert"
@@ -79,7 +80,7 @@ def backbones(config: Any, tiny: bool) -> Iterator[None]:
         yield
 
 
-def _tiny_gemma(kind: Any) -> Any:
+def _tiny_gemma(kind: Call) -> Call:
     def get_gemma_config(variant: str) -> Any:
         # LeRobot reshapes to 8 heads whatever the config says, and the expert shares the backbone's.
         width = 64 if variant == "gemma_2b" else 32

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lerobot.configs import PreTrainedConfig
 
@@ -20,6 +20,9 @@ from strobe.policies import families
 from strobe.policies.families import answers
 from strobe.policies.families.family import Family, HubNeed
 from strobe.policies.families.modules import along_modules
+
+if TYPE_CHECKING:
+    from strobe.policies.subject import Batch
 
 GROUPS = ("strobe.families", "strobe.anatomies")  # the second is the former name of the first
 
@@ -69,12 +72,12 @@ def family_of(policy: Any, kind: str | None = None) -> Family:
     return family
 
 
-def unregistered_modules(policy: Any) -> Sequence[Any]:
+def unregistered_modules(policy: object) -> Sequence[Any]:
     """Return the modules that ``policy`` holds but does not register."""
     return family_of(policy).outside(policy)
 
 
-def types_with(has: Callable[[Family], Any]) -> list[str]:
+def types_with(has: Callable[[Family], object]) -> list[str]:
     """Return the types whose record ``has`` something, sorted, for messages."""
     known_families()
     return sorted(kind for kind, family in _registry.items() if has(family))
@@ -100,7 +103,7 @@ def building(config: Any, tiny: bool) -> AbstractContextManager[Sequence[str] | 
     return family.building(config, tiny)
 
 
-def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = MappingProxyType({})) -> Any:
+def predict(policy: Any, batch: Batch, options: Mapping[str, object] = MappingProxyType({})) -> Any:
     """Return one chunk, (B, chunk, action dim), of a preprocessed ``batch``, in the way of the policy's family.
 
     Args:
@@ -112,7 +115,7 @@ def predict(policy: Any, batch: dict[str, Any], options: Mapping[str, Any] = Map
     return answers.chunk(policy, batch, options)
 
 
-def steps_field(config: Any) -> str:
+def steps_field(config: object) -> str:
     """Return the field of ``config`` with the number of denoising steps; '' without any.
 
     A type without a record is assumed to name it as one of the known families does.
@@ -120,7 +123,7 @@ def steps_field(config: Any) -> str:
     return _named(config, lambda family: family.steps_of(config))
 
 
-def steps_of(config: Any) -> int | None:
+def steps_of(config: object) -> int | None:
     """Return the number of denoising steps in ``config``; None if the policy has none."""
     steps = getattr(config, steps_field(config), None)
     if steps is None:
@@ -128,7 +131,7 @@ def steps_of(config: Any) -> int | None:
     return steps if isinstance(steps, int) else None
 
 
-def _named(config: Any, field: Callable[[Family], str]) -> str:
+def _named(config: object, field: Callable[[Family], str]) -> str:
     family = registered(getattr(config, "type", ""))
     if family is not None:
         return field(family)

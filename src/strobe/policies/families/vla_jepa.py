@@ -6,7 +6,7 @@ training a world model on V-JEPA 2 also learns; inference never runs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -19,6 +19,7 @@ from strobe.policies.families import qwen3
 from strobe.policies.families.common import loading, transformer
 from strobe.policies.families.family import Family, HubNeed, Tiny
 from strobe.policies.families.flow_parts import STEP, VISION
+from strobe.timeline.layers import Call
 from strobe.timeline.probe import Probe
 
 QWEN = "model.qwen.model"
@@ -72,11 +73,11 @@ def jepa_videos(tiny: bool = False) -> Any:
     return VJEPA2VideoProcessor(crop_size=crop, size={"shortest_edge": int(crop * 256 / 224)})
 
 
-def backbones(config: Any, tiny: bool) -> AbstractContextManager[None]:
+def backbones(config: object, tiny: bool) -> AbstractContextManager[None]:
     """Return a context in which LeRobot makes both backbones from their configs, with random weights."""
 
-    def by(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(name: str, torch_dtype: Any = None, **_: Any) -> Any:
+    def by(make: Call) -> Call:
+        def made(name: str, torch_dtype: Any = None, **_: object) -> Any:
             return make(AutoConfig.from_pretrained(name), dtype=torch_dtype).eval()  # as from_pretrained leaves it
 
         return made

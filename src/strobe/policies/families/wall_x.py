@@ -76,7 +76,7 @@ def backbone_config(tiny: bool = False) -> Any:
 
 
 @contextlib.contextmanager
-def backbone(_: Any, tiny: bool) -> Iterator[Sequence[str]]:
+def backbone(_: object, tiny: bool) -> Iterator[Sequence[str]]:
     """While open, the model and its processor are stand-ins, and no weights are fetched."""
     from lerobot.policies.wall_x import modeling_wall_x
 

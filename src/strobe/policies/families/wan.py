@@ -44,7 +44,7 @@ def vae(tiny: bool, dtype: Any) -> Any:
     return nn.Module.to(made, dtype)  # diffusers' own warns of modules that it would keep wide, of which there are none
 
 
-def text_encoder(tiny: bool, dtype: Any) -> Any:
+def text_encoder(tiny: bool, dtype: object) -> Any:
     """Return the encoder of UMT5-XXL with random weights."""
     from transformers import UMT5Config, UMT5EncoderModel
 

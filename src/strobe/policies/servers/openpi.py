@@ -14,6 +14,7 @@ from typing import Any, override
 import numpy as np
 
 from strobe.errors import UserError, in_a_line
+from strobe.json_text import JsonObject
 from strobe.policies.servers.observations import STATE as OF_DATASET
 from strobe.policies.servers.observations import STATE_DIM, TASK, Observations, Source
 from strobe.policies.servers.openpi_messages import decode, encode
@@ -59,14 +60,14 @@ class OpenpiWire(Wire):
             prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
             return Observations([{**source.given, **prompt}], source.description, source.recorded)
         generator, (height, width) = source.generator, source.options.image_size or SIZE
-        made: dict[str, Any] = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
+        made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
         made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
         made[PROMPT] = source.options.prompt or TASK
         words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
         return Observations([made], words, recorded=False)
 
     @override
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         return encode(observation)
 
     def _connected(self) -> Any:
@@ -96,7 +97,7 @@ class OpenpiWire(Wire):
         except OSError as error:
             raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
 
-    def _first_message(self) -> dict[str, Any]:
+    def _first_message(self) -> JsonObject:
         from websockets.exceptions import ConnectionClosed
 
         wait_s = min(CONNECT_S, self._timeout_s)
@@ -191,12 +192,12 @@ def _default_names(cameras: Sequence[str]) -> dict[str, str]:
     return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
 
 
-def _held(answer: Mapping[Any, Any]) -> str:
+def _held(answer: Mapping[object, object]) -> str:
     """Return what an answer holds in place of an array of actions."""
     return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
 
 
-def _infer_ms(answer: Mapping[Any, Any], group: str) -> float | None:
+def _infer_ms(answer: Mapping[object, object], group: str) -> float | None:
     """Return ``infer_ms`` of a group of times; None if it is no time."""
     timing = answer.get(group)
     value = timing.get("infer_ms") if isinstance(timing, Mapping) else None

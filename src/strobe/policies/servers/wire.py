@@ -89,7 +89,7 @@ class Wire(ABC):
         """Return the observations of ``source`` as this server takes them. Raises UserError."""
 
     @abstractmethod
-    def encode(self, observation: Mapping[str, Any]) -> bytes:
+    def encode(self, observation: Mapping[str, object]) -> bytes:
         """Return the message of ``observation``. Raises ValueError or TypeError for what cannot be sent."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class Wire(ABC):
     def ping_ms(self) -> float | None:
         """Return milliseconds of a way there and back without data; None without an answer in a second."""
 
-    def dropped(self, observations: Sequence[Mapping[str, Any]]) -> DroppedObservations | None:
+    def dropped(self, observations: Sequence[Mapping[str, object]]) -> DroppedObservations | None:
         """Return how many observations the server's filter drops; None for a server without a filter, or unseen."""
         return None
 
