@@ -28,6 +28,7 @@ from strobe.deploy.twin import PolicyCall
 from strobe.errors import UserError, in_a_line
 from strobe.measure.agreement import in_words
 from strobe.results.agreement import Agreement
+from strobe.timeline.layers import Call
 from strobe.treatments.treated import CALLED as METHOD
 from strobe.treatments.treated import Treated
 
@@ -102,7 +103,7 @@ class Watch:
         if threading.current_thread() is not self._thread:
             self._thread.join(_LAST)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, *args: object, **kwargs: object) -> Any:
         """Run on the program's thread. Nothing here waits for the other one."""
         if self.broken:
             self._closed = True
@@ -185,16 +186,16 @@ class Outermost:
         wait: returns once nothing is under way that needs the policy's weights as they are.
     """
 
-    def __init__(self, treated: Treated, around: Callable[..., Any], wait: Callable[[], Any] | None = None) -> None:
+    def __init__(self, treated: Treated, around: Call, wait: Callable[[], object] | None = None) -> None:
         self.policy: Any = treated.subject.module
         self._treated, self._wait = treated, wait
         policy = self.policy
         treated.on_top = self
-        self.inner: Callable[..., Any] = getattr(policy, METHOD)
+        self.inner: Call = getattr(policy, METHOD)
         self._before = vars(policy).get(METHOD)
-        self._around: Callable[..., Any] | None = around
+        self._around: Call | None = around
 
-        def predict_action_chunk(*args: Any, **kwargs: Any) -> Any:
+        def predict_action_chunk(*args: object, **kwargs: object) -> object:
             now = self._around
             return self.inner(*args, **kwargs) if now is None else now(*args, **kwargs)
 

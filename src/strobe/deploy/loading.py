@@ -149,7 +149,7 @@ def with_recipe(recipe: AnyRecipe, *, check: bool = True, watch: float = 0.0) ->
     watches: list[Watch] = []
     carried = 0
 
-    def from_pretrained(cls: Any, pretrained_name_or_path: Any, *args: Any, **options: Any) -> Any:
+    def from_pretrained(cls: object, pretrained_name_or_path: object, *args: object, **options: object) -> Any:
         nonlocal carried
         with lerobot_policies.by_strobe():
             policy = plain(cls, pretrained_name_or_path, *args, **options)

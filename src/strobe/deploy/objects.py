@@ -18,7 +18,7 @@ from strobe.treatments.treated import Treated, treated
 from strobe.treatments.treatment import Variant
 
 
-def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: Any = None) -> P:
+def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: object = None) -> P:
     """Put a recipe on ``policy``, until `take_off`, and return it.
 
         policy = strobe.put_on("runs/2026-11-26_1200_optimize_mypolicy", MyPolicy())

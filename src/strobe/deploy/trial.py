@@ -38,7 +38,7 @@ def not_used(name: str, why: object) -> None:
     logger.warning(line, name, words, extra={NOT_USED: f"{name} is not used: {words}"})
 
 
-def put_on_trial(policy: Any, path: Any, recipe: str | PathLike[str], watch: float = 0.0) -> RecipeTrial | None:
+def put_on_trial(policy: object, path: object, recipe: str | PathLike[str], watch: float = 0.0) -> RecipeTrial | None:
     """Put the recipe in the file ``recipe`` on a policy that LeRobot has loaded from ``path``.
 
     It never raises: where the recipe cannot be used, the policy is as it was, and the log says so.
@@ -85,7 +85,7 @@ class RecipeTrial:
         self._seen = self._guided = False
         self._wrapper = Outermost(applied.treated, self._call)
 
-    def _call(self, *args: Any, **kwargs: Any) -> Tensor:
+    def _call(self, *args: object, **kwargs: object) -> Tensor:
         guided = kwargs.get("prev_chunk_left_over") is not None
         if self._seen and (self._guided or not guided):
             return self._wrapper.inner(*args, **kwargs)
@@ -103,7 +103,7 @@ class RecipeTrial:
             self._passed()
         return chunk
 
-    def _both(self, call: PolicyCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, str]:
+    def _both(self, call: PolicyCall, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[Tensor, str]:
         """Return the treated policy's chunk, and why it is not to be used; '' if it is."""
         if call.device != self._device:
             self._move(call)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +13,7 @@ from strobe.measure.agreement import agree, in_common
 from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
 from strobe.policies.check_inputs import COUNT
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import digest
+from strobe.policies.subject import Observation, digest
 from strobe.results.agreement import ActionScale, Agreement, Yardstick, YardstickName
 from strobe.sameness.reordered import reordered
 from strobe.sameness.visits import FEWEST, CheckCall, describe, needed
@@ -322,7 +321,7 @@ class Sameness:
         finally:
             undo()
 
-    def _act(self, observation: dict[str, Any], seed: int) -> Tensor:
+    def _act(self, observation: Observation, seed: int) -> Tensor:
         return self.subject.act(dict(observation), seed).detach().float().cpu().clone()
 
 

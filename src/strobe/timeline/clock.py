@@ -27,7 +27,7 @@ class DeviceClock(Protocol):
         """A mark on the current stream, resolved later; None if the stream cannot be marked (graph capture)."""
         ...
 
-    def resolve(self, marks: Sequence[Any]) -> list[int | None]:
+    def resolve(self, marks: Sequence[object]) -> list[int | None]:
         """Nanoseconds of each mark on the host clock's scale; waits until the device is done."""
         ...
 

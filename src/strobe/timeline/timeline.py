@@ -275,7 +275,7 @@ def nest(rows: Iterable[Row]) -> Iterable[Placed]:
 
 
 # In each opener's ``__enter__``: ``frame(1)`` is the one of the ``with`` block. Written out, as a call costs too much.
-def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
+def _host_opener(records: list[tuple[object, ...]]) -> Callable[[str], Any]:
     append, now, mine, frame, stops, suspended = records.append, host_ns, own, sys._getframe, STOPS, strands
 
     class HostSection:
@@ -296,7 +296,7 @@ def _host_opener(records: list[tuple[Any, ...]]) -> Callable[[str], Any]:
     return HostSection
 
 
-def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callable[[str], Any]:
+def _device_opener(records: list[tuple[object, ...]], clock: DeviceClock) -> Callable[[str], Any]:
     append, now, mine, frame, read = records.append, host_ns, own, sys._getframe, clock.read
 
     class DeviceSection:
@@ -323,7 +323,7 @@ def _device_opener(records: list[tuple[Any, ...]], clock: DeviceClock) -> Callab
     return DeviceSection
 
 
-def _serialised_opener(records: list[tuple[Any, ...]], device: torch.device | None) -> Callable[[str], Any]:
+def _serialised_opener(records: list[tuple[object, ...]], device: torch.device | None) -> Callable[[str], Any]:
     class SerialisedSection:
         __slots__ = ("name", "start", "strand")
 

@@ -12,6 +12,7 @@ from strobe.errors import UserError, in_a_line, nearest
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
 from strobe.results.traits import TreatmentTraits
+from strobe.timeline.layers import Call
 from strobe.treatments.switch import entry
 from strobe.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo, policy_of
 from strobe.treatments.words import FORMS
@@ -123,7 +124,7 @@ def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
     _move(optimizer, lambda _: torch.device("cpu"))
 
 
-def _move(optimizer: torch.optim.Optimizer, where: Any) -> None:
+def _move(optimizer: torch.optim.Optimizer, where: Call) -> None:
     """Bring every state's step counter to ``where(parameter)``, all in one copy: a policy has hundreds."""
     moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
     for parameter, state in optimizer.state.items():

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 
@@ -217,7 +216,7 @@ class Variant:
 
     name: str
     treatments: tuple[Treatment, ...] = ()
-    _memos: dict[tuple[int, str], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _memos: dict[tuple[int, str], object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def apply(self, subject: Subject) -> Undo:
         """Apply all treatments; the result undoes them, last first.

@@ -112,7 +112,7 @@ def parse(text: str, entries: Sequence[Keyed]) -> list[Spec]:
 
     An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
     """
-    specs: list[dict[str, Any]] = []
+    specs: list[dict[str, object]] = []
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, raw = (piece.strip() for piece in pair.partition("="))
         if not (key and equals and raw):

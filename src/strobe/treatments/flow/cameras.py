@@ -11,6 +11,7 @@ from torch import Tensor
 
 from strobe.policies.policy_subject import PolicySubject
 from strobe.policies.subject import Subject
+from strobe.timeline.layers import Call
 from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
 from strobe.treatments.patch import Patches
 from strobe.treatments.switch import Switch
@@ -38,7 +39,7 @@ class BatchedCameras(Switch, key="cameras", of=lambda family: family.flow):
         def embedded(image: Tensor) -> Tensor:
             return ready.pop(0) if ready else embed_image(image)
 
-        def around(embed_prefix: Any) -> Any:
+        def around(embed_prefix: Call) -> Any:
             def call(images: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
                 alike = len({(image.shape[1:], image.dtype) for image in images}) == 1
                 if len(images) > 1 and alike and not deriving():

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
+from strobe.timeline.layers import Call
+
 _SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
 _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}
 _DRAWING_LIKE = {torch.randn_like, torch.rand_like}
@@ -79,7 +81,7 @@ class Host(Stepping):
             draw.buffer.copy_(draw.call())
 
     def __torch_function__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+        self, func: Call, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, object] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is torch.where and len(args) == 3:
@@ -101,7 +103,7 @@ class Host(Stepping):
         finally:
             _epoch = before
 
-    def _send(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _send(self, func: Any, args: Sequence[object], kwargs: dict[str, object]) -> object:
         if not self._capturing:
             made = func(*args, **kwargs)
             source = args[0] if args else next(iter(kwargs.values()), None)
@@ -115,7 +117,7 @@ class Host(Stepping):
             raise RegionChangedError(f"it calls {func.__name__} where it called {known.__name__}")
         return func(*args, **kwargs) if sent is None else sent.clone()  # the region may write into it
 
-    def _draw(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
+    def _draw(self, func: Call, args: Sequence[object], kwargs: dict[str, object]) -> Tensor:
         if not self._capturing:
             made = func(*args, **kwargs)
             if made.device.type != self._device:
@@ -165,13 +167,13 @@ class EpochCache[K, V](dict[K, V]):
         self.clear()
 
 
-def aside(call: Callable[..., Any]) -> Callable[..., Any]:
+def aside(call: Call) -> Call:
     """Hide ``call``, a compiled region, from the modes in force.
 
     It makes its numbers on the device by itself, and a mode in force would be traced into it.
     """
 
-    def stepped(*args: Any, **kwargs: Any) -> Any:
+    def stepped(*args: object, **kwargs: object) -> object:
         if not isinstance(_get_current_function_mode(), Stepping):
             return call(*args, **kwargs)
         with stepped_aside():
@@ -203,5 +205,5 @@ def _filled(condition: Tensor, *values: Any) -> list[Tensor]:
     ]
 
 
-def _tensors(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+def _tensors(args: Sequence[object], kwargs: dict[str, object]) -> bool:
     return any(isinstance(value, Tensor) for value in (*args, *kwargs.values()))

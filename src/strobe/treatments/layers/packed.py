@@ -180,7 +180,7 @@ class _Place:
         self._dtype: torch.dtype | None = None
         self._shape = torch.empty(1).expand(self._columns, self._linears[0].in_features)  # holds one number
         self._sources: list[Tensor] = []  # held, so that no other weights come to their addresses
-        self._key: Any = None
+        self._key: object = None
         self._before: Any = None
         self._call: Callable[[Tensor], Tensor] | None = None
 
