@@ -77,17 +77,17 @@ def bare(value: str) -> dict[str, str]:
     return {_BARE: value}
 
 
-def bound_of(item: dataclasses.Field[Any]) -> Bound | None:
+def bound_of(item: dataclasses.Field[object]) -> Bound | None:
     """Return the bound that a dataclass's field declares; None without one."""
     return item.metadata.get(_BOUND)
 
 
-def positional_of(item: dataclasses.Field[Any]) -> str | None:
+def positional_of(item: dataclasses.Field[object]) -> str | None:
     """Return the name of a field that is given without a flag; None for a flag."""
     return item.metadata.get(_POSITIONAL)
 
 
-def bare_of(item: dataclasses.Field[Any]) -> str | None:
+def bare_of(item: dataclasses.Field[object]) -> str | None:
     """Return what a field's flag means without a value; None if it needs one."""
     return item.metadata.get(_BARE, "true" if "bool" in str(item.type) else None)
 

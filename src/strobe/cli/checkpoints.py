@@ -66,7 +66,7 @@ def options_of(flags: PolicyOptions, checkpoint: NamedCheckpoint) -> PolicyOptio
     return PolicyOptions(path=checkpoint.path, overrides=list(flags.overrides))
 
 
-def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[Any, Path]:
+def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[object, Path]:
     """Load the checkpoints, play their episodes and judge them. Return the result, and its folder.
 
     Raises:
@@ -77,7 +77,9 @@ def evaluate_checkpoints(flags: PolicyOptions, config: EvaluateConfig, live: Liv
         return _evaluate(flags, config, workers, threads, live)
 
 
-def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live) -> tuple[Any, Path]:
+def _evaluate(
+    flags: PolicyOptions, config: EvaluateConfig, workers: object, threads: int, live: Live
+) -> tuple[object, Path]:
     with importing(announced=True):
         from strobe.studies.evaluate.checkpoints import CheckpointRows, parse_policies
         from strobe.studies.evaluate.eliminate import eliminate

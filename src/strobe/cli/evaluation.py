@@ -33,7 +33,7 @@ class EvaluateConfig(EpisodeFlags, RealtimeFlags):
     latency_iterations: int = field(default=10, metadata=at_least(0))
 
 
-def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[Any, Path]:
+def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[object, Path]:
     """Load the policy, play its episodes and judge them. Return the result, and its folder.
 
     Raises:
@@ -44,7 +44,9 @@ def evaluate(flags: PolicyOptions, config: EvaluateConfig, live: Live) -> tuple[
         return _evaluate(flags, config, workers, threads, live)
 
 
-def _evaluate(flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live) -> tuple[Any, Path]:
+def _evaluate(
+    flags: PolicyOptions, config: EvaluateConfig, workers: Any, threads: int, live: Live
+) -> tuple[object, Path]:
     from strobe.cli.subject import recipe_notes
 
     with importing(announced=True):

@@ -15,7 +15,7 @@ from strobe.policies.options import FactoryOptions, PolicyOptions
 LAST = ("output", "output_dir", "thresholds")  # shared by many commands, whose own flags come before
 
 
-def help_text(doc: str, config_class: Any, skip: Iterable[str] = ()) -> str:
+def help_text(doc: str, config_class: object, skip: Iterable[str] = ()) -> str:
     """Return a command's docstring, then its arguments and flags with their defaults, bounds and comments."""
     arguments, flags = [], []
     for item in _fields(config_class, skip):
@@ -61,12 +61,12 @@ def with_treatments(doc: str | None) -> str:
     return "\n".join(lines)
 
 
-def _fields(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[Any]]:
+def _fields(config_class: Any, skip: Iterable[str]) -> list[dataclasses.Field[object]]:
     items = [item for item in dataclasses.fields(config_class) if item.name not in skip]
     return sorted(items, key=lambda item: item.name in LAST)
 
 
-def _about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") -> list[str]:
+def _about(config_class: Any, item: dataclasses.Field[object], prefix: str = "--") -> list[str]:
     """Return the lines on one field: its flag with default and bound, then its comment."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
@@ -88,7 +88,7 @@ def _about(config_class: Any, item: dataclasses.Field[Any], prefix: str = "--") 
     return lines
 
 
-def _default(item: dataclasses.Field[Any]) -> Any:
+def _default(item: dataclasses.Field[object]) -> object:
     if item.default is not dataclasses.MISSING:
         return item.default
     return item.default_factory() if item.default_factory is not dataclasses.MISSING else None

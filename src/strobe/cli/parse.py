@@ -156,7 +156,7 @@ def parse[C](
     return config
 
 
-def _set_positional(config: Any, items: Sequence[dataclasses.Field[Any]], words: Sequence[str]) -> None:
+def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:
     """Give the positional fields their words: a list takes all that are there. Raises UserError for too few or many."""
     remaining = list(words)
     for item in items:

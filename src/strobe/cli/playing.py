@@ -14,6 +14,7 @@ from strobe.cli.lazy_flags import of_lerobot
 from strobe.cli.live import Live
 from strobe.cli.runner import Studied, as_json
 from strobe.errors import NotKeptError, UserError, in_words
+from strobe.json_text import JsonObject
 from strobe.policies.options import PolicyOptions
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class EpisodeFlags(OutputFlags):
 
 
 @contextlib.contextmanager
-def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
+def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[object, int]]:
     """Yield who plays episodes beside this process, None if it plays alone, and torch's threads of who plays.
 
     They end with the context. The threads of this process are set.
@@ -78,7 +79,7 @@ def crew(config: EpisodeFlags, live: Live) -> Iterator[tuple[Any, int]]:
         yield workers, threads or torch.get_num_threads()
 
 
-def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[Any]:
+def _workers(config: EpisodeFlags, count: int, live: Live) -> contextlib.AbstractContextManager[object]:
     from strobe.studies.shared.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
     from strobe.studies.shared.episodes.settings import parse_each
 
@@ -219,7 +220,7 @@ def _request(config: EpisodeFlags, plan: Any, episodes: int, threads: int, **of_
     )
 
 
-def _settings_of(subject: Any) -> dict[str, Any]:
+def _settings_of(subject: Any) -> JsonObject:
     """Return the policy's config as JSON data, without the place that it was loaded from."""
     return {name: value for name, value in as_json(subject.policy.config).items() if name != "pretrained_path"}
 

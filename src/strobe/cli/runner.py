@@ -25,6 +25,7 @@ from strobe.cli.live import Live, before_imports, shown_if_slow
 from strobe.cli.parse import parse
 from strobe.errors import UserError, not_kept
 from strobe.findings.thresholds import DEFAULTS, Thresholds
+from strobe.json_text import JsonObject
 
 if TYPE_CHECKING:
     from strobe.results.agreement import Outcome
@@ -62,7 +63,7 @@ class Studied:
     root: Path | None
     thresholds: Thresholds | None = DEFAULTS
     sections: Sequence[Sequence[Section]] | None = None
-    profiled: list[dict[str, Any]] | None = None
+    profiled: list[JsonObject] | None = None
     files: dict[str, bytes] = field(default_factory=dict)
     made_of: Callable[[Any], dict[str, bytes]] | None = None
     folder: Path | None = None
@@ -208,7 +209,7 @@ def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
     return [f"when it began, {words}"] if words else []
 
 
-def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, Any] | None:
+def finish(answer: Studied, argv: Sequence[str], started: float) -> JsonObject | None:
     """Complete the answer's result with its command, config and findings. Return its trace, None without sections.
 
     Args:
@@ -226,16 +227,16 @@ def finish(answer: Studied, argv: Sequence[str], started: float) -> dict[str, An
     return trace_of(answer.result, sections, answer.profiled)
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """Return configs and what holds them as JSON data; what JSON does not know as text."""
 
-    def plain(part: Any) -> Any:
+    def plain(part: object) -> object:
         return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
 
     return json.loads(json.dumps(value, default=plain))
 
 
-def _keep(answer: Studied, trace: dict[str, Any] | None) -> None:
+def _keep(answer: Studied, trace: JsonObject | None) -> None:
     """Show and keep a completed answer. Raises NotKeptError where it cannot be written."""
     from strobe.cli.keep import keep, keep_in
 

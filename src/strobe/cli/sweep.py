@@ -178,7 +178,7 @@ def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
 
 def checked(
     study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
-) -> tuple[dict[str, str], dict[str, Any]]:
+) -> tuple[dict[str, str], dict[str, object]]:
     """Read the flags of all cells without running anything.
 
     Args:
@@ -257,7 +257,7 @@ def launch(
 
 
 def dry_run(
-    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, Any]
+    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, object]
 ) -> None:
     """Print the runs in their order, and how long they will take.
 

@@ -196,7 +196,9 @@ def study(flags: PolicyOptions, config: TuneConfig, live: Live) -> Studied:
     return resumable(result, folder, flags, config)
 
 
-def _tuned(flags: PolicyOptions, config: TuneConfig, workers: Any, threads: int, live: Live) -> tuple[TuneResult, Any]:
+def _tuned(
+    flags: PolicyOptions, config: TuneConfig, workers: object, threads: int, live: Live
+) -> tuple[TuneResult, Any]:
     from strobe.cli.subject import recipe_notes
 
     with importing(announced=True):

@@ -18,6 +18,7 @@ from strobe.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.emulator.feetech import STS3215, Feetech
 from strobe.emulator.servo import Model, Servo
 from strobe.emulator.wire import BusProtocol, BusRequest, Packet
+from strobe.json_text import JsonObject
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class ArmState:
         """Ids of the servos whose torque is on."""
         return [id for id, servo in sorted(self.servos.items()) if servo.torque]
 
-    def content(self) -> dict[str, Any]:
+    def content(self) -> JsonObject:
         """Return the state as plain data, for `from_content`."""
         return asdict(self)
 

@@ -27,6 +27,7 @@ from strobe.emulator.bus import Bus, Delivery, UnpluggedError, brand_of, bus_of
 from strobe.emulator.servo import swing
 from strobe.emulator.wire import Packet
 from strobe.errors import UserError, in_words
+from strobe.json_text import JsonObject
 
 
 class Terminal:
@@ -201,7 +202,7 @@ def _run(options: Mapping[str, Any]) -> int:
     return 0
 
 
-def _obey(bus: Bus, request: Mapping[str, Any]) -> dict[str, Any]:
+def _obey(bus: Bus, request: Mapping[str, Any]) -> JsonObject:
     """Execute a request of the parent, and return the state after it."""
     try:
         if "plant" in request:
@@ -220,7 +221,7 @@ def _obey(bus: Bus, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"state": bus.state(time.monotonic()).content()}
 
 
-def _plant(bus: Bus, content: Mapping[str, Any]) -> None:
+def _plant(bus: Bus, content: Mapping[str, object]) -> None:
     try:
         bus.plant(faults.from_content(content))
     except ValueError as error:
@@ -248,7 +249,7 @@ def _record(out: TextIO, bus: Bus, now: float, packet: Packet) -> None:
     out.write(json.dumps(line) + "\n")
 
 
-def _say(message: Mapping[str, Any]) -> None:
+def _say(message: Mapping[str, object]) -> None:
     with contextlib.suppress(OSError):  # the parent has ended
         os.write(sys.stdout.fileno(), json.dumps(message).encode() + b"\n")
 

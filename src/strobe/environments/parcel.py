@@ -12,6 +12,7 @@ from torch import Tensor
 
 from strobe.environments.unpublished import save_unregistered
 from strobe.errors import UserError
+from strobe.json_text import JsonObject
 from strobe.lerobot.refusals import refused
 from strobe.policies.checkpoints import locate
 from strobe.policies.policy_subject import PolicySubject
@@ -56,7 +57,7 @@ def pack(
     if made or overridden:
         _save(subject, policy)
     observations, checked = subject.inputs.observations, subject.checks(checks).observations
-    texts: dict[str, Any] = {}
+    texts: JsonObject = {}
     for number, observation in enumerate([*observations, *checked]):
         texts[f"observation_{number}"] = _write(observation, folder / f"observation_{number}.npz")
     trains = subject.family.untrained
@@ -98,7 +99,7 @@ def _save(subject: PolicySubject, folder: Path) -> None:
         raise refused(error, f"{subject.info.name} cannot be saved for the other environment") from error
 
 
-def _write(data: dict[str, Any], file: Path) -> dict[str, Any]:
+def _write(data: JsonObject, file: Path) -> JsonObject:
     """Write the arrays of an observation or a batch. Return the rest of it, which is plain data."""
     arrays = {key: value.detach().cpu().numpy() for key, value in data.items() if isinstance(value, Tensor)}
     np.savez(file, **arrays)  # type: ignore[arg-type]

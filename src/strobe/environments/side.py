@@ -16,7 +16,7 @@ from typing import Any
 
 from strobe.environments.options import SideOptions
 from strobe.errors import UserError
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 from strobe.processes.command import last_line
 from strobe.processes.lifetime import Closing, Ending
 from strobe.results.units import plain
@@ -85,12 +85,12 @@ class EnvironmentWorker(Closing):
         """The side's name."""
         return self.options.name
 
-    def ask(self, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
+    def ask(self, do: str, limit_s: float, **order: object) -> JsonObject:
         """Return the answer to an order. Raises as `order` and `answer` do."""
         self.order(do, **order)
         return self.answer(limit_s)
 
-    def order(self, do: str, **order: Any) -> None:
+    def order(self, do: str, **order: object) -> None:
         """Give an order, whose answer is to be fetched before the next one. Raises SideEndedError."""
         assert self._process.stdin is not None
         self._orders += 1
@@ -100,7 +100,7 @@ class EnvironmentWorker(Closing):
         except (OSError, ValueError):
             raise self._ended() from None
 
-    def answer(self, limit_s: float) -> dict[str, Any]:
+    def answer(self, limit_s: float) -> JsonObject:
         """Return the answer to the order that was given last.
 
         Raises:
@@ -116,7 +116,7 @@ class EnvironmentWorker(Closing):
             raise SideFailedError(plain(f"'{self.name}' failed: {answer['error']}: {answer.get('text', '')}{place}"))
         return answer
 
-    def _next(self, ends: float, limit_s: float) -> tuple[int, dict[str, Any]]:
+    def _next(self, ends: float, limit_s: float) -> tuple[int, JsonObject]:
         """Return the next answer with the number of its order."""
         while True:
             try:

@@ -21,7 +21,7 @@ from strobe.exports.whole import numbers_of, split
 from strobe.json_text import parsed
 from strobe.measure.guard import strongest
 from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
+from strobe.policies.subject import Observation, Subject
 from strobe.results.agreement import Effect
 from strobe.runs.contents import contents
 from strobe.treatments.engines.backends import without_telemetry
@@ -76,7 +76,7 @@ class ExportedPolicy(InPlaceOfPolicy):
 
     folder: Path
     inside: Effect = "exact"  # what the settings of a recipe that are in the export do to the actions
-    _program: Any = field(default=None, init=False, repr=False)
+    _program: object = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.about = manifest(self.folder)
@@ -88,14 +88,12 @@ class ExportedPolicy(InPlaceOfPolicy):
             self.effect = strongest([self.effect, "rounding"])
         program, feed = self._loaded(), self._feed(policy)
 
-        def answer(observation: dict[str, Any], seed: int) -> Tensor:
+        def answer(observation: Observation, seed: int) -> Tensor:
             return torch.from_numpy(program.act(*feed(observation, seed)))
 
         return replaced_method(policy, "answer", answer)
 
-    def inputs_of(
-        self, policy: PolicySubject, observation: dict[str, Any], seed: int
-    ) -> tuple[dict[str, Any], list[Any]]:
+    def inputs_of(self, policy: PolicySubject, observation: Observation, seed: int) -> tuple[dict[str, Any], list[Any]]:
         """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
 
         Raises ValueError for an observation that does not fit.
@@ -103,13 +101,13 @@ class ExportedPolicy(InPlaceOfPolicy):
         arrays, task, noise = self._feed(policy)(observation, seed)
         return self._loaded().inputs_of(arrays, task), noise
 
-    def _feed(self, policy: PolicySubject) -> Callable[[dict[str, Any], int], tuple[dict[str, Any], str, list[Any]]]:
+    def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
         """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
         processors, prompt = split(policy), self.about["prompt"]
         # Without the tokenizer's file, the policy's own processors make the tokens.
         before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
 
-        def feed(observation: dict[str, Any], seed: int) -> tuple[dict[str, Any], str, list[Any]]:
+        def feed(observation: Observation, seed: int) -> tuple[Observation, str, list[Any]]:
             arrays = {name: value.numpy() for name, value in numbers_of(before, observation).items()}
             task = observation.get("task") or ""
             torch.manual_seed(seed)

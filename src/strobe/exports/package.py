@@ -19,8 +19,8 @@ from strobe.environments.options import SideOptions
 from strobe.environments.side import EnvironmentWorker, SideFailedError
 from strobe.errors import UserError
 from strobe.exports.whole import draws
-from strobe.json_text import parsed
-from strobe.policies.subject import Subject
+from strobe.json_text import JsonObject, parsed
+from strobe.policies.subject import Observation, Subject
 from strobe.runs.contents import contents
 from strobe.treatments.patch import replaced_method
 from strobe.treatments.treatment import FOR_INFERENCE, Effect, Treatment, Undo, policy_of
@@ -80,7 +80,7 @@ class PolicyPackage(InPlaceOfPolicy):
                 _array_of(name, policy.observation(0))
         side, given, to = self._side, f"{self._files.name}/given.npz", f"{self._files.name}/chunk.npy"
 
-        def answer(observation: dict[str, Any], seed: int) -> Tensor:
+        def answer(observation: Observation, seed: int) -> Tensor:
             found = {name: _array_of(name, observation) for name in self._arrays}
             task = str(observation.get("task", "")) if "task" in self._inputs else ""
             np.savez(given, **found)
@@ -99,7 +99,7 @@ class PolicyPackage(InPlaceOfPolicy):
         self._inputs = tuple(self._answer(side, "load", LOAD_S, **told)["inputs"])
         return side
 
-    def _answer(self, side: EnvironmentWorker, do: str, limit_s: float, **order: Any) -> dict[str, Any]:
+    def _answer(self, side: EnvironmentWorker, do: str, limit_s: float, **order: object) -> JsonObject:
         try:
             return side.ask(do, limit_s, module="carried_package", **order)
         except SideFailedError as error:
@@ -109,7 +109,7 @@ class PolicyPackage(InPlaceOfPolicy):
             raise UserError(f"{self.folder} runs in physicalai: {error}{hint}") from None
 
 
-def _array_of(name: str, observation: dict[str, Any]) -> Any:
+def _array_of(name: str, observation: Observation) -> Any:
     """Return what the package calls ``name``: LeRobot's own name, or physicalai's (state, images, images.front).
 
     Of a checkpoint of LeRobot, physicalai 0.3 makes images.observation.images.front.

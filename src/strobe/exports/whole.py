@@ -25,6 +25,7 @@ from strobe.errors import UserError, in_a_line
 from strobe.exports.prompt import Prompt, prompt_of
 from strobe.policies.families.registry import predict
 from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Observation
 from strobe.timeline.sections import recording
 from strobe.treatments.engines.recorded import DynamicLayer, first_keys_as_they_are
 
@@ -98,7 +99,7 @@ def split(subject: PolicySubject) -> Processors:
     return Processors(part(steps[:changes]), part(steps[:end]), part(steps[end:]), tokenizer)
 
 
-def numbers_of(processors: Any, observation: dict[str, Any]) -> dict[str, Tensor]:
+def numbers_of(processors: Any, observation: Observation) -> dict[str, Tensor]:
     """Return the tensors of ``observation`` after ``processors``."""
     return {name: value for name, value in processors(dict(observation)).items() if isinstance(value, Tensor)}
 

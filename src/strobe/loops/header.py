@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from lerobot.rollout.inference.rtc import supports_rtc_inference
 from pydantic import Field, TypeAdapter
 
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 from strobe.policies import lerobot_policies
 from strobe.policies.families.registry import registered
 from strobe.results.rollout import EngineName
@@ -80,7 +80,7 @@ class Header:
     policy: str = ""
     made: list[str] = field(default_factory=list)
     task: str | None = None
-    rtc: dict[str, Any] | None = None
+    rtc: JsonObject | None = None
     warmups: Count = 2
     executed: Count | None = None
     observation_features: dict[str, list[int] | None] = field(default_factory=dict)
@@ -98,15 +98,15 @@ class Header:
         return replace(self, seal=seal_of(self._named))
 
     @property
-    def _named(self) -> dict[str, Any]:
+    def _named(self) -> JsonObject:
         return {"arguments": self.arguments, "policy": self.policy, "made": self.made}
 
     @classmethod
-    def from_json(cls, data: Any) -> Header:
+    def from_json(cls, data: object) -> Header:
         """Return the header that ``data``, read from JSON, describes. Raises ValueError where it describes none."""
         return _ADAPTER.validate_python(data)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return the header as JSON data. Raises ValueError where a value has none."""
         return _ADAPTER.dump_python(self, mode="json", warnings=False)
 
@@ -179,7 +179,7 @@ def argument(flag: str) -> str:
     return given[-1] if given else ""
 
 
-def _for_a_replay(context: Any) -> dict[str, Any]:
+def _for_a_replay(context: Any) -> JsonObject:
     """Return the fields of the header that `strobe replay` builds the same policy and engine from."""
     config = context.runtime.cfg
     policy, robot = config.policy, context.hardware.robot_wrapper

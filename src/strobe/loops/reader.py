@@ -63,7 +63,7 @@ class _Reader:
         self.over: int | None = None  # end of the loop
         self.cut = False  # recording stopped before the loop's end
         record = self.record
-        self.at_any_time: dict[type[Any], Callable[[Any], None]] = {
+        self.at_any_time: dict[type[object], Callable[[Any], None]] = {
             events.LoopBegan: self.loop_began,
             events.LoopEnded: self.loop_ended,
             events.ClockShared: self.clock_shared,
@@ -71,7 +71,7 @@ class _Reader:
             events.Cadence: lambda event: record.cadence.append(event.text),
             events.Scheduled: record.scheduled.append,
         }
-        self.while_running: dict[type[Any], Callable[[Any], None]] = {
+        self.while_running: dict[type[object], Callable[[Any], None]] = {
             events.SectionEnded: self.section_ended,
             events.TickBegan: self.tick_began,
             events.JointPositions: self.joint_positions,

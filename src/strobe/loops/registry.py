@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError, nearest
 
 if TYPE_CHECKING:
     from strobe.loops.event_log import Log
     from strobe.loops.instrument import LoopWatch
+    from strobe.timeline.layers import Call
 
 ROLLOUT = "lerobot-rollout"
 NAMES = (ROLLOUT, "lerobot-record", "lerobot-teleoperate", "robot_client", "policy_server")
@@ -28,9 +29,9 @@ class Loop:
         main: runs the command, with the arguments that are lent to it.
     """
 
-    check: Callable[[Sequence[str]], Any]
-    watch: Callable[[Log, int, float, Callable[..., Any] | None], LoopWatch]
-    main: Callable[[], Any]
+    check: Callable[[Sequence[str]], object]
+    watch: Callable[[Log, int, float, Call | None], LoopWatch]
+    main: Callable[[], object]
 
 
 def chosen(arguments: Sequence[str]) -> tuple[str, list[str]]:

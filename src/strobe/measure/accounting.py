@@ -93,7 +93,7 @@ class LiveTensors:
         self.live += size - before
         self._highest = max(self._highest, self.live)
 
-    def _forget(self, key: Any) -> None:
+    def _forget(self, key: object) -> None:
         self.live -= self._storages.pop(key, (0, 0))[0]
 
 
@@ -180,7 +180,7 @@ class Accounting(Operators):
         self._know(out, made=True)
         return out
 
-    def _know(self, tree: Any, *, made: bool) -> None:
+    def _know(self, tree: object, *, made: bool) -> None:
         if isinstance(self.meter, LiveTensors):
             for leaf in tree_leaves(tree):
                 if isinstance(leaf, torch.Tensor):

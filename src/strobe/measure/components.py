@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -310,7 +309,7 @@ def _grouped(components: Sequence[Component], opened: set[Path]) -> dict[str, li
 _PRICED_BATCHES = 9
 
 
-def empty_section_ms(recorded: AbstractContextManager[Any], many: int = 500) -> float:
+def empty_section_ms(recorded: AbstractContextManager[object], many: int = 500) -> float:
     """Price of one section here, in milliseconds: the median over batches of empty ones.
 
     Args:

@@ -147,7 +147,7 @@ def batch_bytes(dataset: Any, batch_size: int) -> int:
     return sample * batch_size
 
 
-def require_shared_memory(dataset: Any, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
+def require_shared_memory(dataset: object, batch_size: int, workers: int, prefetch: int, where: Path = SHARED) -> None:
     """Raises UserError where the batches that workers prefetch do not fit into shared memory: they would be killed."""
     each, free = batch_bytes(dataset, batch_size), shared_free(where)
     needed = workers * prefetch * each

@@ -149,11 +149,11 @@ class Worker(Closing):
         self.pid: int = self._process.pid
         theirs.close()
 
-    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def make(self, call: Callable[..., object], *arguments: object) -> None:
         """Let it make the object whose methods are called, by ``call(*arguments)``; its ``close()`` is called last."""
         self._send(_Order(call, arguments, makes=True))
 
-    def order(self, call: Callable[..., Any] | str, *arguments: Any) -> None:
+    def order(self, call: Callable[..., object] | str, *arguments: object) -> None:
         """Let it call something picklable, or a method, by name, of the object it made. Raises ProcessEndedError."""
         self._send(_Order(call, arguments, makes=False))
 
@@ -173,7 +173,7 @@ class Worker(Closing):
             raise error
         return makes, value
 
-    def ask(self, call: Callable[..., Any] | str, *arguments: Any, limit_s: float) -> Any:
+    def ask(self, call: Callable[..., object] | str, *arguments: object, limit_s: float) -> Any:
         """Return the value of an order, within ``limit_s`` seconds. Raises as `receive` does, and CallTimeoutError."""
         self.order(call, *arguments)
         makes, value = True, None
@@ -235,7 +235,7 @@ def _serve(connection: Connection, checked: bool) -> None:
         made.close()
 
 
-def _obey(content: bytes, made: Any) -> tuple[Any, _Answer]:
+def _obey(content: bytes, made: object) -> tuple[Any, _Answer]:
     """Do a pickled order. Return the object that later ones call, and the answer."""
     try:
         order: _Order = pickle.loads(content)
@@ -259,7 +259,7 @@ class Pool(Closing):
             self.close()
             raise
 
-    def make(self, call: Callable[..., Any], *arguments: Any) -> None:
+    def make(self, call: Callable[..., object], *arguments: object) -> None:
         """Let each make the object that is called by orders; what goes wrong there, `answer` raises."""
         for worker in self.workers:
             worker.make(call, *arguments)
@@ -269,7 +269,7 @@ class Pool(Closing):
         """The number of orders that can be given now."""
         return len(self.workers) - len(self._busy)
 
-    def order(self, *arguments: Any) -> None:
+    def order(self, *arguments: object) -> None:
         """Let a free worker call what it made. The order waits there while the worker still makes it.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError
 from strobe.measure.guard import Guard, Guards
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def compare(
-    variants: Mapping[str, Any],
-    inputs: Any,
+    variants: Mapping[str, object],
+    inputs: object,
     *,
     seconds: float = 30.0,
     interval: float = 0.01,
@@ -70,8 +70,8 @@ def compare(
 
 
 def breakdown(
-    target: Any,
-    inputs: Any,
+    target: object,
+    inputs: object,
     *,
     seconds: float = 30.0,
     interval: float = 0.01,
@@ -113,7 +113,7 @@ def breakdown(
 
 
 def verify(
-    before: Any, after: Any, inputs: Any, *, guard: str, device: str = "", seed: int = 0
+    before: object, after: object, inputs: object, *, guard: str, device: str = "", seed: int = 0
 ) -> ShownAnswer[VerifyResult]:
     """Say whether ``after`` returns what ``before`` does, within a guard, input by input. Nothing is timed.
 
@@ -142,8 +142,8 @@ def verify(
 
 
 def optimize(
-    target: Any,
-    inputs: Any,
+    target: object,
+    inputs: object,
     *,
     target_ms: float = 50.0,
     guard: str = "",

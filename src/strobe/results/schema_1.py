@@ -140,7 +140,7 @@ def _filled[R: Record](kind: type[R], remaining: Facts) -> R | None:
 
 
 @cache
-def _adapter(annotation: Any) -> TypeAdapter[Any]:
+def _adapter(annotation: Any) -> TypeAdapter[object]:
     return TypeAdapter(annotation)
 
 

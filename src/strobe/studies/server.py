@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import numpy as np
 
@@ -240,7 +239,7 @@ class _Measured:
             yield "images as JPEG: these are noise, which shrinks less than a camera's image; give --dataset.root"
 
 
-def _shown(metadata: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+def _shown(metadata: Mapping[object, object]) -> Iterator[tuple[str, str]]:
     """Yield the server's metadata as text, a number of entries only."""
     for name, value in list(metadata.items())[:MOST_METADATA]:
         with suppress(UnicodeEncodeError, RecursionError, ValueError):  # a lone surrogate cannot be saved

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from strobe.errors import UserError, in_a_line, in_words, nearest
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 from strobe.results.sweep import Axis, label
 from strobe.runs.contents import contents
 
@@ -68,7 +68,7 @@ def parse_axis(text: str) -> tuple[str, list[str]]:
 MOST_YAML = 2**20  # bytes: YAML takes seconds to read as much
 
 
-def read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path) -> JsonObject:
     """A grid from YAML: ``study``, ``flags``, ``grid``, ``cells`` (further combinations), and the sweep's own settings.
 
     Raises:
@@ -189,7 +189,7 @@ def in_blocks(made: Sequence[Cell], repeats: int, seed: int = 0) -> list[tuple[C
 
 def _key(study: str, argv: Sequence[str]) -> str:
     """Return a hash of a cell: study, flags in any order, the folders that these name as they are now, and versions."""
-    stamps: dict[str, Any] = {
+    stamps: JsonObject = {
         flag: _stamp(Path(flag.partition("=")[2])) for flag in argv if any(name in flag for name in NAMING)
     }
     stamps |= {path: _content(Path(path.strip())) for flag in argv for path in RECIPE.findall(flag)}

@@ -9,7 +9,7 @@ from typing import Any
 from strobe.datasets import recording
 from strobe.datasets.fault import DatasetError
 from strobe.errors import UserError
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 from strobe.policies.options import check_dataset
 from strobe.results.wiring import Feature, FeatureKind, Normalisation
 from strobe.runs.contents import contents
@@ -45,7 +45,7 @@ def read_dataset(root: Path) -> DatasetFeatures:
     return DatasetFeatures(root, features, read.fps, _tasks(root), str(read.info.get("robot_type") or ""))
 
 
-def _statistics(file: Path) -> dict[str, dict[str, Any]]:
+def _statistics(file: Path) -> dict[str, JsonObject]:
     try:
         content = parsed(contents(file))
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ def _statistics(file: Path) -> dict[str, dict[str, Any]]:
     return content if isinstance(content, dict) else {}
 
 
-def _feature(name: str, described: dict[str, Any], statistics: dict[str, Any]) -> Feature:
+def _feature(name: str, described: JsonObject, statistics: dict[str, object]) -> Feature:
     dtype, shape = str(described.get("dtype", "")), list(described.get("shape", []))
     kind: FeatureKind = "other"
     if dtype in _IMAGES:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from strobe.errors import UserError
-from strobe.json_text import parsed
+from strobe.json_text import JsonObject, parsed
 from strobe.results.wiring import NEEDED, Place, Wiring
 from strobe.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
 from strobe.wiring.dataset import DatasetFeatures
@@ -98,9 +98,9 @@ def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) 
     """
     with source.open("rb") as read:
         (length,) = struct.unpack("<Q", read.read(8))
-        header: dict[str, Any] = parsed(read.read(length))
+        header: JsonObject = parsed(read.read(length))
         start, place, kept = 8 + length, 0, []
-        written: dict[str, Any] = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
+        written: JsonObject = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
         for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             new = names.get(name, name)
             if new is not None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from strobe.json_text import JsonObject
 from strobe.results.reach import JointReach, RangeBasis, Reach
 from strobe.results.wiring import NEEDED, Feature, Wiring
 from strobe.wiring.checkpoint import Checkpoint
@@ -100,7 +101,7 @@ def _joint(name: str, number: int, limits: JointLimits, recorded: Mapping[str, t
     return JointReach(joint=name, limit_low=limit[0], limit_high=limit[1], data_low=own[0], data_high=own[1])
 
 
-def _relative(checkpoint: Checkpoint) -> dict[str, Any] | None:
+def _relative(checkpoint: Checkpoint) -> JsonObject | None:
     """Return the config of the step that makes actions relative to the state; None if none does."""
     step = checkpoint.preprocessor.config("relative_actions_processor") if checkpoint.preprocessor is not None else None
     return step if step is not None and step.get("enabled", True) else None

@@ -48,7 +48,7 @@ def read_wiring(
     *,
     rename: Mapping[str, str] | None = None,
     task: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Wiring:
     """Read the files of a checkpoint's folder and of a data set. Neither torch nor LeRobot is imported.
 
@@ -74,7 +74,7 @@ def _read(
     robot: Connected | None,
     rename: Mapping[str, str],
     task: str | None,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
 ) -> Wiring:
     checkpoint = read_checkpoint(policy)
     unknown, unread = _unknown_fields(checkpoint.config)  # of the file: LeRobot itself refuses an unknown flag
@@ -215,7 +215,7 @@ def _cameras(config: Mapping[str, Any], wires: list[WiredFeature]) -> list[Camer
     return cameras
 
 
-def _size(config: Mapping[str, Any], names: tuple[str, ...]) -> tuple[int, int] | None:
+def _size(config: Mapping[str, object], names: tuple[str, ...]) -> tuple[int, int] | None:
     for name in names:
         value = config.get(name)
         if isinstance(value, list) and len(value) == 2:
@@ -243,19 +243,19 @@ def _timing(config: Mapping[str, Any], recorded: DatasetFeatures | None, robot: 
     )
 
 
-def _guidable(config: Mapping[str, Any]) -> bool:
+def _guidable(config: Mapping[str, object]) -> bool:
     """Whether its type has Real-Time Chunking: pi0_fast has the settings, and refuses them."""
     return "rtc_config" in config and config.get("type") != "pi0_fast"
 
 
-def _device(config: Mapping[str, Any], settings: Mapping[str, Any], robot: Connected | None) -> tuple[str, str]:
+def _device(config: Mapping[str, object], settings: Mapping[str, object], robot: Connected | None) -> tuple[str, str]:
     """Return the device that is asked for, and by what: a rollout's own flag goes before the policy's."""
     if robot is not None and robot.device_flag:
         return robot.device_flag, "--device"
     return str(config.get("device") or ""), "--policy.device" if "device" in settings else CONFIG
 
 
-def _unknown_fields(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def _unknown_fields(config: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Return the config's fields that the installed LeRobot does not know, and why that was not looked at."""
     kind = str(config.get("type", ""))
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from strobe.errors import in_a_line
+from strobe.json_text import JsonObject
 from strobe.results.wiring import Feature
 from strobe.wiring.reach import JointLimits, limits_of
 
@@ -87,7 +88,7 @@ def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
 
 def _features(robot: Any) -> dict[str, Feature]:
     """Return its action, state and cameras, in the order in which LeRobot lays them out."""
-    observed: dict[str, Any] = robot.observation_features
+    observed: JsonObject = robot.observation_features
     joints = [name for name, kind in observed.items() if kind is float and name.endswith(_JOINTS)]
     commands = [name for name in robot.action_features if name.endswith(_JOINTS)]
     features = {
@@ -104,7 +105,7 @@ def _features(robot: Any) -> dict[str, Feature]:
     return features
 
 
-def _unit(robot: Any, joints: list[str]) -> str:
+def _unit(robot: object, joints: list[str]) -> str:
     """Return the unit of most joints, '' if the robot does not say."""
     motors = getattr(getattr(robot, "bus", None), "motors", None) or {}
     modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]

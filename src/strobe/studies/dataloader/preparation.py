@@ -57,7 +57,7 @@ class StepNeeds:
         rate = 1000 * batch_size / samples.summary.median
         return StepNeed(batch_size=batch_size, samples_per_s=rate, source="measured", step_ms=samples)
 
-    def _built(self) -> Any:
+    def _built(self) -> object:
         from strobe.policies import inputs, lerobot_policies
         from strobe.policies.policy_subject import PolicySubject
 

@@ -124,7 +124,7 @@ class LoaderProcess(Closing):
         """End the process and its workers."""
         self._process.close(GRACE_S)
 
-    def _ask(self, method: str, *arguments: Any, extra_s: float = 0.0) -> Any:
+    def _ask(self, method: str, *arguments: object, extra_s: float = 0.0) -> Any:
         try:
             return self._process.ask(method, *arguments, limit_s=self.patience_s + extra_s)
         except UserError as error:
@@ -147,7 +147,7 @@ class _Loader:
         self.config, self.settings = config, settings
         self.dataset: Any = None
         self.loader: Any = None
-        self.batches: Iterator[Any] = iter(())
+        self.batches: Iterator[object] = iter(())
         self.rounds_in_block = 0  # 0 while unknown
         self.shared_before: int | None = None
         self.shared_most = 0

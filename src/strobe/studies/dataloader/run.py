@@ -49,7 +49,7 @@ from strobe.version import __version__
 def study(
     config: TrainPipelineConfig,
     options: SearchOptions,
-    machine: Any,
+    machine: object,
     need: Callable[[int], StepNeed | None],
     live: Stages,
     *,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError
 from strobe.measure.best_arm import bonferroni_pairs, eliminated
@@ -88,7 +88,7 @@ class CheckpointRows:
 
     names: tuple[str, ...]
 
-    def __call__(self, _subject: Any = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
+    def __call__(self, _subject: object = None, _recipes: Sequence[Path] = ()) -> list[Candidate]:
         """Return the rows, which are the same for each policy."""
         from strobe.studies.shared.episodes.settings import Candidate
         from strobe.treatments.treatment import Variant

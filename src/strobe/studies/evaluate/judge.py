@@ -196,7 +196,7 @@ def _tasks(content: Any) -> dict[str, list[EvalEpisode]]:
     return tasks
 
 
-def _episode(success: Any, reward: Any, seed: Any = None) -> EvalEpisode:
+def _episode(success: object, reward: Any, seed: object = None) -> EvalEpisode:
     if success not in (0, 1) or not isinstance(seed, int | None):
         raise ValueError
     finite = None if reward is None or not math.isfinite(reward) else float(reward)

@@ -7,7 +7,6 @@ closely, played in the simulator, and timed by itself; where it fails, the next 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from strobe.errors import UserError
 from strobe.measure.episodes import MARGIN
@@ -126,7 +125,9 @@ def confirm(choosing: Choosing, climb: Climb) -> None:
         result.notes.append("interrupted before the actions of the chosen rung were checked closely")
 
 
-def start_episodes(subject: Subject, env: Any, count: int, guards: Guards, base: Sequence[Treatment] = ()) -> Episodes:
+def start_episodes(
+    subject: Subject, env: object, count: int, guards: Guards, base: Sequence[Treatment] = ()
+) -> Episodes:
     """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task, at most.
 
     Raises:

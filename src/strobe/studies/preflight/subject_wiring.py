@@ -25,11 +25,11 @@ class VectorScale:
     factor: Array
     offset: Array
 
-    def unnormalised(self, numbers: Any) -> Any:
+    def unnormalised(self, numbers: Any) -> object:
         """Return normalised ``numbers`` in their own units, as unnormalising does."""
         return numbers * self.factor + self.offset
 
-    def normalised(self, values: Any) -> Any:
+    def normalised(self, values: Any) -> object:
         """Return ``values`` normalised."""
         return (values - self.offset) / self.factor
 
@@ -114,7 +114,7 @@ def _tasks(meta: Any) -> list[str]:
         return []
 
 
-def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, Any]) -> VectorWiring:
+def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, object]) -> VectorWiring:
     """Return how ``steps`` normalise a vector. Steps that make actions relative to the state are no line."""
     if any(getattr(step, "relative_step", None) is not None and step.enabled for step in steps):
         return VectorWiring()
@@ -127,7 +127,7 @@ def _wiring(steps: Any, name: str, kind: FeatureType, stats: Mapping[str, Any]) 
     return VectorWiring(_line(mode, (step.stats or {}).get(name) or {}), _line(mode, stats), normalises=True)
 
 
-def _line(mode: str, stats: Mapping[str, Any]) -> VectorScale | None:
+def _line(mode: str, stats: Mapping[str, object]) -> VectorScale | None:
     found = nominal(mode, {key: flat(value) for key, value in stats.items() if key != "count"})
     if found is None:
         return None

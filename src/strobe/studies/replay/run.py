@@ -12,7 +12,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class Options:
     draws: int = 100
     seed: int = 0
     calls: int = 200
-    recipe: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+    recipe: Callable[[], contextlib.AbstractContextManager[object]] | None = None
     seam_jump: float = SEAM_JUMP
     stage: Callable[[str], None] = lambda _: None
     tell: Progress = lambda done, of: None

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from strobe.errors import UserError, nearest
 from strobe.loops.recorded_run import RecordedRun, load
@@ -21,7 +20,7 @@ def requested_setting(run: RecordedRun, changes: Changes) -> Setting:
         UserError: a flag that a replay cannot change, or a value that it does not take.
     """
     setting, flags = run.setting, changes.lerobot
-    new: dict[str, Any] = {"pr_4454": changes.mended, "delay": _delay(changes.delay)}
+    new: dict[str, object] = {"pr_4454": changes.mended, "delay": _delay(changes.delay)}
     rtc = dict(setting.rtc)
     for name, value in flags.items():
         if name in _FIELDS:
@@ -55,7 +54,7 @@ _FIELDS: dict[str, tuple[str, type[int] | type[float], dict[str, float]]] = {
 }
 
 
-def _with_rtc(run: RecordedRun) -> dict[str, Any]:
+def _with_rtc(run: RecordedRun) -> dict[str, object]:
     """Return what Real-Time Chunking changes in the run's setting. Raises UserError where the policy cannot have it."""
     if run.setting.engine == "rtc":
         return {}
@@ -64,7 +63,7 @@ def _with_rtc(run: RecordedRun) -> dict[str, Any]:
     return {"chunk": run.header.chunk or run.setting.chunk}
 
 
-def _without_rtc(run: RecordedRun) -> dict[str, Any]:
+def _without_rtc(run: RecordedRun) -> dict[str, object]:
     """Return what the sync engine changes in the run's setting."""
     return {} if run.setting.engine == "sync" else {"chunk": run.header.executed or run.setting.chunk, "warmups": 0}
 
@@ -77,7 +76,7 @@ def _refuse_rtc(changes: Changes) -> None:
         raise UserError(f"--{flags[0]} is about --inference.type=rtc, and this is sync")
 
 
-def _change(rtc: dict[str, Any], name: str, value: str) -> None:
+def _change(rtc: dict[str, object], name: str, value: str) -> None:
     kinds = _rtc_fields()
     if name not in kinds:
         raise UserError(
@@ -97,7 +96,7 @@ def _change(rtc: dict[str, Any], name: str, value: str) -> None:
         rtc[name] = value.upper()
 
 
-def _rtc_fields(*, prefixed: bool = False) -> dict[str, Any]:
+def _rtc_fields(*, prefixed: bool = False) -> dict[str, object]:
     defaults = vars(rtc_config({}))
     return {f"inference.rtc.{name}" if prefixed else name: value for name, value in defaults.items()}
 

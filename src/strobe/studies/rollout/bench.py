@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from statistics import median
 from types import FrameType
-from typing import Any
 
 from strobe.loops.bench_calls import CallWatch
 from strobe.measure.call_times import FEWEST, compare_places
@@ -120,7 +119,7 @@ def _interruptible() -> Iterator[None]:
         yield
         return
 
-    def stop(number: int, frame: FrameType | None) -> Any:
+    def stop(number: int, frame: FrameType | None) -> object:
         raise KeyboardInterrupt
 
     numbers = [number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))]

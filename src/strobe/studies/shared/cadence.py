@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence, Set
-from typing import Any
 
 from strobe.measure.sampling import Pacer
 from strobe.policies.subject import Subject
@@ -46,7 +45,7 @@ class Spacing:
         self._ticks: dict[str, int] = {}
         self._in_time: dict[str, list[bool]] = {}
 
-    def before(self, name: str, ticks: int, untimed: Callable[[], Any]) -> None:
+    def before(self, name: str, ticks: int, untimed: Callable[[], object]) -> None:
         """Wait until the call of ``name`` may begin.
 
         Args:

@@ -88,7 +88,7 @@ def carry(subject: PolicySubject, folder: Path, options: SidesOptions, checks: i
     return Carried(parcel, scale, subject.executed, steps_of(config), str(subject.device))
 
 
-def _scale(postprocessor: Any, inputs: Inputs, chunks: Sequence[Tensor]) -> ActionScale | None:
+def _scale(postprocessor: object, inputs: Inputs, chunks: Sequence[Tensor]) -> ActionScale | None:
     stats = inputs.stats if inputs.kind == "data" else {}
     return scale_of(postprocessor, stats, inputs.action_names, inputs.description, chunks)
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from strobe.measure.memory import available_bytes
 from strobe.measure.time_limit import WorkLimit
 from strobe.policies.policy_subject import PolicySubject
+from strobe.policies.subject import Observation
 from strobe.results.comparison import GradientAgreement
 from strobe.studies.shared.progress import Reporter, Silent, Steps
 from strobe.treatments.treatment import Variant
@@ -103,7 +103,7 @@ def gradients(
 
 
 def _compared(
-    subject: PolicySubject, variant: Variant, raw: dict[str, Any], of_baseline: _Passed, seeds: _Difference
+    subject: PolicySubject, variant: Variant, raw: Observation, of_baseline: _Passed, seeds: _Difference
 ) -> GradientAgreement:
     """Pass ``variant`` forward and backward, and compare its loss and its gradient with the baseline's."""
     reference = of_baseline.gradient
@@ -129,7 +129,7 @@ class _Passed:
 def _loss_and_gradient(
     subject: PolicySubject,
     variant: Variant,
-    raw: dict[str, Any],
+    raw: Observation,
     index: int = 0,
     *,
     copied: bool = False,

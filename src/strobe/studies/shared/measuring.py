@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from torch import Tensor
 
@@ -364,7 +363,7 @@ class Session:
             measurement.limit = None if in_tf32 else limit
 
 
-def _build(subject: Subject, variant: Variant, call: Callable[[int], Any]) -> float:
+def _build(subject: Subject, variant: Variant, call: Callable[[int], object]) -> float:
     """Put ``variant`` on and run it once. Return the seconds of both."""
     begun = time.perf_counter()
     undo = variant.apply(subject)

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
 
 import torch
 from torch.profiler import profile, record_function
 
 from strobe.errors import UserError
+from strobe.json_text import JsonObject
 from strobe.measure.operators import MARK, operator_profile
 from strobe.policies.subject import Phase, Subject
 from strobe.results.profiles import OperatorProfile
@@ -34,7 +34,7 @@ class ProfiledIteration:
 
     profile: OperatorProfile
     sections: list[Section]
-    events: list[dict[str, Any]]  # torch.profiler's, on its own clock
+    events: list[JsonObject]  # torch.profiler's, on its own clock
     document: bytes  # the same, as torch.profiler writes it
 
 
@@ -72,7 +72,7 @@ def operators_of(
     return ProfiledIteration(operator_profile(events, measurement), timeline.sections(), events, document)
 
 
-def _watch(subject: Subject, call: Callable[[int], Any], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
+def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
     timeline = Timeline(subject.device)
     # acc_events changes nothing for one cycle, and keeps torch from warning that there could be several.
     with profile(record_shapes=True, acc_events=True) as profiler, Attached(hooks), timeline:

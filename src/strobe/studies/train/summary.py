@@ -219,7 +219,7 @@ def _rank(recorded: WatchedTraining) -> Rank:
 # The loader's batches, from the sections of whichever process loaded them.
 
 
-def worker_facts(watch: TrainingWatch) -> list[dict[str, Any]]:
+def worker_facts(watch: TrainingWatch) -> list[dict[str, object]]:
     """Return facts that the loader's workers handed over about themselves; see `timeline.workers.tell`."""
     return watch.timeline.worker_facts if watch.timeline is not None else []
 

@@ -120,7 +120,7 @@ def _of_row(name: str, row: SettingRow, recipes: dict[str, str]) -> Setting:
     return Setting(name=f"{name} ({row.name})", flags=row.flags, recipe=_file(recipes.get(row.recipe, "")))
 
 
-def _recipes(given: Any) -> dict[str, str]:
+def _recipes(given: object) -> dict[str, str]:
     """Return name → path of the recipes that a tuning's --recipe named."""
     paths = [part.strip() for part in str(given or "").split(",") if part.strip()]
     return {Path(path).name: path for path in paths}

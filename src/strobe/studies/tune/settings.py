@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from strobe.errors import UserError, nearest
 from strobe.studies.shared.episodes.timings import JOINS
@@ -128,14 +128,14 @@ class TunedSetting:
         return "lerobot-rollout" if self.engine != "async" else "python -m lerobot.async_inference.robot_client"
 
     @property
-    def client(self) -> dict[str, Any]:
+    def client(self) -> dict[str, object]:
         """Fields of LeRobot's RobotClientConfig."""
         fields = {"aggregate_fn_name": self.join, "chunk_size_threshold": self.share, "actions_per_chunk": self.sent}
         return {name: value for name, value in fields.items() if value is not None}
 
     def flags(self, steps_field: str) -> list[str]:
         """Return the flags of `program` that make this setting, without a recipe's."""
-        given: dict[str, Any] = {
+        given: dict[str, object] = {
             "inference.type": self.engine if self.engine != "async" else None,
             **self.client,
             "policy.n_action_steps": self.executed,

@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from strobe.errors import UserError, in_a_line
+from strobe.json_text import JsonObject
 from strobe.processes.isolate import CallRaisedError, Pool, ProcessEndedError
 from strobe.processes.lifetime import Closing
 from strobe.processes.ray_backend import Answered, Fleet, Lost, devices_of, settle
 from strobe.runs.episode_log import EpisodeLine, Key
 from strobe.version import __version__
+
+if TYPE_CHECKING:
+    from strobe.timeline.layers import Call
 
 if TYPE_CHECKING:  # torch is not needed here, and takes seconds
     from strobe.studies.shared.episodes.settings import Candidate
@@ -70,7 +74,7 @@ class PoolEpisodeRunner(Closing):
         """End them with all that they started, at once: an episode that is being played is lost."""
         self.pool.close()
 
-    def _checked(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _checked(self, call: Call, *arguments: Any) -> Any:
         try:
             return call(*arguments)
         except UserError as error:
@@ -112,7 +116,7 @@ class RayEpisodeRunner(Closing):
         self._keep: Callable[[Files], None] = lambda files: None
         self._again: deque[Key] = deque()
 
-        def devices(node: dict[str, Any]) -> list[dict[str, float]]:
+        def devices(node: JsonObject) -> list[dict[str, float]]:
             return [part for device in devices_of(node, {self._on_cpu}) for part in _shared(device, each)]
 
         self._fleet = Fleet(address, _RayActor, devices, lambda _: (_versions(), self._content), "play episodes")

@@ -182,5 +182,5 @@ def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
         )
 
 
-def _not_here(_count: int) -> Any:
+def _not_here(_count: int) -> object:
     raise UserError("no batches or checks where episodes are played")

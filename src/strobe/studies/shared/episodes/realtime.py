@@ -35,6 +35,7 @@ from strobe.studies.shared.episodes.settings import FIRST, Candidate
 from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
 from strobe.studies.shared.episodes.timings import RequestedTiming, TimedCandidate
 from strobe.timeline.clock import synchronise
+from strobe.timeline.layers import Call
 from strobe.timeline.probe import Attached, Hook
 
 FOREVER_NS = 10**15  # the episode ends itself
@@ -143,7 +144,7 @@ class Meter:
             self.imposed_ms.append(took / 1e6)
             yield took
 
-    def around(self, inner: Callable[..., Any], _hook: Hook, _takes_self: bool) -> Callable[..., Any]:
+    def around(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
         """Return ``inner``, a method of the policy, timed to the end of the device's work."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -153,7 +154,7 @@ class Meter:
 
         return call
 
-    def preprocess(self, _ticket: Any) -> dict[str, Any]:
+    def preprocess(self, _ticket: object) -> dict[str, Any]:
         """The policy's preprocessor on the observation that the engine has a ticket for."""
         subject = self._subject
         looked = dict(self._world.looked)
@@ -165,7 +166,7 @@ class Meter:
         action, self._after = self._timed(lambda: self._subject.postprocessor(action))
         return action
 
-    def _timed(self, work: Callable[[], Any]) -> tuple[Any, int]:
+    def _timed(self, work: Callable[[], object]) -> tuple[Any, int]:
         begun = time.perf_counter_ns()
         result = work()
         synchronise(self._subject.device)
@@ -175,10 +176,10 @@ class Meter:
 class _Processor:
     """A processor of LeRobot's, run by a function of ours."""
 
-    def __init__(self, inner: Any, run: Callable[[Any], Any]) -> None:
+    def __init__(self, inner: Any, run: Callable[[Any], object]) -> None:
         self.steps, self.reset, self._run = inner.steps, inner.reset, run
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: object) -> Any:
         return self._run(batch)
 
 

@@ -27,7 +27,9 @@ class LocalEpisodeRunner:
         UserError: the simulator is not installed or cannot be started.
     """
 
-    def __init__(self, env: Any, subject: PolicySubject, rendering: Rendering = "needed", first: str = FIRST) -> None:
+    def __init__(
+        self, env: object, subject: PolicySubject, rendering: Rendering = "needed", first: str = FIRST
+    ) -> None:
         self.env, self.subject = env, subject
         self.watch: Callable[[Any], None] | None = None  # sees each episode, as `Simulator.watch`
         self.rendering: Rendering = rendering

@@ -41,10 +41,10 @@ class RequestedTiming:
     latency: Latency
     hold: Hold
     fps: float
-    rtc: dict[str, Any] = field(default_factory=dict)
+    rtc: dict[str, object] = field(default_factory=dict)
     threshold: int = 30
     differing: str = ""
-    client: dict[str, Any] = field(default_factory=dict)
+    client: dict[str, object] = field(default_factory=dict)
 
     @property
     def setting(self) -> str:
