@@ -42,7 +42,7 @@ from strobe.emulator.dynamixel import X_SERIES, Dynamixel
 from strobe.emulator.feetech import STS3215, Feetech
 from strobe.emulator.served import Terminal, serve
 from strobe.emulator.servo import Model, Register, Servo
-from strobe.emulator.wire import BROADCAST, Instruction, Packet, BusProtocol
+from strobe.emulator.wire import BROADCAST, BusProtocol, Instruction, Packet
 
 TESTS = (
     "tests/motors/test_feetech.py",
