@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from strobe.measure.components import components, iterations
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
-from strobe.policies.subject import ITERATION
-from strobe.results.measurement import Component
-from strobe.timeline import Timeline, section
-from strobe.timeline.probe import Attached, Hook
-from strobe.timeline.sections import recording
+from strobe.core.measure.components import components, iterations
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.results.measurement import Component
+from strobe.core.subjects.subject import ITERATION
+from strobe.core.timeline import Timeline, section
+from strobe.core.timeline.probe import Attached, Hook
+from strobe.core.timeline.sections import recording
 
 AGREE, DISTURB = 0.05, 1.01
 EMPTY, EMPTY_RANGES = "nothing", 100

@@ -13,12 +13,13 @@ from functools import partial
 import numpy as np
 from _claims import Claim
 from numpy.typing import NDArray
+from strobe.simulators.results import Episode
 
-from strobe.measure.betting import difference_sequence
-from strobe.measure.episodes import judge, least_of
-from strobe.measure.success_rates import LEVEL, bonferroni, decide, paired_rates, unpaired_rates
-from strobe.results.episodes import Episode, EpisodePair
-from strobe.results.evaluate import Decision
+from strobe.core.measure.betting import difference_sequence
+from strobe.evaluate.measure.episodes import judge, least_of
+from strobe.evaluate.measure.success_rates import LEVEL, bonferroni, decide, paired_rates, unpaired_rates
+from strobe.evaluate.results.episodes import EpisodePair
+from strobe.evaluate.results.evaluate import Decision
 
 MARGIN, MOST = 0.1, 1 - LEVEL
 Outcomes = NDArray[np.bool]

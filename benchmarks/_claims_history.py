@@ -1,4 +1,4 @@
-"""Histories of runs that are the same, that creep, that step and are mended: what `strobe.measure.trend` says of them.
+"""Histories of runs that are the same, that creep, that step and are mended: what `strobe.history.trend` says of them.
 
 A trend is drawn from a pool of runs of one noise, each shifted by what differs between runs (normal, or with heavy
 tails), and judged as the product judges it. `strobe diff` is held to its promise for the parts of two runs.
@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.measure.statistics import summarise
-from strobe.measure.trend import FALSE_CHANGES, RUNS, Judged, Level, judge, level_of
-from strobe.results.answer import BreakdownResult, Result
-from strobe.results.data import Samples
-from strobe.results.measurement import Component, Measurement
-from strobe.results.subject import Machine, SubjectInfo
-from strobe.studies.diff import FALSE_CLAIMS, diff
-from strobe.studies.shared.comparable_runs import WIDEST
+from strobe.core.measure.statistics import level_of, summarise
+from strobe.core.results.answer import BreakdownResult, Result
+from strobe.core.results.data import Samples
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.subject import Machine, SubjectInfo
+from strobe.core.runs.comparable_runs import WIDEST
+from strobe.history.diff import FALSE_CLAIMS, diff
+from strobe.history.trend import FALSE_CHANGES, RUNS, Judged, Level, judge
 
 SUBJECT = SubjectInfo(name="", kind="", source="", parameters=0, weight_bytes=0, inputs="")
 MACHINE = Machine(system="", cpu="", cores=1, threads=1, memory_bytes=0, device="cpu", device_name="")

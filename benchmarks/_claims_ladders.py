@@ -12,15 +12,15 @@ from functools import partial
 import numpy as np
 from _claims import NOISES, Claim, Noise, Series, times
 
-from strobe.measure.budget import asynchrony
-from strobe.measure.in_time import REQUIRED, InTimeLooks, best_rung, in_time
-from strobe.measure.sampling import Looking
-from strobe.measure.sequential import MATTERS, MISSED, Glance, Looks
-from strobe.results.budget import Latency
-from strobe.results.ladder import Try, TryOutcome
-from strobe.studies.optimize import settings
-from strobe.studies.optimize.earlier import settled
-from strobe.studies.optimize.trial import outcome_of
+from strobe.budget.figures import asynchrony
+from strobe.budget.results import Latency
+from strobe.core.measure.in_time import REQUIRED, InTimeLooks, best_rung, in_time
+from strobe.core.measure.sampling import Looking
+from strobe.core.measure.sequential import MATTERS, MISSED, Glance, Looks
+from strobe.ladder import settings
+from strobe.ladder.earlier import settled
+from strobe.ladder.results import Try, TryOutcome
+from strobe.ladder.trial import outcome_of
 
 SEED = 37
 LATE = 0.001  # below what was asked for: as near to it as a false claim can be

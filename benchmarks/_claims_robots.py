@@ -13,9 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from _claims import Claim, Series, autoregressive, bimodal, heavy_tailed, independent, times
 
-from strobe.loops.virtual_rollout import Beat, Setting, no_policy
-from strobe.loops.virtual_time import PlayOptions, play
-from strobe.studies.replay.run import MOST_STARVED, threshold_for
+from strobe.replay.run import MOST_STARVED, threshold_for
+from strobe.rollout.loops.virtual_rollout import Beat, Setting, no_policy
+from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 MS = 1_000_000
 SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from _claims import Claim
 
-from strobe.report.verify import LEVEL, at_most_wrong
+from strobe.core.report.verify import LEVEL, at_most_wrong
 
 OBSERVATIONS = (4, 16, 60)
 

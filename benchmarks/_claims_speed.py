@@ -1,6 +1,6 @@
 """Verdicts of speed: how often they are wrong, and how often they find what is there.
 
-Each comparison is `strobe.measure.sampling.collect` on a clock of its own, with the budget that `strobe compare` has,
+Each comparison is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe compare` has,
 and then the verdict; or the verdict alone on a given number of pairs. Times have 3 % noise about 30 ms.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from _claims import NOISES, Claim, Noise, Series, independent, times
 
-from strobe.measure.budget import steps_line
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.sequential import MATTERS, Looks
-from strobe.measure.throughput import rate_of
-from strobe.measure.verdicts import LEVEL, WITHIN, paired_verdict, unpaired_verdict
-from strobe.results.comparison import Verdict
+from strobe.budget.figures import steps_line
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.sequential import MATTERS, Looks
+from strobe.core.measure.verdicts import LEVEL, WITHIN, paired_verdict, unpaired_verdict
+from strobe.core.results.comparison import Verdict
+from strobe.dataloader.throughput import rate_of
 
 FALSE = 1 - LEVEL
 PLANTED = 1.03
@@ -46,7 +46,7 @@ class Bench:
 
 
 def simulate(quick: bool) -> list[Claim]:
-    """Simulate the promises of `measure/verdicts.py`, and of the intervals that rest on the same widening."""
+    """Simulate the promises of `core/measure/verdicts.py`, and of the intervals that rest on the same widening."""
     random, tries = np.random.default_rng(37), 80 if quick else 1000
     claims: list[Claim] = []
     for name, noise in NOISES.items():

@@ -1,6 +1,6 @@
 """The median of one policy's calls: how often its interval misses it, and whether a slow first state is taken for all.
 
-Each run is `strobe.measure.sampling.collect` on a clock of its own, with the budget that `strobe breakdown` has, unless
+Each run is `strobe.core.measure.sampling.collect` on a clock of its own, with the budget that `strobe breakdown` has, unless
 its number of calls is given. Times have 3 % noise about 30 ms; those of a state, 0.3 %.
 """
 
@@ -10,9 +10,9 @@ import numpy as np
 from _claims import NOISES, Claim, Noise, independent, times
 from _claims_speed import Bench
 
-from strobe.measure.sampling import SETTLE_S, SamplingBudget
-from strobe.measure.statistics import summarise
-from strobe.measure.verdicts import paired_verdict
+from strobe.core.measure.sampling import SETTLE_S, SamplingBudget
+from strobe.core.measure.statistics import summarise
+from strobe.core.measure.verdicts import paired_verdict
 
 MEDIAN = 31.8
 STATES = 1.055  # of the first calls' times: FlashRT's issue 170 has 76 such calls
@@ -22,7 +22,7 @@ MOST_CALLS = 700
 
 
 def simulate(quick: bool) -> list[Claim]:
-    """Simulate the promises of `measure/statistics.py: summarise` and of `measure/sampling.py: collect`."""
+    """Simulate the promises of `core/measure/statistics.py: summarise` and of `core/measure/sampling.py: collect`."""
     random, tries = np.random.default_rng(170), 100 if quick else 2000
     claims: list[Claim] = []
     for name, noise in NOISES.items():

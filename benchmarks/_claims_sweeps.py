@@ -11,12 +11,12 @@ from collections.abc import Callable
 import numpy as np
 from _claims import NOISES, Claim, Noise, times
 
-from strobe.measure.success_rates import bonferroni
-from strobe.measure.verdicts import LEVEL, paired_verdict
-from strobe.results.data import Summary
-from strobe.results.sweep import Axis, Cell, CellRun, Row
-from strobe.sweeps.best import best, parse
-from strobe.sweeps.scaling import scalings
+from strobe.core.measure.verdicts import LEVEL, paired_verdict
+from strobe.core.results.data import Summary
+from strobe.evaluate.measure.success_rates import bonferroni
+from strobe.sweep.best import best, parse
+from strobe.sweep.results import Axis, Cell, CellRun, Row
+from strobe.sweep.scaling import scalings
 
 AXIS = "batch_size"
 FALSE, FOUND = 0.05, 0.9

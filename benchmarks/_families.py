@@ -11,21 +11,21 @@ from typing import Any
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.measure.components import components, iterations
+from strobe.core.subjects.subject import ITERATION, Phase
+from strobe.core.timeline import Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import CAPTURED, PROCESS, Spec
+from strobe.doctor import treatments
+from strobe.doctor.treatments import GUIDANCE, Attempt
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.refusals import first_line
-from strobe.measure.accounting import Accounting
-from strobe.measure.components import components, iterations
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import ITERATION, Phase
-from strobe.studies.doctor import treatments
-from strobe.studies.doctor.treatments import GUIDANCE, Attempt
-from strobe.timeline import Timeline
-from strobe.timeline.probe import Attached
-from strobe.treatments import catalogue
 from strobe.treatments.flow.rtc import RealTimeChunking, supports
-from strobe.treatments.treatment import CAPTURED, PROCESS, Spec
 
 CHUNKS = 5
 SLOW_S = 2.0  # a first chunk that takes longer is not repeated

@@ -175,7 +175,7 @@ class _Accelerator:
 
 def hour_long() -> str:
     """Returns how far a section of 87 µs, after an hour of them, is off."""
-    from strobe.timeline import clock
+    from strobe.core.timeline import clock
 
     made_up = _Accelerator()
     with mock.patch.object(torch, "get_device_module", return_value=made_up):
@@ -192,7 +192,7 @@ def hour_long() -> str:
 
 def from_the_start() -> AbstractContextManager[Any]:
     """Each mark is read against the clock's first one."""
-    from strobe.timeline.clock import EventClock
+    from strobe.core.timeline.clock import EventClock
 
     def resolve(self: Any, marks: Any) -> list[int | None]:
         return [
@@ -218,7 +218,7 @@ class _Event:
 
 def fork_with_events() -> str:
     """Returns how a forked worker of a process that records ends."""
-    from strobe.timeline.workers import Spool
+    from strobe.core.timeline.workers import Spool
 
     records: list[tuple[Any, ...]] = [("section", _Event())]
     spool = Spool(records)
@@ -233,7 +233,7 @@ def fork_with_events() -> str:
 
 def events_dropped() -> AbstractContextManager[Any]:
     """A fork lets go of what its parent recorded."""
-    from strobe.timeline import workers
+    from strobe.core.timeline import workers
 
     class Nothing(list[Any]):
         def append(self, _: Any) -> None: ...
@@ -246,7 +246,7 @@ def events_dropped() -> AbstractContextManager[Any]:
 
 def cublas_without_memory() -> str:
     """Returns what a cell says of cuBLAS without memory."""
-    from strobe.cli import cell
+    from strobe.sweep import cell_command as cell
 
     error = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
     with mock.patch.object(cell, "keep", side_effect=error), mock.patch.object(cell.traceback, "print_exc"):

@@ -13,7 +13,7 @@ from typing import Any
 import _made_rollout
 import numpy as np
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
 
 DOCS = Path(__file__).parents[1] / "docs" / "examples"
 DAMAGED = "Not judged as a whole"
@@ -40,7 +40,7 @@ class Kind:
 
 def _recording(folder: Path) -> Path:
     """Write a run of four seconds in which each tenth tick has no action to send."""
-    from strobe.loops.event_log import Log
+    from strobe.rollout.loops.event_log import Log
 
     log, ticks = Log(folder / "run.events"), 0
     log.start(_made_rollout.header())
@@ -59,8 +59,8 @@ def _packed_recording(folder: Path) -> Path:
 
 
 def _read_recording(file: Path) -> Any:
-    from strobe.loops.recorded_run import load
-    from strobe.studies.rollout.run import recovered
+    from strobe.rollout.loops.recorded_run import load
+    from strobe.rollout.run import recovered
 
     rollout = recovered(file).result.rollout
     lost = load(file).record.lost
@@ -69,15 +69,15 @@ def _read_recording(file: Path) -> Any:
 
 
 def _played(file: Path) -> Any:
-    from strobe.studies.replay.run import Options, replay
-    from strobe.studies.replay.settings import Changes
+    from strobe.replay.run import Options, replay
+    from strobe.replay.settings import Changes
 
     verdict = replay(file, Changes(), Options(draws=1)).verdict
     return DAMAGED if verdict.startswith(DAMAGED) else verdict
 
 
 def _observations(folder: Path) -> Path:
-    from strobe.loops.observations import Keeper
+    from strobe.rollout.loops.observations import Keeper
 
     keeper = Keeper(folder / "observations")
     keeper.start()
@@ -88,7 +88,7 @@ def _observations(folder: Path) -> Path:
 
 
 def _read_observations(file: Path) -> Any:
-    from strobe.loops.observations import Observations
+    from strobe.rollout.loops.observations import Observations
 
     kept = Observations(file.parent)
     return [kept.at(time) for time in kept.times[:4]] and len(list(kept.coded()))
@@ -104,10 +104,10 @@ def _copied(example: str, name: str = "result.json") -> Callable[[Path], Path]:
 
 
 def _read_result(file: Path) -> Any:
-    from strobe import kinds
-    from strobe.cli.summaries import summary_of_run
-    from strobe.report import html, markdown
-    from strobe.runs import store
+    from strobe.core import kinds
+    from strobe.core.cli.summaries import summary_of_run
+    from strobe.core.report import html, markdown
+    from strobe.core.runs import store
 
     answer = store.load_answer(file)
     html.render_runs([html.run_line(summary_of_run(file), "run")], "runs")
@@ -128,9 +128,9 @@ def _trace(folder: Path) -> Path:
 
 
 def _read_trace(file: Path) -> Any:
-    from strobe import kinds
-    from strobe.report import markdown
-    from strobe.studies.trace import trace
+    from strobe.core import kinds
+    from strobe.core.report import markdown
+    from strobe.traces.run import trace
 
     return len(markdown.render(kinds.document(trace([file]))))
 
@@ -148,7 +148,7 @@ def _export(folder: Path) -> Path:
 
 
 def _read_export(file: Path) -> Any:
-    from strobe.exports.exported import group_of
+    from strobe.export.exported import group_of
 
     return group_of(file.parent)[0]
 
@@ -181,13 +181,13 @@ def _of_checkpoint(name: str) -> Callable[[Path], Path]:
 
 
 def _read_checkpoint(file: Path) -> Any:
-    from strobe.wiring.read import read_wiring
+    from strobe.preflight.wiring.read import read_wiring
 
     return len(read_wiring(file.parent).wires)
 
 
 def _read_recipe(file: Path) -> Any:
-    from strobe.runs import recipe_file
+    from strobe.core.runs import recipe_file
 
     return len(recipe_file.load(file).treatments)
 
@@ -202,7 +202,7 @@ def _sweep(folder: Path) -> Path:
 
 
 def _read_sweep(file: Path) -> Any:
-    from strobe.sweeps.grid import read_file
+    from strobe.sweep.grid import read_file
 
     return len(read_file(file)["grid"])
 
@@ -217,13 +217,13 @@ def _trials(folder: Path) -> Path:
 
 
 def _read_trials(file: Path) -> Any:
-    from strobe.studies.trials.sheet import SheetLimits, read_sheet
+    from strobe.trials.sheet import SheetLimits, read_sheet
 
     return len(read_sheet(file, SheetLimits(6, 30.0)))
 
 
 def _episodes(folder: Path) -> Path:
-    from strobe.runs.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
+    from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
 
     asked = EvaluationRequest(
         policy="act", weights="0", settings={}, environment={"type": "pusht"}, tasks=["push"], variants={"a": ""},
@@ -240,7 +240,7 @@ def _episodes(folder: Path) -> Path:
 
 
 def _read_episodes(file: Path) -> Any:
-    from strobe.runs.episode_log import read
+    from strobe.evaluate.episode_log import read
 
     return sum(episode.success for episode in read(file)[1].values())
 
@@ -255,14 +255,14 @@ def _actions(folder: Path) -> Path:
 
 
 def _read_actions(file: Path) -> Any:
-    from strobe.policies.servers import lerobot_messages
+    from strobe.servers.protocols import lerobot_messages
 
     lerobot_messages.check(file.read_bytes())
     return lerobot_messages.actions_of(lerobot_messages.decode(file.read_bytes()))[1]
 
 
 def _message(folder: Path) -> Path:
-    from strobe.policies.servers.groot_messages import encode
+    from strobe.servers.protocols.groot_messages import encode
 
     keys = {"modality_keys": ["arm"], "delta_indices": [0]}
     modality = {"__ModalityConfig_class__": True, "as_json": json.dumps(keys)}
@@ -272,7 +272,7 @@ def _message(folder: Path) -> Path:
 
 
 def _read_message(file: Path) -> Any:
-    from strobe.policies.servers import groot_messages, openpi_messages
+    from strobe.servers.protocols import groot_messages, openpi_messages
 
     openpi_messages.decode(file.read_bytes())
     return len(groot_messages.decode(file.read_bytes()))

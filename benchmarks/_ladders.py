@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from strobe.cli.live import Live
-from strobe.errors import UserError
-from strobe.measure.guard import Guards
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
-from strobe.policies.subject import Subject
-from strobe.results.answer import CompareResult
-from strobe.results.comparison import Comparison
-from strobe.results.measurement import Measurement
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Spec, Treatment, Variant
+from strobe.core.cli.live import Live
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.measurement import Measurement
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Spec, Treatment, Variant
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 
 LEROBOT, COMPILED, STROBE = "LeRobot as it is", "torch.compile alone", "Strobe's recipe"
 IMAGE, CAMERAS = (480, 640), 2

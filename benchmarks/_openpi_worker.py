@@ -124,8 +124,8 @@ class Worker:
         """Return, for each of ``count`` chunks, part → (ms in our section, in torch.profiler's range, share of all)."""
         from _attribution import seen_by_both
 
-        from strobe.policies.callable_subject import CallableSubject
-        from strobe.policies.callables import target_of
+        from strobe.core.subjects.callable_subject import CallableSubject
+        from strobe.core.subjects.callables import target_of
 
         subject = CallableSubject([target_of("openpi", self.model)], [("cpu", self.observations[0][0])])
         call, hooks, rows = subject.call("inference"), subject.hooks("inference", 1), []

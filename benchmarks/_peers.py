@@ -19,22 +19,22 @@ from typing import Any
 
 import psutil
 
-from strobe.cli.live import Live
-from strobe.errors import UserError, in_a_line
-from strobe.exports import folder
-from strobe.exports.exported import MANIFEST, ExportedPolicy
-from strobe.exports.package import PolicyPackage
-from strobe.measure.guard import Guards
-from strobe.measure.sampling import SamplingBudget
-from strobe.measure.verdicts import paired_verdict
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import ModelOptions, PolicyOptions
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
+from strobe.core.cli.live import Live
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.export import folder
+from strobe.export.exported import MANIFEST, ExportedPolicy
+from strobe.export.package import PolicyPackage
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.engines.backends import ENGINES
-from strobe.treatments.recipe import rungs_of
-from strobe.treatments.treatment import Treatment, Variant
 
 LEROBOT, STROBE = "as it is", "Strobe's recipe"
 MODELS = {"vjepa2": "encoder"}  # backbones of transformers, which strobe export does not take → their largest part

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Plant = Callable[[Patches, PolicySubject, dict[str, Any]], None]
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 from _planted_unseen import Case
+from strobe.export.verify import Export, verify_export
 
-from strobe.errors import UserError
-from strobe.exports import folder
-from strobe.exports.carried.policy import MANIFEST
-from strobe.measure.guard import Guards, Judgement
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.shared.progress import Silent
-from strobe.studies.verify import Export, verify_export
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards, Judgement
+from strobe.core.studies.shared.progress import Silent
+from strobe.export import folder
+from strobe.export.carried.policy import MANIFEST
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 SEED = 1_000  # from one check's observations and noise to the next's
 POLICIES = {  # those in float32 and one in bfloat16, with draws and without, with prompts and without

@@ -18,11 +18,11 @@ from lerobot.configs import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
-from strobe.measure.agreement import agree
-from strobe.measure.guard import Guards
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.action_scale import scale_of
-from strobe.policies.policy_subject import PolicySubject
+from strobe.core.measure.agreement import agree
+from strobe.core.measure.guard import Guards
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.action_scale import scale_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 WIDTH = 7
 INF = float("inf")

@@ -14,18 +14,18 @@ from _planted import Planted, of_output
 from _planted_scale import cases
 from torch import Tensor
 
-from strobe.measure.agreement import agree_features
-from strobe.measure.guard import Guard, Guards, Judgement
-from strobe.policies.loading import load_model
-from strobe.policies.model_subject import ModelSubject
-from strobe.policies.options import ModelOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.sameness.check import Sameness
-from strobe.sameness.reordered import features_reordered
-from strobe.sameness.visits import plan
-from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
+from strobe.core.measure.agreement import agree_features
+from strobe.core.measure.guard import Guard, Guards, Judgement
+from strobe.core.sameness.check import Sameness
+from strobe.core.sameness.reordered import features_reordered
+from strobe.core.sameness.visits import plan
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
+from strobe.lerobot.policies.loading import load_model
+from strobe.lerobot.policies.options import ModelOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.vision.model_subject import ModelSubject
 
 MASSIVE = 1e4  # of one channel, beside which the others hardly count in a cosine
 Case = tuple[str, str, Judgement]  # what is wrong, what it was held against, and the judgement

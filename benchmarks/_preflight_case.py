@@ -12,15 +12,15 @@ from typing import Any
 
 from _preflight_data import Ticks, World, with_vectors, write
 
-from strobe.kinds import advise
-from strobe.results.finding import Finding
-from strobe.results.preflight import PreflightResult
-from strobe.studies.preflight.open_loop import Frames
-from strobe.studies.preflight.run import Preflight, look_at_frames, preflight
-from strobe.studies.preflight.run_of_policy import read_run
-from strobe.wiring.dataset import read_dataset
-from strobe.wiring.of_run import settings_of
-from strobe.wiring.robot import Connected
+from strobe.core.kinds import advise
+from strobe.core.results.finding import Finding
+from strobe.preflight.open_loop import Frames
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.run import Preflight, look_at_frames, preflight
+from strobe.preflight.run_of_policy import read_run
+from strobe.preflight.wiring.dataset import read_dataset
+from strobe.preflight.wiring.of_run import settings_of
+from strobe.preflight.wiring.robot import Connected
 
 SECONDS = 900.0  # for the predictions of a look: enough on a busy machine
 # Serious on the machine that the benchmark runs on, and no fault of the wiring: a call takes longer on a busy one.

@@ -14,8 +14,8 @@ from _preflight_data import ACTION, METAWORLD, STATE
 from _preflight_plants import FRAMES, LOOKED_AT
 from _preflight_training import ACT, DIFFUSION
 
-from strobe.results.finding import Finding
-from strobe.wiring.robot import Connected
+from strobe.core.results.finding import Finding
+from strobe.preflight.wiring.robot import Connected
 
 Tensors = dict[str, np.ndarray]
 Mend = Callable[[Finding, Case, Stage], Case]

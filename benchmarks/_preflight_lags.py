@@ -17,8 +17,8 @@ from _preflight_case import Case, Plant, Stage
 from _preflight_data import ACTION, SIZE, STATE, Ticks, World
 from _preflight_training import ACT
 
-from strobe.emulator.servo import Motion
-from strobe.results.finding import Finding
+from strobe.core.results.finding import Finding
+from strobe.rehearse.emulator.servo import Motion
 
 JOINTS = tuple(
     f"{name}.pos" for name in ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -55,12 +55,12 @@ EMULATED = World("emulated-arm", (CAMERA, CAMERA), JOINTS, FPS, "push", _recorde
 
 def run(folder: Path, fps: float = FPS, lag_s: float = LAG_S, seed: int = 7) -> Path:
     """Save a run of the arm as `strobe rehearse` does, with its events; return its folder."""
-    from strobe.loops.header import Header
-    from strobe.loops.reader import read_record
-    from strobe.results.subject import SubjectInfo
-    from strobe.runs import store
-    from strobe.runs.rollout_files import EVENTS
-    from strobe.studies.rollout.answer import answer_of
+    from strobe.core.results.subject import SubjectInfo
+    from strobe.core.runs import store
+    from strobe.rollout.answer import answer_of
+    from strobe.rollout.files import EVENTS
+    from strobe.rollout.loops.header import Header
+    from strobe.rollout.loops.reader import read_record
 
     subject = SubjectInfo(name="act", kind="act", source="made up", parameters=1, weight_bytes=4, inputs="")
     header = Header(

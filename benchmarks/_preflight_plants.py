@@ -11,7 +11,7 @@ from _preflight_case import Case, Plant, Stage, renamed
 from _preflight_data import ACTION, METAWORLD, PUSHT, STATE, TABLE, Ticks, World
 from _preflight_training import ACT, DIFFUSION
 
-from strobe.results.finding import Finding
+from strobe.core.results.finding import Finding
 
 LOOKED_AT, FRAMES = 20, 20  # episodes and frames; with 8 episodes, joints that change places are 'not shown'
 MORE = 20, 60  # with 20 frames a shift in time is nearer and 'not shown': an episode's only frame may be one of rest

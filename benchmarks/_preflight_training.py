@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from _preflight_data import ACTION, World
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 ACT, DIFFUSION = "act", "diffusion"
 TRAINED = "trained.json"  # in a policy's folder: what came of its training

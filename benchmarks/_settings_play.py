@@ -22,15 +22,15 @@ import torch
 from _state_arm import StateArm, record
 from lerobot.envs.configs import EnvConfig, PushtEnv
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.runs.episode_log import EpisodeLine, Key
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
+from strobe.evaluate.episodes.timings import fixed
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import hold_for
-from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner
-from strobe.studies.shared.episodes.timings import fixed
-from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
-from strobe.studies.tune.settings import Ranges, TunedSetting, grid, ticks_of
+from strobe.tune.rows import TunedCandidate, TuneRows, facts_of
+from strobe.tune.settings import Ranges, TunedSetting, grid, ticks_of
 
 TRAIN = "--policy.device=cpu --policy.push_to_hub=false --num_workers=0 --log_freq=500 --seed=1000"
 ACT = """

@@ -39,7 +39,7 @@ def need(*extras: str, opengl: bool = False, cores: int = 1, memory_gib: float =
         if importlib.util.find_spec(module) is None
     ]
     if opengl:
-        from strobe.errors import UserError
+        from strobe.core.errors import UserError
         from strobe.simulators.environments import choose_opengl
 
         try:

@@ -28,8 +28,8 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.results.answer import OptimizeResult
-from strobe.runs import store
+from strobe.core.runs import store
+from strobe.ladder.results import OptimizeResult
 
 BARS = {"the first time": (15.0, 100), "again": (10.0, 60)}  # seconds, and chunks of the policy as it is
 CASES = {

@@ -20,8 +20,8 @@ from _attribution import Plan, study
 from _shared import finish, keep_memory, need
 from rich.console import Console
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 OTHER, BIG = 0.05, 0.05
 

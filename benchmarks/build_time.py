@@ -32,9 +32,9 @@ def build(how: str) -> dict[str, float]:
     from lerobot.policies.pi05.configuration_pi05 import PI05Config
     from lerobot.policies.pi05.modeling_pi05 import PI05Policy
 
+    from strobe.lerobot.policies import inputs, lerobot_policies
+    from strobe.lerobot.policies.build import build_fast
     from strobe.lerobot.quiet import quiet
-    from strobe.policies import inputs, lerobot_policies
-    from strobe.policies.build import build_fast
 
     config = lerobot_policies.config_from_type("pi05", ["--device=cpu", "--dtype=bfloat16"])
     lerobot_policies._fit_features(config, inputs.synthetic(config, count=1), {}, [])

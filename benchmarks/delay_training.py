@@ -35,9 +35,9 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from strobe.measure.accounting import Accounting
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
+from strobe.core.measure.accounting import Accounting
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
 
 BARS = {"packed/one_way": 1.2, "expanded/one_way": 5.5, "expanded/two_way": 5.5}
 DELAYS = 11

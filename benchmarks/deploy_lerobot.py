@@ -64,8 +64,8 @@ def run(folder: Path, quick: bool, treatments: list[str]) -> dict[str, Any]:
     import yaml
     from support.checkpoints import pusht_checkpoint
 
-    from strobe.results.recipe import Recipe
-    from strobe.runs.recipe_file import dump
+    from strobe.core.results.recipe import Recipe
+    from strobe.core.runs.recipe_file import dump
 
     checkpoint = folder / "checkpoint"
     pusht_checkpoint(checkpoint, size="tiny" if quick else "full")

@@ -32,7 +32,7 @@ from _shared import finish, need
 # A package that brings a treatment: exact without a graph; in a graph it reads the first observation's mask for ever.
 WRONG_IN_GRAPHS = """
 from strobe.treatments.parts import is_flow
-from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of, switch
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of, switch
 
 class KeptMask(Treatment):
     effect, key = "exact", "kept_mask"
@@ -58,17 +58,17 @@ def candidates(subject):
 ENTRY = Entry("kept_mask", "a fault", "exact", STRUCTURE, switch("kept_mask", KeptMask), candidates=candidates)
 """
 # The command in a process of its own, with a line before it.
-COMMAND = "import sys\n{before}\nfrom strobe.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"
+COMMAND = "import sys\n{before}\nfrom strobe.core.cli.main import main\nsys.exit(main(sys.argv[1:]))\n"
 DRIFTING = """
-import strobe.studies.doctor.clock as clock
-from strobe.timeline.clock import host_ns
+import strobe.doctor.clock as clock
+from strobe.core.timeline.clock import host_ns
 began = host_ns()
 clock.clocks_of = lambda device: clock.Clocks(host=lambda: began + round((host_ns() - began) * 1.01))
 """
 # The quota begins when the pace has been looked at once.
 THROTTLED = """
 import os, pathlib
-import strobe.studies.doctor.steadiness as steadiness
+import strobe.doctor.steadiness as steadiness
 plain, group = steadiness.Steadiness.begin, pathlib.Path(os.environ["GROUP"])
 def begin(self):
     plain(self)

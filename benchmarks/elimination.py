@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.evaluate.checkpoints import SuccessiveElimination
-from strobe.studies.shared.episodes.play import Plan
+from strobe.evaluate.checkpoints import SuccessiveElimination
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.episodes.play import Plan
 
 RUNS, QUICK = 400, 40
 CHECKPOINTS, STARTS = 4, 600

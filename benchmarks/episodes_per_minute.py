@@ -152,8 +152,8 @@ def made(folder: Path, kind: str, size: Any, env: list[str]) -> Path:
     """A checkpoint with random weights that fits the simulator."""
     from lerobot.envs.factory import make_env_config
 
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import InputOptions, PolicyOptions
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
     given = dict(flag.removeprefix("--env.").split("=") for flag in env)
     config = make_env_config(given.pop("type"), **{k: int(v) if v.isdecimal() else v for k, v in given.items()})

@@ -29,9 +29,9 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from strobe.measure.betting import difference_sequence, rate_sequence
-from strobe.measure.planning import disagreement_of, fixed_pairs
-from strobe.measure.success_rates import mcnemar_p, rate_interval, tango_interval
+from strobe.core.measure.betting import difference_sequence, rate_sequence
+from strobe.core.measure.planning import disagreement_of, fixed_pairs
+from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval
 
 EVALUATIONS, PAIRS, LEVEL, FALSE = 400, 200, 0.95, 0.05
 SOUND, SPOILED, MARGIN = 0.85, 0.60, 0.10

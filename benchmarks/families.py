@@ -29,11 +29,11 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from _families import Looked, captured, guided, look, treated
 from _shared import finish
 
-from strobe.errors import UserError
-from strobe.policies.lerobot_policies import known_types
-from strobe.processes import isolate
-from strobe.studies.doctor.run import PRELOADED
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.processes import isolate
+from strobe.core.treatments import catalogue
+from strobe.doctor.run import PRELOADED
+from strobe.lerobot.policies.lerobot_policies import known_types
 
 UNSEEN, OTHER = 0.01, 0.05
 LIMIT_S, FULL_S = 300.0, 300.0

@@ -14,13 +14,13 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.agreement import agree_features
-from strobe.measure.guard import OF_FEATURES, Guard
-from strobe.policies.loading import load_model
-from strobe.policies.options import ModelOptions
-from strobe.results.agreement import Agreement
-from strobe.sameness.reordered import reordered
-from strobe.treatments import catalogue
+from strobe.core.measure.agreement import agree_features
+from strobe.core.measure.guard import OF_FEATURES, Guard
+from strobe.core.results.agreement import Agreement
+from strobe.core.sameness.reordered import reordered
+from strobe.core.treatments import catalogue
+from strobe.lerobot.policies.loading import load_model
+from strobe.lerobot.policies.options import ModelOptions
 
 SPECS: list[dict[str, Any]] = [{"precision": "bf16"}, {"precision": "fp16"}, {"int8": "dynamic"}]
 

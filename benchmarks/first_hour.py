@@ -32,7 +32,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.verdicts import FEWEST_PAIRS
+from strobe.core.measure.verdicts import FEWEST_PAIRS
 
 TOUR_S = {"rest": 180.0, "busy": 480.0}
 STOPS = {"rest": ("breakdown", "compare", "train", "rollout", "evaluate"), "busy": ("breakdown", "compare")}

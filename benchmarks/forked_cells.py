@@ -20,11 +20,11 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.verdicts import paired_verdict
-from strobe.processes.command import CommandLimits
-from strobe.processes.fork_server import Server
-from strobe.runs import store
-from strobe.sweeps.execute import Job, execute
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.processes.command import CommandLimits
+from strobe.core.processes.fork_server import Server
+from strobe.core.runs import store
+from strobe.sweep.execute import Job, execute
 
 SAME = 0.05
 Figures = dict[str, float]

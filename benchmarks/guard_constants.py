@@ -45,17 +45,17 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from strobe.measure.agreement import agree
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.results.episodes import PairedEpisodes
+from strobe.core.measure.agreement import agree
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Undo, Variant, policy_of
+from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.environments import choose_opengl
-from strobe.studies.optimize.episodes import CandidateError, Episodes
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Treatment, Undo, Variant, policy_of
 
 TASK, TICKS, FIRST_SEED = "button-press-topdown-v3", 120, 1000  # recorded are the seeds from 0 on
 RECORD = f"--env=metaworld --task={TASK} --cameras=corner2 --image=96 --episodes=60 --frames=80"

@@ -35,10 +35,10 @@ SHARES = {"recording": 3.0, "replay": 0.5}  # of the changes, where a kind has m
 LONGEST_S, MEMORY = 20.0, 2**30  # of one change: seconds, and bytes above those of the sound file
 PRELOADED = (
     "hypothesis",
-    "strobe.studies.rollout.run",
-    "strobe.studies.replay.run",
-    "strobe.kinds",
-    "strobe.cli.summaries",
+    "strobe.rollout.run",
+    "strobe.replay.run",
+    "strobe.core.kinds",
+    "strobe.core.cli.summaries",
 )
 DEEP = "\x00deep"
 ODD: list[Any] = [

@@ -23,7 +23,7 @@ from rich.table import Table
 from torch import Tensor
 from torch.nn.functional import linear
 
-from strobe.measure.verdicts import paired_verdict
+from strobe.core.measure.verdicts import paired_verdict
 
 HUGE = 2**21
 ADVISE_HUGE, COLLAPSE = 14, 25  # MADV_HUGEPAGE, MADV_COLLAPSE of <linux/mman.h>

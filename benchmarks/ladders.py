@@ -29,11 +29,11 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.errors import UserError
-from strobe.measure.ceiling import faster_in_bfloat16
-from strobe.policies.families import pi
-from strobe.processes import isolate
-from strobe.treatments.treatment import Spec
+from strobe.core.errors import UserError
+from strobe.core.measure.ceiling import faster_in_bfloat16
+from strobe.core.processes import isolate
+from strobe.core.treatments.treatment import Spec
+from strobe.lerobot.families import pi
 
 LIMIT_S, QUICK_S = 2400.0, 600.0
 REACHED = 0.6  # of what a machine can give, where that is less than the bar

@@ -36,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     need("diffusion", *(() if arguments.root else ("metaworld",)), opengl=arguments.root is None)
     seconds = arguments.seconds or (2.0 if arguments.quick else 20.0)
-    from strobe.studies.dataloader import process
+    from strobe.dataloader import process
 
     process.warm_up()
     with tempfile.TemporaryDirectory() as temporary:
@@ -68,11 +68,11 @@ def recorded(root: Path, quick: bool) -> Path:
 
 def compared(kind: str, root: Path, seconds: float) -> dict[str, float | str]:
     """The search and the grid for one policy, on the same candidates, each from cold workers."""
-    from strobe.datasets.train_loader import backends_here, settings_of
-    from strobe.loops.training import train_config
-    from strobe.studies.dataloader.bench import Bench
-    from strobe.studies.dataloader.preparation import facts_of, fill_page_cache
-    from strobe.studies.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.dataloader.bench import Bench
+    from strobe.dataloader.preparation import facts_of, fill_page_cache
+    from strobe.dataloader.settings import SearchOptions, candidates, cores_here, started_by_fork
+    from strobe.dataloader.train_loader import backends_here, settings_of
+    from strobe.train.watch import train_config
 
     flags = [f"--dataset.repo_id=local/{root.name}", f"--dataset.root={root}", f"--policy.type={kind}"]
     config = train_config([*flags, "--policy.device=cpu"], measuring=True)

@@ -36,8 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 import strobe
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 AGREE, BIG, SAME, PAIRS = 0.05, 0.05, 1e-4, 8  # the bars
 OBSERVATIONS = 4

@@ -34,8 +34,8 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.errors import UserError
-from strobe.processes import isolate
+from strobe.core.errors import UserError
+from strobe.core.processes import isolate
 
 CASES = (
     Case("act", 0.8),

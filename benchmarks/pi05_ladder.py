@@ -17,16 +17,16 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.cli.live import Live
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.families import pi
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.measurement import Measurement
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Spec, Treatment, Variant
+from strobe.core.cli.live import Live
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.measurement import Measurement
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Spec, Treatment, Variant
+from strobe.lerobot.families import pi
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 FASTER, COSINE = 1.6, 0.999
 BASE = "LeRobot"

@@ -50,7 +50,7 @@ from _preflight_plants import IN_DATA
 from _preflight_training import ACT, DIFFUSION, save_random, train
 from _shared import finish, need
 
-from strobe.results.preflight import PreflightResult
+from strobe.preflight.results.preflight import PreflightResult
 
 RECORDED = {PUSHT: (40, 30), METAWORLD: (40, 32)}  # episodes and ticks to train on
 UNSEEN = 16  # episodes

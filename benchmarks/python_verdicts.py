@@ -26,8 +26,8 @@ from rich.progress import track
 from rich.table import Table
 
 import strobe
-from strobe.measure.verdicts import paired_verdict
-from strobe.results.comparison import Verdict
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.results.comparison import Verdict
 
 PLANTED, FALSE, FOUND = 0.03, 0.05, 0.90
 SECONDS, INTERVAL = 1.5, 0.012  # of one comparison

@@ -97,7 +97,7 @@ def found(one: Case, folder: Path) -> tuple[set[str], str]:
         "--task=push", "--fps=30", f"--duration={SECONDS}", "--play_sounds=false", "--return_to_initial_position=false",
         *one.given,
     ]  # fmt: skip
-    command = [sys.executable, "-m", "strobe.cli.main", "rehearse", f"--output_dir={folder}", *ours, "--", *theirs]
+    command = [sys.executable, "-m", "strobe.core.cli.main", "rehearse", f"--output_dir={folder}", *ours, "--", *theirs]
     ran = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"}
     )

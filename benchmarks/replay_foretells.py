@@ -46,7 +46,7 @@ JUMPS_FORETOLD = 0.95
 def answer(command: list[str], folder: Path) -> tuple[dict[str, Any], Path]:
     """The answer of a command of Strobe's, and the folder of its run."""
     print(f"… strobe {command[0]} {command[-1]}", file=sys.stderr)
-    call = [sys.executable, "-m", "strobe.cli.main", command[0], f"--output_dir={folder}", *command[1:]]
+    call = [sys.executable, "-m", "strobe.core.cli.main", command[0], f"--output_dir={folder}", *command[1:]]
     ran = subprocess.run(call, capture_output=True, text=True, check=False, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     results = sorted(folder.glob("*/result.json"))
     if not results:

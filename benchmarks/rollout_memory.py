@@ -40,7 +40,7 @@ def main() -> None:
             "--policy.type=smolvla", "--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--task=push",
             f"--duration={seconds}", "--play_sounds=false", "--return_to_initial_position=false",
         ]  # fmt: skip
-        command = [sys.executable, "-m", "strobe.cli.main", "rehearse", f"--output_dir={folder}", "--", *given]
+        command = [sys.executable, "-m", "strobe.core.cli.main", "rehearse", f"--output_dir={folder}", "--", *given]
         began: float | None = None
         resident: list[tuple[float, float]] = []
         with (folder / "log").open("w") as log:

@@ -18,13 +18,13 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking
-from strobe.treatments.treatment import Variant
 
 BAR = 1.02
 

@@ -29,16 +29,16 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.measure.guard import Guard, Guards
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Yardstick
-from strobe.sameness.check import PolicyCallError, Sameness
-from strobe.sameness.visits import plan
-from strobe.treatments import catalogue
+from strobe.core.measure.guard import Guard, Guards
+from strobe.core.results.agreement import Yardstick
+from strobe.core.sameness.check import PolicyCallError, Sameness
+from strobe.core.sameness.visits import plan
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import PROCESS, Variant
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.treatment import PROCESS, Variant
 
 FLOW = {"pi0": "num_inference_steps", "pi05": "num_inference_steps", "smolvla": "num_steps"}
 STEPS = 3  # denoising steps, so that many tries take little time

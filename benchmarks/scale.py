@@ -137,7 +137,7 @@ def main() -> None:
         for count in (cells // 4, cells // 2, cells):
             figures["cells"][count] = of_sweep(work, count)
             print(f"{count:,} cells: {figures['cells'][count]}", flush=True)
-        imported = measured("-c", "import strobe.studies.rollout.run")
+        imported = measured("-c", "import strobe.rollout.run")
         figures["imported"] = imported
         for length in (minutes / 4, minutes / 2, minutes):
             figures["rollout_minutes"][length] = of_rollout(work, length)

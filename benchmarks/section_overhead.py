@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch.profiler import record_function
 
-from strobe.timeline import Timeline, section
+from strobe.core.timeline import Timeline, section
 
 ON, OFF = 1 / 5, 1 / 40
 

@@ -44,13 +44,13 @@ if __name__ == "__main__":
     need("remote")  # before it is imported
 from support.openpi_server import TRACEBACK, Policy, actions, delayed, serving
 
-from strobe.kinds import advise
-from strobe.policies.servers.lerobot_messages import ServedPolicy
-from strobe.policies.servers.observations import ObservationOptions, read
-from strobe.policies.servers.openpi_messages import encode
-from strobe.results.server import ServerAnswer
-from strobe.results.server_protocols import PROTOCOLS
-from strobe.studies.server import ServerOptions, server
+from strobe.core.kinds import advise
+from strobe.servers.protocols.lerobot_messages import ServedPolicy
+from strobe.servers.protocols.observations import ObservationOptions, read
+from strobe.servers.protocols.openpi_messages import encode
+from strobe.servers.results.server import ServerAnswer
+from strobe.servers.results.server_protocols import PROTOCOLS
+from strobe.servers.run import ServerOptions, server
 
 DELAYS_MS, QUICK_MS = (20.0, 50.0, 200.0), (100.0,)
 CALLS, QUICK_CALLS = 40, 12
@@ -148,8 +148,8 @@ class Kind:
     inference: str = "network and server"
 
 
-_OPENPI, _GROOT = "strobe.policies.servers.openpi.OpenpiWire", "strobe.policies.servers.groot.GrootWire"
-_LEROBOT, _MESSAGES = "strobe.policies.servers.lerobot.LerobotWire", "strobe.policies.servers.lerobot_messages"
+_OPENPI, _GROOT = "strobe.servers.protocols.openpi.OpenpiWire", "strobe.servers.protocols.groot.GrootWire"
+_LEROBOT, _MESSAGES = "strobe.servers.protocols.lerobot.LerobotWire", "strobe.servers.protocols.lerobot_messages"
 KINDS = {
     "openpi": Kind("support.openpi_server", _OPENPI, _OPENPI, "network", "server"),
     "GR00T": Kind("support.groot_server", _GROOT, _GROOT),

@@ -39,13 +39,13 @@ from _shared import finish, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.best_arm import mean_s, ranked
-from strobe.measure.success_rates import LEVEL, bonferroni, decide, rate_interval
-from strobe.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
-from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.rows import TunedCandidate, facts_of
-from strobe.studies.tune.search import FRESH, Search, SearchPlan
-from strobe.studies.tune.settings import TunedSetting
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.measure.best_arm import mean_s, ranked
+from strobe.evaluate.measure.success_rates import LEVEL, bonferroni, decide, rate_interval
+from strobe.evaluate.measure.time_to_task import Ended, ends_of, judge_times, why_not_judged
+from strobe.tune.rows import TunedCandidate, facts_of
+from strobe.tune.search import FRESH, Search, SearchPlan
+from strobe.tune.settings import TunedSetting
 
 TASKS = (
     Trained("button-press-topdown-v3", "act_relative_rtc", 100, 4000, frames=80),

@@ -27,7 +27,7 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.cli.main import COMMANDS
+from strobe.core.cli.main import COMMANDS
 
 TORCH, EVAL = "python -c 'import torch'", "lerobot-eval --help"
 FIRST_LINE, FIRST_ITERATION = "breakdown: first line", "breakdown: first iteration"

@@ -26,13 +26,14 @@ from _shared import finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.cli import breakdown, sweep
-from strobe.cli.live import Live
-from strobe.cli.runner import finish as finish_study
-from strobe.kinds import page
-from strobe.runs import store
-from strobe.sweeps.execute import Outcome, outcome_of, write_outcome
-from strobe.sweeps.table import answer, folder_of
+from strobe.commands import breakdown
+from strobe.core.cli.live import Live
+from strobe.core.cli.runner import finish as finish_study
+from strobe.core.kinds import page
+from strobe.core.runs import store
+from strobe.sweep import command as sweep
+from strobe.sweep.execute import Outcome, outcome_of, write_outcome
+from strobe.sweep.table import answer, folder_of
 
 BAR_S = 0.2
 START_BAR_S = 1.0

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.betting import log_capital_of_gains, needed
-from strobe.measure.success_rates import LEVEL
-from strobe.measure.time_to_task import Ended, judge_times, mean_interval, middle_interval
+from strobe.core.measure.betting import log_capital_of_gains, needed
+from strobe.evaluate.measure.success_rates import LEVEL
+from strobe.evaluate.measure.time_to_task import Ended, judge_times, mean_interval, middle_interval
 
 PAIRS, MOST, FOUND, GAIN, LIMIT_S, TICK_S = 60, 0.05, 0.9, 1.4, 30.0, 0.1
 PAIRS_FOR_POWER = 200

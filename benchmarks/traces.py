@@ -30,8 +30,8 @@ from _shared import could_not_run, finish
 from rich.console import Console
 from rich.table import Table
 
-from strobe.results.trace import DeviceTime
-from strobe.studies.trace import trace
+from strobe.traces.results.trace import DeviceTime
+from strobe.traces.run import trace
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "gpu-traces"
 LARGEST = "a100-training-rank3-of-8.json.gz"
@@ -126,7 +126,7 @@ def report(file: Path) -> dict[str, float]:
     It has one thread, so a busy machine takes no more seconds of the core, only more by the clock.
     """
     code = (
-        "import sys; from strobe.cli.main import main\n"
+        "import sys; from strobe.core.cli.main import main\n"
         "main(['report', sys.argv[1], '--quiet', '--output', sys.argv[2]])\n"
         "print('torch' in sys.modules)"
     )

@@ -57,8 +57,8 @@ def main() -> None:
 
 def record(folder: Path, *, quick: bool) -> Path:
     """A dataset with video, as LeRobot writes it."""
-    from strobe.cli.record import RecordConfig
-    from strobe.cli.record import record as write
+    from strobe.simulators.record_command import RecordConfig
+    from strobe.simulators.record_command import record as write
 
     if quick:
         return write(RecordConfig(root=folder, episodes=4, frames=60, image="96"))
@@ -76,11 +76,11 @@ def training(policy: str, data: Path, device: str, *, quick: bool) -> list[str]:
 
 def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dict[str, Any]:
     """The figures of one policy."""
-    from strobe.measure import training as measure
-    from strobe.measure.components import iterations
-    from strobe.measure.statistics import find_warmup
-    from strobe.measure.verdicts import paired_verdict
-    from strobe.policies.subject import ITERATION
+    from strobe.core.measure.components import iterations
+    from strobe.core.measure.statistics import find_warmup
+    from strobe.core.measure.verdicts import paired_verdict
+    from strobe.core.subjects.subject import ITERATION
+    from strobe.train import figures as measure
 
     steps = 2 * pairs + 4
     watch = alternating()
@@ -112,7 +112,7 @@ def measured(policy: str, given: Sequence[str], pairs: int, folder: Path) -> dic
 
 def alternating() -> Any:
     """A watch whose probes are on for every other step."""
-    from strobe.loops.training import TrainingWatch
+    from strobe.train.watch import TrainingWatch
 
     class Alternating(TrainingWatch):
         def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ def loop() -> Any:
 
 
 def run(arguments: Sequence[str]) -> None:
-    from strobe.lerobot.flags import patched_arguments
+    from strobe.lerobot.flags.lerobot_flags import patched_arguments
 
     with patched_arguments(arguments), open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
         loop().main()

@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.measure.best_arm import MARGIN
-from strobe.measure.success_rates import LEVEL, bonferroni, decide
-from strobe.measure.time_to_task import ends_of, judge_times
-from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.search import Search, SearchPlan
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.measure.best_arm import MARGIN
+from strobe.evaluate.measure.success_rates import LEVEL, bonferroni, decide
+from strobe.evaluate.measure.time_to_task import ends_of, judge_times
+from strobe.tune.search import Search, SearchPlan
 
 TUNINGS, QUICK = 200, 20
 FALSE, FOUND, COST = 0.05, 0.90, 0.35

@@ -32,15 +32,15 @@ from rich.console import Console
 from rich.table import Table
 from safetensors.torch import load_file, save_file
 
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
+from strobe.core.studies.shared.progress import Silent
+from strobe.environments import first_difference
 from strobe.environments.options import SideOptions
 from strobe.environments.parcel import CHECKS
-from strobe.measure import first_difference
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.studies.shared.environments import Carried, Sides, SidesOptions, carry, passes
-from strobe.studies.shared.progress import Silent
+from strobe.environments.sides import Carried, Sides, SidesOptions, carry, passes
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 PI05, ACT = "pi05", "act"
 PI05_FILE = "policies/pi05/modeling_pi05.py"

@@ -22,17 +22,17 @@ from pathlib import Path
 
 from _shared import finish, need
 
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.answer import CompareResult
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.progress import Silent
+from strobe.environments.compare import compare_environments
 from strobe.environments.options import SideOptions
-from strobe.errors import UserError, in_a_line
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.lerobot_policies import known_types
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions, Size
-from strobe.results.answer import CompareResult
-from strobe.studies.compare.environments import compare_environments
-from strobe.studies.shared.environments import SidesOptions
-from strobe.studies.shared.measuring import Options
-from strobe.studies.shared.progress import Silent
+from strobe.environments.sides import SidesOptions
+from strobe.lerobot.policies.lerobot_policies import known_types
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions, Size
 
 BEGIN, END = "<!-- upgrade: begin -->", "<!-- upgrade: end -->"
 HEAD = ("type", "size", "acts the same", "RMS (σ)", "rounding (σ)", "first stage that differs", "gradient", "time")

@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
 
 PLANTED, FALSE, FOUND, CLAIMED = 0.03, 0.05, 0.90, 0.02
 

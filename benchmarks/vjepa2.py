@@ -19,9 +19,9 @@ from _shared import finish, keep_memory, need
 from rich.console import Console
 from rich.table import Table
 
-from strobe.measure.components import blocks
-from strobe.policies.loading import load_model
-from strobe.policies.options import ModelOptions
+from strobe.core.measure.components import blocks
+from strobe.lerobot.policies.loading import load_model
+from strobe.lerobot.policies.options import ModelOptions
 
 SUM, BIG = 0.02, 0.01
 ENCODER = ("model", "encoder")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from strobe.cli import main as cli
-from strobe.findings.thresholds import Thresholds
-from strobe.kinds import advise
-from strobe.measure.verdicts import difference_interval, paired_verdict
-from strobe.results.answer import Result
-from strobe.runs import store
+from strobe.core.cli import main as cli
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.kinds import advise
+from strobe.core.measure.verdicts import difference_interval, paired_verdict
+from strobe.core.results.answer import Result
+from strobe.core.runs import store
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 

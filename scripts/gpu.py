@@ -195,7 +195,7 @@ def measured_ceilings(device: str) -> Ceilings:
     """Measure the most that this machine does: a product of matrices in each format of policies, and a copy."""
     import torch
 
-    from strobe.measure.ceiling import measure
+    from strobe.core.measure.ceiling import measure
 
     found = measure(torch.device(device), ["float32", "bfloat16", "float16"])
     return Ceilings(found.gflops, found.memory_gbps)

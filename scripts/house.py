@@ -268,7 +268,7 @@ def write_budgets(budgets: Mapping[str, Budget], path: Path = BUDGETS) -> None:
 
 def public_thresholds() -> int:
     """Return how many thresholds a user can set."""
-    from strobe.kinds import Thresholds
+    from strobe.core.kinds import Thresholds
 
     return len(Thresholds.__dataclass_fields__)
 

@@ -34,15 +34,15 @@ import scservo_sdk
 from lerobot.robots.so_follower import SO100Follower, SO100FollowerConfig, SO101FollowerConfig
 from lerobot.teleoperators.so_leader import SO101LeaderConfig
 
-from strobe.emulator import calibration, faults
-from strobe.emulator.arm import EmulatedArm
-from strobe.emulator.bus import Bus
-from strobe.emulator.calibration import Joint
-from strobe.emulator.dynamixel import X_SERIES, Dynamixel
-from strobe.emulator.feetech import STS3215, Feetech
-from strobe.emulator.served import Terminal, serve
-from strobe.emulator.servo import Model, Register, Servo
-from strobe.emulator.wire import BROADCAST, BusProtocol, Instruction, Packet
+from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.bus import Bus
+from strobe.rehearse.emulator.calibration import Joint
+from strobe.rehearse.emulator.dynamixel import X_SERIES, Dynamixel
+from strobe.rehearse.emulator.feetech import STS3215, Feetech
+from strobe.rehearse.emulator.served import Terminal, serve
+from strobe.rehearse.emulator.servo import Model, Register, Servo
+from strobe.rehearse.emulator.wire import BROADCAST, BusProtocol, Instruction, Packet
 
 TESTS = (
     "tests/motors/test_feetech.py",

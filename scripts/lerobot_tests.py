@@ -24,14 +24,14 @@ from typing import Any
 import pytest
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.families import registry
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.standins import stand_ins
-from strobe.results.subject import SubjectInfo
-from strobe.treatments import catalogue
+from strobe.core.families import registry
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.standins import stand_ins
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance
-from strobe.treatments.treatment import Treatment, Variant
 
 TESTS = (
     "tests/policies/rtc/test_modeling_rtc.py",

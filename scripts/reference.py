@@ -50,8 +50,8 @@ def navigation() -> list[Any]:
 
 def commands_page() -> str:
     """Return the list of all commands, as `strobe --help` has it, and the flags that all of them take."""
-    from strobe.cli import display
-    from strobe.cli.main import GROUPS
+    from strobe.core.cli import display
+    from strobe.core.cli.main import GROUPS
 
     lines = ["# Every command", "", "As `strobe COMMAND --help` has them.", ""]
     for group, commands in GROUPS.items():
@@ -84,11 +84,11 @@ def command_page(name: str) -> str:
 @functools.cache
 def help_of(command: str) -> str:
     """Return what ``strobe COMMAND --help`` prints."""
-    return importlib.import_module(f"strobe.cli.{command}").run.help()
+    return importlib.import_module(f"strobe.core.cli.{command}").run.help()
 
 
 def _commands() -> dict[str, str]:
-    from strobe.cli.main import COMMANDS
+    from strobe.core.cli.main import COMMANDS
 
     return COMMANDS
 
@@ -110,7 +110,7 @@ def _prose(text: str) -> Iterator[str]:
 def _flags(text: str) -> Iterator[str]:
     """The flags of a help text, each under a heading of its own, where the site's search finds it.
 
-    ``text`` has them as `strobe.cli.help.help_text` writes them, or each in a line with its words. A line that is not
+    ``text`` has them as `strobe.core.cli.help.help_text` writes them, or each in a line with its words. A line that is not
     indented stands above more flags.
     """
     for line in text.splitlines():
@@ -132,7 +132,7 @@ def _flags(text: str) -> Iterator[str]:
 
 def findings_page() -> str:
     """Return what each rule looks for, the findings that it may make, where it runs, and its limits."""
-    from strobe.kinds import KINDS
+    from strobe.core.kinds import KINDS
 
     studies: dict[Callable[..., Any], list[str]] = {}
     for answer, kind in KINDS.items():
@@ -169,7 +169,7 @@ def limits_page() -> str:
     """Return every threshold with its default."""
     from draccus.wrappers.docstring import get_attribute_docstring
 
-    from strobe.findings.thresholds import DEFAULTS, Thresholds
+    from strobe.core.findings.thresholds import DEFAULTS, Thresholds
 
     about, _, units = inspect.getdoc(Thresholds).partition("\n\n")  # type: ignore[union-attr]
     lines = ["# Every limit", "", "Change one with `--thresholds.NAME=VALUE`.", "", escaped(about), "", escaped(units)]
@@ -290,8 +290,8 @@ def _returned(function: ast.FunctionDef | None, place: int) -> Iterator[ast.expr
 
 def treatments_page() -> str:
     """Return every treatment of the catalogue, as ``--variant``, a recipe and `strobe optimize` know it."""
-    from strobe.devices.untried import untried
-    from strobe.treatments.catalogue import ENTRIES
+    from strobe.core.devices.untried import untried
+    from strobe.core.treatments.catalogue import ENTRIES
 
     lines = [
         "# Every treatment",
@@ -374,7 +374,7 @@ def _type(item: dict[str, Any]) -> str:
 
 @functools.cache
 def _schema() -> dict[str, Any]:
-    from strobe.results.any_answer import any_answer
+    from strobe.core.results.any_answer import any_answer
 
     return any_answer.json_schema()
 

@@ -11,11 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from strobe.cli import report
-from strobe.errors import UserError
-from strobe.kinds import page
-from strobe.report.picture import photograph
-from strobe.runs import store
+from strobe.core.cli import report
+from strobe.core.errors import UserError
+from strobe.core.kinds import page
+from strobe.core.report.picture import photograph
+from strobe.core.runs import store
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"

@@ -88,8 +88,8 @@ def on_post_build(config: Any) -> None:
     """Render each example's report from its result, and mend the search's worker."""
     for worker in Path(config.site_dir).glob("assets/javascripts/workers/search.*.js"):
         worker.write_text(f"{worker.read_text()}\n{_TOKEN_SET}\n")
-    from strobe.kinds import page
-    from strobe.runs import store
+    from strobe.core.kinds import page
+    from strobe.core.runs import store
 
     logging.getLogger("mkdocs.strobe").info("rendering the examples' reports")
     for result in sorted((ROOT / "docs" / "examples").glob("*/result.json")):

@@ -20,9 +20,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from strobe.kinds import document
-from strobe.report.console import render_brief
-from strobe.runs import store
+from strobe.core.kinds import document
+from strobe.core.report.console import render_brief
+from strobe.core.runs import store
 
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "tour.svg"

@@ -15,7 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LARGEST = 200_000  # bytes of a file
-NEEDED = ("strobe/py.typed", "strobe/cli/main.py", "strobe/report/page.html.j2", "strobe/report/page.css")
+NEEDED = (
+    "strobe/py.typed",
+    "strobe/core/cli/main.py",
+    "strobe/core/report/page.html.j2",
+    "strobe/core/report/page.css",
+)
 FIELDS = ("Summary", "Requires-Python", "License-Expression", "License-File", "Classifier", "Description-Content-Type")
 
 

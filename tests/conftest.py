@@ -151,6 +151,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands find this machine at rest, whatever runs beside the tests."""
-    from strobe.measure import other_work
+    from strobe.core.measure import other_work
 
     monkeypatch.setattr(other_work, "look", lambda: other_work.OtherWork(2, 0.0, 0.0))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.errors import nearest
+from strobe.core.errors import nearest
 
 words = st.text(st.characters(categories=["Ll", "Nd"]), min_size=1, max_size=12)
 names = st.lists(words, unique=True, max_size=30)

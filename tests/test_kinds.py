@@ -19,17 +19,17 @@ from support.example_sameness import verified
 from support.findings_results import measured, result
 from support.golden import golden
 
-from strobe import kinds
-from strobe.findings import Thresholds
-from strobe.findings.rules import rule_for
-from strobe.results.answer import Answer, Result, TrainResult
-from strobe.results.any_answer import AnyAnswer
-from strobe.results.budget import Budget
-from strobe.results.finding import Finding
-from strobe.results.sweep import Sweep
-from strobe.results.training import Training
-from strobe.studies.diff import diff
-from strobe.studies.history import history
+from strobe.budget.results import Budget
+from strobe.core import kinds
+from strobe.core.findings import Thresholds
+from strobe.core.findings.rules import rule_for
+from strobe.core.results.answer import Answer, Result
+from strobe.core.results.any_answer import AnyAnswer
+from strobe.core.results.finding import Finding
+from strobe.history.diff import diff
+from strobe.history.history import history
+from strobe.sweep.results import Sweep
+from strobe.train.results import Training, TrainResult
 
 
 def trained() -> TrainResult:
@@ -133,7 +133,7 @@ def test_another_packages_rule_runs_on_the_answers_that_it_is_for(study, titles,
     answer = ONE_OF_EACH[study]()
     alone = kinds.advise(answer)
     entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in RULES]
-    monkeypatch.setattr("strobe.findings.rules.entry_points", lambda group: entries)
+    monkeypatch.setattr("strobe.core.findings.rules.entry_points", lambda group: entries)
     found = kinds.advise(answer)
     assert {finding.title for finding in found} - {finding.title for finding in alone} == titles
     assert len(found) == len(alone) + len(titles), "a rule that fails costs no other's finding"

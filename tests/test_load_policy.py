@@ -17,19 +17,19 @@ from support.checkpoints import EXACT, FEW_STEPS, Saved
 from support.matrix import matrix
 
 import strobe
+from strobe.core.errors import UserError
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
 from strobe.deploy import checking, with_recipe
-from strobe.errors import UserError
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 # A robot's program: loads a policy with a recipe, and prints what of the lab that brought in.
 ROBOT = """
 import sys
 from strobe.deploy import load_policy
 load_policy(sys.argv[1], sys.argv[2], device="cpu")
-lab = ("strobe.cli", "strobe.sweeps", "strobe.studies", "strobe.report", "strobe.findings", "plotly", "statsmodels")
+lab = ("strobe.core.cli", "strobe.sweep", "strobe.core.studies", "strobe.core.report", "strobe.core.findings", "plotly", "statsmodels")
 print(*(name for name in lab if name in sys.modules), sep=",")
 """
 

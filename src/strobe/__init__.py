@@ -30,9 +30,9 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
+    from strobe.core.python import breakdown, compare, optimize, verify
+    from strobe.core.timeline import Probe, Timeline, attach, section, timed
     from strobe.deploy import load_policy, put_on, take_off
-    from strobe.python import breakdown, compare, optimize, verify
-    from strobe.timeline import Probe, Timeline, attach, section, timed
 
 
 # Loaded on first use: reading a result or printing help needs no torch, whose import takes seconds.
@@ -42,11 +42,11 @@ def __getattr__(name: str) -> Any:
 
         return getattr(strobe.deploy, name)
     if name in ("breakdown", "compare", "optimize", "verify"):
-        import strobe.python
+        import strobe.core.python
 
-        return getattr(strobe.python, name)
+        return getattr(strobe.core.python, name)
     if name in __all__:
-        import strobe.timeline
+        import strobe.core.timeline
 
-        return getattr(strobe.timeline, name)
+        return getattr(strobe.core.timeline, name)
     raise AttributeError(f"module 'strobe' has no attribute '{name}'")

@@ -2,7 +2,7 @@
 
 import sys
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from strobe.timeline import Attached, Probe, Section, Timeline, attach, section, timed
-from strobe.timeline.layers import Call
+from strobe.core.timeline import Attached, Probe, Section, Timeline, attach, section, timed
+from strobe.core.timeline.layers import Call
 
 RTC_STEP = "rtc.denoise_step"
 RTC_BASE = "rtc.denoise_step.base_denoising"

@@ -149,7 +149,7 @@ def test_random_weights_can_be_built_fast(make):
     """As Strobe does it: large tensors are made on the meta device first. The statistics are there afterwards."""
     from lerobot_policy_act_relative_rtc import ACTRelativeRTCPolicy
 
-    from strobe.policies.build import build_fast
+    from strobe.lerobot.policies.build import build_fast
 
     config = make(image=32)[0].config
     stats = {

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.main import COMMANDS, main
-from strobe.errors import UserError
+from strobe.core.cli.main import COMMANDS, main
+from strobe.core.errors import UserError
 
 HEAVY = ("torch", "lerobot", "transformers", "diffusers", "datasets", "scipy", "pandas", "plotly", "gymnasium")
 ACT = ["breakdown", "--policy.type=act"]
@@ -146,7 +146,7 @@ def test_no_help_and_no_wrong_flag_imports_what_takes_seconds(tmp_path: Path) ->
 def test_a_comparison_says_that_it_lives_before_torch_is_imported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from strobe.cli.live import importing
+    from strobe.core.cli.live import importing
 
     monkeypatch.delitem(sys.modules, "lerobot.policies", raising=False)
     with importing():
@@ -160,11 +160,11 @@ def test_a_comparison_says_that_it_lives_before_torch_is_imported(
 
 
 def test_what_the_source_does_not_show_lerobot_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strobe.cli.breakdown import read
-    from strobe.cli.lazy_flags import realise
+    from strobe.commands.breakdown import read
+    from strobe.lerobot.flags.lazy_flags import realise
+    from strobe.lerobot.policies.options import PolicyOptions
     from strobe.lerobot.schema import registries, shapes
     from strobe.lerobot.schema.source import UnreadableSourceError
-    from strobe.policies.options import PolicyOptions
 
     def unreadable(*_: object) -> None:
         raise UnreadableSourceError("of a form of its own")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.cli import cell
+from strobe.sweep import cell_command as cell
 
 
 @pytest.mark.parametrize(

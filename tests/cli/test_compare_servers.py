@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.openpi_server import Policy, actions, array, serving
 
-from strobe.cli import compare
-from strobe.cli.main import main
-from strobe.errors import UserError
+from strobe.commands import compare
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
 
 A = "--policy.server=ws://127.0.0.1:9"
 
@@ -76,19 +76,19 @@ def test_a_server_that_fails_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_a_server_is_compared_with_a_policy_on_this_machine(tmp_path: Path):
     pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
+    from strobe.servers.compare import compare_servers
     from support.checkpoints import tiny_for_robot
     from support.lerobot_server import Policy as Served
     from support.lerobot_server import serving as lerobot_serving
 
-    from strobe.measure.sampling import SamplingBudget
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import PolicyOptions
-    from strobe.policies.servers.connect import connect
-    from strobe.policies.servers.lerobot_messages import ServedPolicy
-    from strobe.policies.servers.observations import ObservationOptions, Source
-    from strobe.policies.servers.side import LocalSide, ServerSide
-    from strobe.studies.compare.run import compare_servers
-    from strobe.studies.shared.progress import Silent
+    from strobe.core.measure.sampling import SamplingBudget
+    from strobe.core.studies.shared.progress import Silent
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import PolicyOptions
+    from strobe.servers.protocols.connect import connect
+    from strobe.servers.protocols.lerobot_messages import ServedPolicy
+    from strobe.servers.protocols.observations import ObservationOptions, Source
+    from strobe.servers.protocols.side import LocalSide, ServerSide
 
     tiny_for_robot("act", tmp_path / "act", 6, ("top",), 32)
     image = np.full((32, 32, 3), 90, np.uint8)

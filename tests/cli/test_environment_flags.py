@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from strobe.cli import compare_environments, verify_environment
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.environments import compare_command as compare_environments
+from strobe.environments import verify_command as verify_environment
 
 PYTHON = sys.executable
 ACT = ["--policy.type=act", "--policy.size=tiny"]

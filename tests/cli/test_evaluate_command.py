@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from strobe.cli.main import main
-from strobe.runs import store
-from strobe.runs.episode_log import NAME
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.evaluate.episode_log import NAME
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=4"]
 ACTS += ["--policy.n_action_steps=5"]

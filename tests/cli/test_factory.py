@@ -15,9 +15,9 @@ import torch
 from support.sleeper import Clock
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.results.answer import Answer, BreakdownResult, CompareResult, VerifyResult
-from strobe.results.subject import Ceiling
+from strobe.core.cli.main import main
+from strobe.core.results.answer import Answer, BreakdownResult, CompareResult, VerifyResult
+from strobe.core.results.subject import Ceiling
 
 FACTORIES = Path(__file__).parents[1] / "support" / "factories"
 ARM = FACTORIES / "arm.py"
@@ -38,7 +38,7 @@ def forgotten():
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """`timed_arm:make` makes the policy; by this clock its encoder takes 4 ms, half in bfloat16; its expert 1 ms."""
     clock = Clock().wind(monkeypatch)
-    monkeypatch.setattr("strobe.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
     monkeypatch.syspath_prepend(str(FACTORIES))
     import arm  # pyright: ignore[reportMissingImports]
 
@@ -259,7 +259,7 @@ def test_what_needs_lerobot_says_so_in_a_line(capsys, tmp_path: Path, command: s
 
 
 def test_the_seed_makes_the_same_weights(tmp_path: Path):
-    from strobe.policies import factory
+    from strobe.lerobot.policies import factory
 
     def weights(seed: int) -> torch.Tensor:
         return next(factory.load(f"{ARM}:make", seed=seed).module.parameters())

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-import strobe.cli
-from strobe.cli.batch import BatchConfig
-from strobe.cli.bounds import above, at_least, between, check_bounds
-from strobe.cli.breakdown import BreakdownConfig, read
-from strobe.cli.dataloader import DataloaderConfig
-from strobe.cli.help import help_text
-from strobe.cli.optimize import OptimizeConfig
-from strobe.cli.parse import parse
-from strobe.cli.record import RecordConfig
-from strobe.cli.subject_flags import split_subject
-from strobe.cli.sweep import SweepConfig
-from strobe.cli.train import TrainConfig
-from strobe.errors import UserError
+import strobe.core.cli
+from strobe.commands.breakdown import BreakdownConfig, read
+from strobe.core.cli.bounds import above, at_least, between, check_bounds
+from strobe.core.cli.help import help_text
+from strobe.core.cli.parse import parse
+from strobe.core.errors import UserError
+from strobe.dataloader.command import DataloaderConfig
+from strobe.ladder.command import OptimizeConfig
+from strobe.lerobot.flags.subject_flags import split_subject
+from strobe.simulators.record_command import RecordConfig
+from strobe.sweep.command import SweepConfig
+from strobe.train.batch_command import BatchConfig
+from strobe.train.command import TrainConfig
 
 
 @dataclass
@@ -135,13 +135,18 @@ def test_a_subject_need_not_be_named_to_be_split():
 
 def test_no_command_module_imports_in_a_circle():
     """Imports inside functions and for types count as well."""
-    folder = Path(strobe.cli.__path__[0])
-    files = {f"strobe.cli.{file.stem}": file for file in folder.glob("*.py") if file.stem != "__init__"}
+    folder = Path(strobe.core.cli.__path__[0])
+    files = {f"strobe.core.cli.{file.stem}": file for file in folder.glob("*.py") if file.stem != "__init__"}
     imports: dict[str, set[str]] = {}
     for name, file in files.items():
         nodes = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)]
         named = {node.module for node in nodes if node.module}
-        named |= {f"strobe.cli.{alias.name}" for node in nodes if node.module == "strobe.cli" for alias in node.names}
+        named |= {
+            f"strobe.core.cli.{alias.name}"
+            for node in nodes
+            if node.module == "strobe.core.cli"
+            for alias in node.names
+        }
         imports[name] = named & files.keys()
-    assert imports["strobe.cli.breakdown"] >= {"strobe.cli.flags", "strobe.cli.runner"}
+    assert imports["strobe.commands.breakdown"] >= {"strobe.lerobot.flags.run_flags", "strobe.core.cli.runner"}
     TopologicalSorter(imports).prepare()  # raises CycleError

@@ -14,12 +14,12 @@ import pytest
 from support.sleeper import Clock
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.policies import lerobot_policies
-from strobe.policies.families import registry
-from strobe.results.answer import CompareResult
-from strobe.runs import store
-from strobe.treatments import catalogue
+from strobe.core.cli.main import main
+from strobe.core.families import registry
+from strobe.core.results.answer import CompareResult
+from strobe.core.runs import store
+from strobe.core.treatments import catalogue
+from strobe.lerobot.policies import lerobot_policies
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SUBJECT = ["--policy.type=small_flow", "--policy.size=tiny", "--device=cpu", "--skip_counting"]

@@ -16,16 +16,18 @@ from support import example_loader
 from support import example_runs as runs
 from support import example_sweeps as sweeps
 
-from strobe.cli import breakdown, dataloader, train
-from strobe.cli import keep as keeping
-from strobe.cli.main import main
-from strobe.cli.runner import Studied
-from strobe.cli.subject import studied
-from strobe.cli.summaries import SUMMARY
-from strobe.errors import NotKeptError
-from strobe.findings import Thresholds
-from strobe.results.answer import Result
-from strobe.runs import store
+from strobe.commands import breakdown
+from strobe.core.cli import keep as keeping
+from strobe.core.cli.main import main
+from strobe.core.cli.runner import Studied
+from strobe.core.cli.summaries import SUMMARY
+from strobe.core.errors import NotKeptError
+from strobe.core.findings import Thresholds
+from strobe.core.results.answer import Result
+from strobe.core.runs import store
+from strobe.dataloader import command as dataloader
+from strobe.lerobot.flags.subject import studied
+from strobe.train import command as train
 
 TRACE = {"traceEvents": []}
 
@@ -227,7 +229,7 @@ def test_a_training_ends_like_the_other_commands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     trained = SimpleNamespace(result=runs.act(status="failed"), sections=[], mistake=False)
-    monkeypatch.setattr("strobe.studies.train.run.train", lambda *_, **__: trained)
+    monkeypatch.setattr("strobe.train.run.train", lambda *_, **__: trained)
     monkeypatch.setattr(train.run, "read", lambda _: (train.TrainConfig(output_dir=tmp_path), ["--steps=2"]))
     assert train.run(["--", "--steps=2"]) == 1
     (folder,) = tmp_path.iterdir()

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from strobe.cli import live as lives
-from strobe.cli.live import Live
-from strobe.studies.shared.python_profile import mixed_threads
+from strobe.core.cli import live as lives
+from strobe.core.cli.live import Live
+from strobe.traces.python_profile import mixed_threads
 
 
 def own_threads(before: set[threading.Thread]) -> list[threading.Thread]:

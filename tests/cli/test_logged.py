@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from strobe.cli.main import main
-from strobe.report.exports import figures
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.report.loggers import figures
+from strobe.core.runs import store
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -96,7 +96,7 @@ def test_wrong_input_is_a_line_before_anything_runs(flags, said, capsys):
 
 
 def test_a_tool_that_is_not_there_is_named(run, monkeypatch, capsys):
-    monkeypatch.setattr("strobe.report.exports.find_spec", lambda _: None)
+    monkeypatch.setattr("strobe.core.report.loggers.find_spec", lambda _: None)
     assert main(["report", str(run), "--log=trackio"]) == 2
     assert "--log=trackio needs a package: pip install trackio" in capsys.readouterr().err
 

@@ -13,9 +13,9 @@ from support.matrix import matrix
 from support.refused import assert_refused
 from support.stored import stored
 
-from strobe.cli.main import COMMANDS, main
-from strobe.results.answer import CompareResult
-from strobe.runs import store
+from strobe.core.cli.main import COMMANDS, main
+from strobe.core.results.answer import CompareResult
+from strobe.core.runs import store
 from strobe.treatments.graphs import graph
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--seconds=20"]
@@ -190,8 +190,8 @@ def test_cuda_without_one_is_refused(capsys):
 
 
 def test_a_dataset_that_does_not_fit_the_checkpoint_is_told_by_feature(pusht, tmp_path, capsys):
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import PolicyOptions
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import PolicyOptions
 
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     subject.policy.save_pretrained(tmp_path / "checkpoint")
@@ -226,8 +226,8 @@ def test_report_and_diff_of_runs(tmp_path, capsys):
 # Ctrl-C after the twentieth round, in a process of its own: no other would do for a real signal.
 INTERRUPTED = """
 import os, signal, sys
-from strobe.cli.main import main
-from strobe.measure import sampling
+from strobe.core.cli.main import main
+from strobe.core.measure import sampling
 
 def after(pace, rounds, seconds, original=sampling._Pace.after):
     if len(rounds) == 20:

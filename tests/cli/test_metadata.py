@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.metadata import importlibs, packages_distributions, quicken
+from strobe.core.cli.metadata import importlibs, packages_distributions, quicken
 
 
 def plain(found: object) -> dict[str, list[str]]:

@@ -10,14 +10,14 @@ import pytest
 from support.refused import assert_refused
 from support.stored import stored
 
-from strobe.cli import cell
-from strobe.cli.main import main
-from strobe.cli.sweep import checked
-from strobe.results.answer import CompareResult
-from strobe.runs import store
-from strobe.sweeps import grid
-from strobe.sweeps.execute import Outcome
-from strobe.sweeps.table import tabulate
+from strobe.core.cli.main import main
+from strobe.core.results.answer import CompareResult
+from strobe.core.runs import store
+from strobe.sweep import cell_command as cell
+from strobe.sweep import grid
+from strobe.sweep.command import checked
+from strobe.sweep.execute import Outcome
+from strobe.sweep.table import tabulate
 
 TINY = ["--model.type=vjepa2", "--model.size=tiny", "--iterations=8"]
 

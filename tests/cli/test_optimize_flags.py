@@ -10,11 +10,11 @@ import yaml
 from support.refused import assert_refused
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.cli.optimize import OptimizeConfig, aim_of, read
-from strobe.results.answer import OptimizeResult
-from strobe.results.subject import Ceiling
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.results.subject import Ceiling
+from strobe.core.runs import store
+from strobe.ladder.command import OptimizeConfig, aim_of, read
+from strobe.ladder.results import OptimizeResult
 
 TINY = ["optimize", "--policy.type=act", "--policy.size=tiny"]
 
@@ -42,9 +42,11 @@ def clock(monkeypatch):
 
     slow(VLAFlowMatching, "denoise_step", 0.05)
     slow(VJEPA2Layer, "forward", 0.05)
-    monkeypatch.setattr("strobe.measure.ceiling.measure", lambda *_: Ceiling())  # it runs for a time that never passes
+    monkeypatch.setattr(
+        "strobe.core.measure.ceiling.measure", lambda *_: Ceiling()
+    )  # it runs for a time that never passes
     monkeypatch.setattr(time, "perf_counter", read)
-    monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(read() * 1e9))
+    monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(read() * 1e9))
 
 
 def only(folder: Path) -> Path:

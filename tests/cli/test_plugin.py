@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.runs import store
+from strobe.core.runs import store
 
 CONFIGURATION = """
 from dataclasses import dataclass, field

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.checkpoints import pusht_checkpoint
 
-from strobe.cli.checkpoints import take_policies
-from strobe.cli.main import main
-from strobe.runs import store
-from strobe.runs.episode_log import NAME
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.evaluate.checkpoints_command import take_policies
+from strobe.evaluate.episode_log import NAME
 
 PLAYS = ["--env.type=pusht", "--env.episode_length=8", "--threads=1", "--videos=1"]
 

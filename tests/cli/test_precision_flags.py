@@ -8,8 +8,8 @@ import pytest
 from support.refused import assert_refused
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.results.answer import CompareResult
+from strobe.core.cli.main import main
+from strobe.core.results.answer import CompareResult
 
 TINY = ["compare", "--policy.type=act", "--policy.size=tiny", "--iterations=6", "--seconds=20"]
 

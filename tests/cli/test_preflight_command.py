@@ -12,10 +12,10 @@ from support.arm_policy import save_act
 from support.refused import assert_refused
 from support.wired import Wired, change_json, wired
 
-from strobe.cli.main import main
-from strobe.results.preflight import PreflightResult
-from strobe.runs import store
-from strobe.studies.preflight import run
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.preflight import run
+from strobe.preflight.results.preflight import PreflightResult
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_a_flag_of_the_policy_counts(stage: Wired, tmp_path: Path):
 
 def test_files_alone_need_no_torch_and_no_lerobot(stage: Wired, tmp_path: Path):
     argv = ["preflight", f"--policy.path={stage.policy}", f"--output_dir={tmp_path}"]
-    code = f"import sys; from strobe.cli.main import main; code = main({argv!r}); "
+    code = f"import sys; from strobe.core.cli.main import main; code = main({argv!r}); "
     code += "print([name for name in ('torch', 'lerobot') if name in sys.modules], code)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[] 0"

@@ -15,10 +15,10 @@ from lerobot.configs.default import DatasetConfig
 from safetensors.numpy import load_file, save_file
 from support.turning_arm import TOP, WRIST, recording, saved, written
 
-from strobe.cli.main import main
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "rollout"
 
@@ -85,9 +85,7 @@ def test_files_alone_are_read_where_that_is_asked_for(checkpoint: Path, swapped:
 
 def test_files_are_read_without_torch(checkpoint: Path, swapped: Path, tmp_path: Path) -> None:
     flags = [f"--policy.path={checkpoint}", f"--dataset.root={swapped}", "--read_only", f"--output_dir={tmp_path}"]
-    script = (
-        f"import sys; from strobe.cli.main import main; main(['preflight', *{flags}]); sys.exit('torch' in sys.modules)"
-    )
+    script = f"import sys; from strobe.core.cli.main import main; main(['preflight', *{flags}]); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

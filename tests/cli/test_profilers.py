@@ -15,16 +15,16 @@ import torch
 from support.refused import assert_refused
 from support.required import required
 
-from strobe import kinds
-from strobe.cli.main import main
-from strobe.measure.sampling import SamplingBudget
-from strobe.report import markdown
-from strobe.results.answer import Profiled
-from strobe.runs import store
-from strobe.studies.shared import operators, python_profile
-from strobe.studies.shared.measuring import Options
-from strobe.studies.shared.python_profile import functions_of, place
-from strobe.treatments.treatment import Variant
+from strobe.core import kinds
+from strobe.core.cli.main import main
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.report import markdown
+from strobe.core.results.answer import Profiled
+from strobe.core.runs import store
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.treatment import Variant
+from strobe.traces import operators, python_profile
+from strobe.traces.python_profile import functions_of, place
 
 TINY = ["--policy.size=tiny", "--iterations=6", "--skip_counting", "--threads=1"]
 STEPS = ["--policy.num_inference_steps=4"]

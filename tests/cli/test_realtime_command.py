@@ -11,11 +11,11 @@ import pytest
 from support.made_up_rollout import header, rtc
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.cli.realtime import InferenceFlags, RealtimeFlags, timings
-from strobe.results.evaluate import EvaluateResult
-from strobe.runs.episode_log import NAME
-from strobe.runs.rollout_files import EVENTS
+from strobe.core.cli.main import main
+from strobe.evaluate.episode_log import NAME
+from strobe.evaluate.realtime_flags import InferenceFlags, RealtimeFlags, timings
+from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.rollout.files import EVENTS
 
 ACTS = ["--policy.type=diffusion", "--policy.size=tiny", "--policy.device=cpu", "--policy.num_inference_steps=2"]
 PLAYS = [*ACTS, "--policy.n_action_steps=5", "--env.type=pusht", "--env.episode_length=10", "--threads=1"]

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from strobe.cli import breakdown, compare
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.results.answer import CompareResult, Result
-from strobe.results.recipe import Recipe
-from strobe.runs import store
-from strobe.runs.recipe_file import dump
-from strobe.sweeps import grid
-from strobe.treatments.catalogue import ENTRIES
+from strobe.commands import breakdown, compare
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.results.answer import CompareResult, Result
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs import store
+from strobe.core.runs.recipe_file import dump
+from strobe.core.treatments.catalogue import ENTRIES
+from strobe.sweep import grid
 
 TINY = ["--policy.size=tiny", "--device=cpu", "--iterations=2", "--skip_counting", "--image_size=64x64", "--cameras=1"]
 

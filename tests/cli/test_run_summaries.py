@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from support import example_runs as runs
 
-from strobe.cli.main import main
-from strobe.cli.summaries import SUMMARY, keep_summary, summary_of_run
-from strobe.errors import UserError
-from strobe.results.run_summary import RunSummary
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.cli.summaries import SUMMARY, keep_summary, summary_of_run
+from strobe.core.errors import UserError
+from strobe.core.results.run_summary import RunSummary
+from strobe.core.runs import store
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_broken_answer_is_named_although_its_summary_is_whole(run, capsys):
 
 def test_a_folder_that_cannot_be_written_costs_the_summary_alone(run, monkeypatch):
     (run / SUMMARY).unlink()
-    monkeypatch.setattr("strobe.runs.store.replace", _full)
+    monkeypatch.setattr("strobe.core.runs.store.replace", _full)
     assert summary_of_run(run / store.RESULT).study == "breakdown"
     assert not (run / SUMMARY).exists()
 

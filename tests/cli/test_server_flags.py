@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from support.openpi_server import TRACEBACK, Policy, serving
 
-from strobe.cli import breakdown
-from strobe.cli.main import main
-from strobe.errors import UserError
+from strobe.commands import breakdown
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
 
 URL = "--policy.server=ws://127.0.0.1:9"
 
@@ -141,7 +141,7 @@ def test_a_template_that_says_no_array_is_a_line(template: str, tmp_path: Path, 
 
 def test_neither_torch_nor_lerobot_is_imported(tmp_path: Path):
     code = (
-        "import sys\nfrom strobe.cli.main import main\n"
+        "import sys\nfrom strobe.core.cli.main import main\n"
         f"main(['breakdown', sys.argv[1], '--iterations=6', '--output_dir={tmp_path}'])\n"
         "assert not {'torch', 'lerobot'} & set(sys.modules)"
     )

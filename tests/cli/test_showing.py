@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.main import main
-from strobe.report.console import shallow
-from strobe.report.document import Column, Row, Table
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.report.console import shallow
+from strobe.core.report.document import Column, Row, Table
+from strobe.core.runs import store
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

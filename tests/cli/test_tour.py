@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.cli.tour import (
+from strobe.doctor.tour_command import (
     COMPARE_S,
     FEWER_STEPS,
     LIMIT_S,

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from strobe.cli.main import main
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.runs import store
 
 DEFAULT = "default: --policy.n_action_steps=50"
 TUNED = "tuned: --policy.n_action_steps=10"

@@ -6,10 +6,11 @@ from typing import get_args
 
 import pytest
 
-from strobe.cli import compare, optimize
-from strobe.devices import untried
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Entry
+from strobe.commands import compare
+from strobe.core.devices import untried
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Entry
+from strobe.ladder import command as optimize
 
 
 def block(shown: str, head: str) -> str:

@@ -9,12 +9,12 @@ import pytest
 from support.arm_policy import save_act
 from support.checkpoints import pusht_checkpoint
 
-from strobe.cli.main import main
-from strobe.results.answer import BreakdownResult, VerifyResult
-from strobe.results.evaluate import EvaluateResult
-from strobe.results.recipe import Recipe
-from strobe.runs import store
-from strobe.runs.recipe_file import dump
+from strobe.core.cli.main import main
+from strobe.core.results.answer import BreakdownResult, VerifyResult
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs import store
+from strobe.core.runs.recipe_file import dump
+from strobe.evaluate.results.evaluate import EvaluateResult
 
 
 def plant_inert_normaliser(policy: Path) -> Path:
@@ -52,7 +52,7 @@ def test_wiring_that_cannot_be_read_costs_a_note(tmp_path: Path, monkeypatch: py
     def broken(*_: object, **__: object) -> None:
         raise OSError("as planted")
 
-    monkeypatch.setattr("strobe.wiring.of_run.read_wiring", broken)
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", broken)
     save_act(tmp_path / "policy", 64, 64)
     result = breakdown(tmp_path / "policy", tmp_path / "runs")
     assert result.wiring is None

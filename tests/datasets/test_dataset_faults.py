@@ -14,9 +14,10 @@ import pytest
 from support import broken_datasets as broken
 from support.broken_datasets import CAMERAS, EPISODES, FPS, FRAMES
 
-from strobe.datasets import finder
-from strobe.errors import UserError
-from strobe.policies import clips, inputs
+from strobe.core.errors import UserError
+from strobe.lerobot.datasets import finder
+from strobe.lerobot.policies import inputs
+from strobe.vision import clips
 
 FRONT = CAMERAS[0]
 
@@ -228,7 +229,7 @@ def test_a_look_ends_in_time(whole: Path) -> None:
 
 
 def _act() -> Any:
-    from strobe.policies.lerobot_policies import config_from_type
+    from strobe.lerobot.policies.lerobot_policies import config_from_type
 
     return config_from_type("act", ["--device=cpu"])
 

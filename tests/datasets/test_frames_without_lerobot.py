@@ -11,9 +11,9 @@ import pytest
 from support.broken_datasets import CAMERAS, EPISODES, FRAMES, copied, emptied, shortened, written
 from support.openpi_server import Policy, serving
 
-from strobe.cli.main import main
-from strobe.datasets.frames import frames
-from strobe.errors import UserError
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.lerobot.datasets.frames import frames
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from strobe.core.devices.accelerators import generator_states as noise_state
 from strobe.deploy.twin import OwnNoise
-from strobe.devices.accelerators import generator_states as noise_state
 
 DRAWS: dict[str, Callable[[], Tensor]] = {
     "randn": lambda: torch.randn(5, 7),

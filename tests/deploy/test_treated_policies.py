@@ -25,12 +25,12 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from support.checkpoints import EXACT, FEW_STEPS, tiny_recipe
 from support.matrix import matrix
 
+from strobe.core.errors import UserError
 from strobe.deploy import Watch
 from strobe.deploy.checking import Applied, put_on
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 FLOW = ("pi05", "pi0", "smolvla")
 STEPS = {**FEW_STEPS, "pi0": FEW_STEPS["pi05"]}

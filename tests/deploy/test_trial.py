@@ -18,13 +18,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
 from support.matrix import matrix
 
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
 from strobe.deploy import checking, trial
 from strobe.deploy.trial import RecipeTrial, put_on_trial
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.standins import stand_ins
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.standins import stand_ins
 
 BF16 = {"precision": "bf16"}
 

@@ -18,10 +18,10 @@ from support.checkpoints import EXACT, FEW_STEPS, Saved, tiny_recipe
 from support.matrix import matrix
 
 import strobe
+from strobe.core.errors import UserError
 from strobe.deploy import Loaded, checking, watch, with_recipe
 from strobe.deploy.twin import PolicyCall, Twin
-from strobe.errors import UserError
-from strobe.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 BF16 = {"precision": "bf16"}
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from support.made_up_accelerator import GIB
 
-from strobe.devices.accelerators import generator_states, generators_restored, memory_of, numbered
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting, allocator_of
-from strobe.timeline import section
+from strobe.core.devices.accelerators import generator_states, generators_restored, memory_of, numbered
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting, allocator_of
+from strobe.core.timeline import section
 
 SECOND = torch.device("cuda:1")
 
@@ -82,9 +82,9 @@ def test_random_numbers_of_the_device_that_is_meant_are_put_back(made_up):
 @pytest.mark.long
 def test_a_training_step_may_use_what_torch_holds_for_later(made_up, monkeypatch):
     """An earlier policy's memory is torch's still, and the driver has none left: the step fits all the same."""
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import PolicyOptions
-    from strobe.policies.policy_subject import PolicySubject
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import PolicyOptions
+    from strobe.lerobot.policies.policy_subject import PolicySubject
 
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     monkeypatch.setattr(PolicySubject, "device", SECOND)

@@ -11,16 +11,19 @@ from typing import Any
 
 import pytest
 
-from strobe.cli.main import COMMANDS
-from strobe.cli.runner import EXIT_CODES
-from strobe.results.any_answer import any_answer
+from strobe.core.cli.main import COMMANDS
+from strobe.core.cli.runner import EXIT_CODES
+from strobe.core.results.any_answer import any_answer
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "strobe"
 PAGE = ROOT / "docs" / "assistants.md"
 LIST = ROOT / "docs" / "llms.txt"
 ALWAYS = {0, 2, 130}  # the end, wrong input, Ctrl-C: of `main` for every command
-HELPERS = {"strobe.cli.gates", "strobe.cli.rollouts"}  # modules of cli/ in which a command's exit code is set
+HELPERS = {
+    "strobe.history.gates_command",
+    "strobe.rollout.flags",
+}  # modules of cli/ in which a command's exit code is set
 # Where a study marks its answer 'failed', for which the exit code is 1.
 STUDIES = {"rollout": "rollout", "rehearse": "rollout"}
 STOPS = ("breakdown", "compare", "train", "rehearse", "evaluate")  # whose exit codes the tour hands on
@@ -61,7 +64,7 @@ def codes_of(command: str) -> frozenset[int]:
     """A command's exit codes as its code has them."""
     if command == "tour":
         return frozenset().union(*map(codes_of, STOPS))
-    tree = tree_of(f"strobe.cli.{command}")
+    tree = tree_of(f"strobe.core.cli.{command}")
     found = ALWAYS | set_in(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module in HELPERS:
@@ -92,7 +95,7 @@ def test_every_command_stands_in_the_list_with_the_exit_codes_of_the_code():
 
 def test_the_exit_codes_of_the_code_are_those_that_help_states():
     for name in COMMANDS:
-        doc = importlib.import_module(f"strobe.cli.{name}").__doc__ or ""
+        doc = importlib.import_module(f"strobe.core.cli.{name}").__doc__ or ""
         _, told, text = doc.partition("Exit code: ")
         if told:
             stated = {int(number) for number in re.findall(r"\b(0|1|2|3|130)\b(?! %)", text.partition("\n\n")[0])}

@@ -38,21 +38,27 @@ def test_every_name_that_a_benchmark_patches_is_there(lerobot: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        ("mock.patch.object(cell, 'NO_MEMORY', ())", "strobe.cli.cell.NO_MEMORY"),  # so device_matrix.py once broke
-        ("mock.patch('strobe.cli.cell.NO_MEMORY')", "strobe.cli.cell.NO_MEMORY"),
-        ("mock.patch.multiple(cell, NO_MEMORY=())", "strobe.cli.cell.NO_MEMORY"),
-        ("words = {'NO_MEMORY': ()}\nmock.patch.multiple(cell, **words)", "strobe.cli.cell.NO_MEMORY"),
-        ("setattr(cell, 'NO_MEMORY', ())", "strobe.cli.cell.NO_MEMORY"),
-        ("cell.NO_MEMORY = ()", "strobe.cli.cell.NO_MEMORY"),
-        ("server = 'strobe.cli.sell'", "strobe.cli.sell"),
-        ("text = '''\nimport strobe.cli.cell as cell\ncell.NO_MEMORY = ()\n'''", "strobe.cli.cell.NO_MEMORY"),
-        ("text = '''\nfrom strobe.cli.cell import NO_MEMORY\n'''", "strobe.cli.cell.NO_MEMORY"),
+        (
+            "mock.patch.object(cell, 'NO_MEMORY', ())",
+            "strobe.sweep.cell_command.NO_MEMORY",
+        ),  # so device_matrix.py once broke
+        ("mock.patch('strobe.sweep.cell_command.NO_MEMORY')", "strobe.sweep.cell_command.NO_MEMORY"),
+        ("mock.patch.multiple(cell, NO_MEMORY=())", "strobe.sweep.cell_command.NO_MEMORY"),
+        ("words = {'NO_MEMORY': ()}\nmock.patch.multiple(cell, **words)", "strobe.sweep.cell_command.NO_MEMORY"),
+        ("setattr(cell, 'NO_MEMORY', ())", "strobe.sweep.cell_command.NO_MEMORY"),
+        ("cell.NO_MEMORY = ()", "strobe.sweep.cell_command.NO_MEMORY"),
+        ("server = 'strobe.core.cli.sell'", "strobe.core.cli.sell"),
+        (
+            "text = '''\nimport strobe.sweep.cell_command as cell\ncell.NO_MEMORY = ()\n'''",
+            "strobe.sweep.cell_command.NO_MEMORY",
+        ),
+        ("text = '''\nfrom strobe.sweep.cell_command import NO_MEMORY\n'''", "strobe.sweep.cell_command.NO_MEMORY"),
         ("def patched(model):\n    patches.wrap(model, 'embed_prefixes', around)", "embed_prefixes"),
         ("def seen(owner, name):\n    setattr(owner, name, look)\nseen(model, 'embed_prefixes')", "embed_prefixes"),
     ],
 )
 def test_a_name_that_is_gone_is_seen(line: str, name: str) -> None:
-    (found,) = gone(f"from strobe.cli import cell\nmodel = make()\n{line}\n", "def embed_prefix(self): ...")
+    (found,) = gone(f"from strobe.core.cli import cell\nmodel = make()\n{line}\n", "def embed_prefix(self): ...")
     assert found.endswith(f": {name}")
 
 

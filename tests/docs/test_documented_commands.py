@@ -16,15 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from strobe.core.cli.placeholders import groups, option_names
 from support.documented import LEROBOTS, OTHERS, OURS, Command, commands
 
-from strobe.cli import compare_environments, compare_servers, display, server, verify_environment
-from strobe.cli.lazy_flags import groups, option_names, options
-from strobe.cli.main import COMMANDS
-from strobe.cli.parse import check_names, pairs
-from strobe.errors import UserError
+from strobe.core.cli import display
+from strobe.core.cli.main import COMMANDS
+from strobe.core.cli.parse import check_names, pairs
+from strobe.core.errors import UserError
+from strobe.environments import compare_command as compare_environments
+from strobe.environments import verify_command as verify_environment
+from strobe.lerobot.flags.lazy_flags import options
+from strobe.lerobot.policies.lerobot_policies import known_types
 from strobe.lerobot.schema.registries import POLICY
-from strobe.policies.lerobot_policies import known_types
+from strobe.servers import command as server
+from strobe.servers import compare_command as compare_servers
 
 ROOT = Path(__file__).parents[2]
 # An example's report.md is what a run printed when it ran.
@@ -196,7 +201,7 @@ def fields(kind: str, names: list[str]) -> None:
 
 
 def treatments(value: str, flag: str) -> None:
-    from strobe.treatments.catalogue import parse
+    from strobe.core.treatments.catalogue import parse
 
     text = value.partition(":")[2] if flag == "--variant" else value
     text = ",".join(pair for pair in text.split(",") if not pair.strip().startswith(("rtc.", "recipe", "exported")))
@@ -208,11 +213,13 @@ def treatments(value: str, flag: str) -> None:
 @cache
 def flags_of(command: str) -> frozenset[str]:
     """The flags of a command, with '--policy.*' where it takes a policy's fields."""
-    module = importlib.import_module(f"strobe.cli.{command}")
+    module = importlib.import_module(f"strobe.core.cli.{command}")
     configs = [
         value
         for name, value in vars(module).items()
-        if name.endswith("Config") and dataclasses.is_dataclass(value) and value.__module__.startswith("strobe.cli.")
+        if name.endswith("Config")
+        and dataclasses.is_dataclass(value)
+        and value.__module__.startswith("strobe.core.cli.")
     ]
     known: set[str] = set().union(*map(option_names, configs))
     known |= {f"--{group}.{name}" for one in configs for group, where in groups(one).items() for name in options(where)}
@@ -237,7 +244,7 @@ def helped(command: str) -> str:
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        importlib.import_module(f"strobe.cli.{command}").run(["--help"])
+        importlib.import_module(f"strobe.core.cli.{command}").run(["--help"])
     return printed.getvalue()
 
 

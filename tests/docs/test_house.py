@@ -152,8 +152,8 @@ def test_the_pages_for_developers_name_files_that_are_there(page: str) -> None:
 
 # Text that Strobe or its own child process wrote a moment ago; a trace, whose reader hooks into each object.
 OWN_JSON = {
-    "cli/runner.py", "emulator/arm.py", "emulator/served.py", "json_text.py", "loops/header.py",
-    "policies/families/qwen.py", "policies/vocabulary.py", "runs/trace_file.py", "studies/shared/operators.py",
+    "core/cli/runner.py", "rehearse/emulator/arm.py", "rehearse/emulator/served.py", "json_text.py", "rollout/loops/header.py",
+    "lerobot/families/qwen.py", "lerobot/policies/vocabulary.py", "traces/trace_file.py", "traces/operators.py",
 }  # fmt: skip
 
 
@@ -163,4 +163,4 @@ def test_json_of_files_and_peers_is_read_by_what_refuses_deep_nesting() -> None:
         str(file.relative_to(SOURCES)) for file in SOURCES.rglob("*.py")
         if re.search(r"json\.loads?\(", file.read_text()) and "carried" not in file.parts
     }  # fmt: skip
-    assert reads == OWN_JSON, "use strobe.json_text.parsed"
+    assert reads == OWN_JSON, "use strobe.core.json_text.parsed"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from strobe import kinds
-from strobe.runs import store
+from strobe.core import kinds
+from strobe.core.runs import store
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from strobe.errors import UserError
-from strobe.loops import event_log
-from strobe.policies.servers import groot, groot_messages, lerobot_messages, wire
-from strobe.report import html
-from strobe.report.document import Clip, ClipRow
-from strobe.runs import contents, episode_log, recipe_file
-from strobe.sweeps import grid
-from strobe.wiring.read import read_wiring
+from strobe.core.errors import UserError
+from strobe.core.report import html
+from strobe.core.report.document import Clip, ClipRow
+from strobe.core.runs import contents, recipe_file
+from strobe.evaluate import episode_log
+from strobe.preflight.wiring.read import read_wiring
+from strobe.rollout.loops import event_log
+from strobe.servers.protocols import groot, groot_messages, lerobot_messages, wire
+from strobe.sweep import grid
 
 ROOT = Path(__file__).parents[2]
 HERE = "tests/docs/test_security.py"

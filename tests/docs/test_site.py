@@ -19,9 +19,9 @@ from support.browser import Browser
 from support.scripts import load_script
 from support.site_search import pages, search
 
-from strobe.cli.main import COMMANDS
-from strobe.kinds import KINDS
-from strobe.treatments.catalogue import ENTRIES
+from strobe.core.cli.main import COMMANDS
+from strobe.core.kinds import KINDS
+from strobe.core.treatments.catalogue import ENTRIES
 
 pytestmark = pytest.mark.slow("the site is built, and read in a browser")
 
@@ -77,7 +77,7 @@ def test_every_command_has_a_page_with_its_flags(site: Path):
 
 
 def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_default():
-    from strobe.findings.thresholds import Thresholds
+    from strobe.core.findings.thresholds import Thresholds
 
     for kind in KINDS.values():
         for rule in kind.rules:
@@ -88,7 +88,7 @@ def test_every_rule_names_its_findings_and_every_limit_that_is_used_has_a_defaul
 
 
 def test_every_limit_that_is_a_flag_is_read_by_a_rule():
-    from strobe.findings.thresholds import Thresholds
+    from strobe.core.findings.thresholds import Thresholds
 
     read = {limit for kind in KINDS.values() for rule in kind.rules for limit in reference.made_by(rule)[1]}
     assert read == set(Thresholds.__dataclass_fields__)

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from support.patience import patient
 
-from strobe.emulator import calibration, faults
-from strobe.emulator.arm import EmulatedArm
-from strobe.emulator.arms import FOLLOWERS
+from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.arms import FOLLOWERS
 
 pytest.importorskip("dynamixel_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = [

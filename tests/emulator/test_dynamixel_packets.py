@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.emulator.dynamixel import LONGEST, Packet, Parser, build
-from strobe.emulator.wire import BROADCAST, Instruction
+from strobe.rehearse.emulator.dynamixel import LONGEST, Packet, Parser, build
+from strobe.rehearse.emulator.wire import BROADCAST, Instruction
 
 codes = st.sampled_from([*Instruction, 0x55, 0xFD, 0xFF])
 # Headers and halves of headers, which have to be stuffed, lie in every other packet.

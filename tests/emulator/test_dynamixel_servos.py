@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.emulator import arms, faults
-from strobe.emulator import dynamixel as r
-from strobe.emulator.bus import Bus, bus_of
-from strobe.emulator.calibration import Joint
-from strobe.emulator.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
-from strobe.emulator.servo import Register, Servo
-from strobe.emulator.wire import BROADCAST, Instruction
+from strobe.rehearse.emulator import arms, faults
+from strobe.rehearse.emulator import dynamixel as r
+from strobe.rehearse.emulator.bus import Bus, bus_of
+from strobe.rehearse.emulator.calibration import Joint
+from strobe.rehearse.emulator.dynamixel import ACCESS_ERROR, STATUS, X_SERIES, Packet, Parser, build
+from strobe.rehearse.emulator.servo import Register, Servo
+from strobe.rehearse.emulator.wire import BROADCAST, Instruction
 
 KOCH = arms.FOLLOWERS["koch_follower"]
 ALL = tuple(joint.id for joint in KOCH.plausible.values())

@@ -15,12 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from strobe.emulator import calibration, faults
-from strobe.emulator import feetech as r
-from strobe.emulator.arm import ArmEndedError, EmulatedArm
-from strobe.emulator.feetech import Feetech, Packet, Parser, build
-from strobe.emulator.wire import Instruction
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse.emulator import feetech as r
+from strobe.rehearse.emulator.arm import ArmEndedError, EmulatedArm
+from strobe.rehearse.emulator.feetech import Feetech, Packet, Parser, build
+from strobe.rehearse.emulator.wire import Instruction
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
 
@@ -190,7 +190,7 @@ def test_a_killed_arm_leaves_no_link(tmp_path: Path, name: str | None) -> None:
 
 PARENT = """
 import os, sys, time
-from strobe.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.arm import EmulatedArm
 with EmulatedArm() as arm:
     fork = os.fork()  # it inherits the pipe to the servos, as a worker of a data loader does
     if fork:
@@ -218,7 +218,7 @@ def test_the_servos_end_with_the_program_however_it_ends(sent: signal.Signals) -
 
 WITH_A_WORKER = """
 import os, signal, time
-from strobe.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.arm import EmulatedArm
 with EmulatedArm() as arm:
     fork = os.fork()
     if not fork:
@@ -235,7 +235,7 @@ def test_a_forked_worker_does_not_keep_the_servos() -> None:
 
 HOLDS_ON = """
 import os, signal
-from strobe.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.arm import EmulatedArm
 with EmulatedArm() as arm:
     signal.signal(signal.SIGINT, lambda *_: print(arm.state().packets, flush=True))
     os.killpg(0, signal.SIGINT)  # as a terminal does at Ctrl-C
@@ -251,7 +251,9 @@ def test_a_ctrl_c_at_the_terminal_does_not_reach_the_servos() -> None:
 
 
 def test_nothing_of_torch_or_lerobot_is_loaded_in_the_servos_process() -> None:
-    loaded = "import sys, strobe.emulator.served; print(sorted({'torch', 'lerobot', 'numpy'} & set(sys.modules)))"
+    loaded = (
+        "import sys, strobe.rehearse.emulator.served; print(sorted({'torch', 'lerobot', 'numpy'} & set(sys.modules)))"
+    )
     said = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert said.stdout == "[]\n"
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.patience import patient
 
-from strobe.emulator import calibration, faults
-from strobe.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse.emulator.arm import EmulatedArm
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 # The driver gives an answer 50 ms and spins meanwhile: beside other tests on two cores answers come late, which is just

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.emulator import feetech as r
-from strobe.emulator.calibration import TURN, Joint
-from strobe.emulator.feetech import STS3215
-from strobe.emulator.servo import Motion, Register, Servo
+from strobe.rehearse.emulator import feetech as r
+from strobe.rehearse.emulator.calibration import TURN, Joint
+from strobe.rehearse.emulator.feetech import STS3215
+from strobe.rehearse.emulator.servo import Motion, Register, Servo
 
 
 def held(present: int | None = None, *, low: int = 0, high: int = TURN - 1) -> Servo:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.emulator import calibration, faults
-from strobe.emulator import feetech as r
-from strobe.emulator.bus import Bus, UnpluggedError, bus_of
-from strobe.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build
-from strobe.emulator.servo import Register
-from strobe.emulator.wire import Instruction
+from strobe.rehearse.emulator import calibration, faults
+from strobe.rehearse.emulator import feetech as r
+from strobe.rehearse.emulator.bus import Bus, UnpluggedError, bus_of
+from strobe.rehearse.emulator.feetech import BROADCAST, Feetech, Packet, Parser, build
+from strobe.rehearse.emulator.servo import Register
+from strobe.rehearse.emulator.wire import Instruction
 
 ALL = (1, 2, 3, 4, 5, 6)
 

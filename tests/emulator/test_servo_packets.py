@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.emulator.feetech import BROADCAST, Packet, Parser, build
+from strobe.rehearse.emulator.feetech import BROADCAST, Packet, Parser, build
 
 packets = st.builds(Packet, st.integers(0, BROADCAST), st.integers(0, 255), st.binary(max_size=253))
 few = st.lists(packets, max_size=5)

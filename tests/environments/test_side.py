@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from strobe.core.errors import UserError
 from strobe.environments import side as sides
 from strobe.environments.options import SideOptions
 from strobe.environments.side import EnvironmentWorker, SideEndedError, SideFailedError
-from strobe.errors import UserError
 
 ECHO = """
 import json, os, subprocess, sys, time

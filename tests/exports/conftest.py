@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from support.exports import TINY, Export, Exports, answer_of
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.errors import UserError
-from strobe.exports.carried import policy as carried
-from strobe.exports.exported import ExportedPolicy
-from strobe.exports.folder import seal
+from strobe.core.errors import UserError
+from strobe.export.carried import policy as carried
+from strobe.export.exported import ExportedPolicy
+from strobe.export.folder import seal
 
 STATE, IMAGE = "observation.state", "observation.images.front"
 FITTING = {STATE: np.zeros((1, 6), np.float32), IMAGE: np.ones((1, 3, 8, 8), np.float32)}

@@ -17,12 +17,12 @@ from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.exports.folder import seal
-from strobe.exports.whole import exported, record
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.export.folder import seal
+from strobe.export.whole import exported, record
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 pytestmark = [
     pytest.mark.xdist_group("exports"),  # they read one export

@@ -13,9 +13,9 @@ import pytest
 from support.exports import TINY, Exports
 from support.refused import assert_refused
 
-from strobe.exports import formats
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.export import formats
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 RUN = """
 import sys

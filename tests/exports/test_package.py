@@ -16,10 +16,10 @@ from support.refused import assert_refused
 
 pytest.importorskip("openvino", reason="needs the extra 'openvino'")
 
-from strobe.cli.main import main
-from strobe.exports.folder import seal
-from strobe.results.answer import CompareResult, VerifyResult
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.results.answer import CompareResult, VerifyResult
+from strobe.core.runs import store
+from strobe.export.folder import seal
 
 pytestmark = [
     pytest.mark.xdist_group("exports"),  # they read one export

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.exports.prompt import prompt_of
-from strobe.exports.whole import split
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.errors import UserError
+from strobe.export.prompt import prompt_of
+from strobe.export.whole import split
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 @pytest.fixture(scope="module")

@@ -11,19 +11,20 @@ from support.findings_results import approve_findings, measured, result
 from support.paced import DECODE, EMBEDDING, PREPROCESSING, pace, pause, retimed
 from support.sleeper import Clock
 
-from strobe.cli.main import main
-from strobe.findings import Thresholds, backbone
-from strobe.kinds import advise
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_model
-from strobe.policies.options import ModelOptions
-from strobe.results.measurement import Blocks, Memory
-from strobe.results.profiles import GapCause, Gaps, OperatorProfile
-from strobe.runs import store
-from strobe.studies.breakdown import breakdown
-from strobe.studies.shared import operators
-from strobe.studies.shared.measuring import Options
-from strobe.timeline.trace import exported
+from strobe.core.cli.main import main
+from strobe.core.findings import Thresholds
+from strobe.core.kinds import advise
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.measurement import Blocks, Memory
+from strobe.core.runs import store
+from strobe.core.studies.breakdown import breakdown
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.timeline.trace import exported
+from strobe.lerobot.policies.loading import load_model
+from strobe.lerobot.policies.options import ModelOptions
+from strobe.traces import operators
+from strobe.traces.results.profiles import GapCause, Gaps, OperatorProfile
+from strobe.vision import findings as backbone
 
 FAULTS = {
     "block-variance", "patch-embedding-slow", "attention-heavy", "memory-high", "device-idle", "host-bound",
@@ -112,7 +113,7 @@ def test_the_part_that_limits_a_video_is_named_also_where_all_is_well(subject):
 
 def run(monkeypatch, clock, folder, argv: list[str], plant, expected: set[str]) -> dict:
     """The findings of a command on a model that ``plant`` has done something to."""
-    command = importlib.import_module(f"strobe.cli.{argv[0]}")
+    command = importlib.import_module(f"strobe.core.cli.{argv[0]}")
     load = command.load_subject
 
     def planted(*args):

@@ -6,10 +6,10 @@ from typing import Any
 
 from support.findings_results import approve_findings, compared, measured, put_on, result, treated
 
-from strobe.results.answer import CompareResult
-from strobe.results.data import Interval
-from strobe.results.measurement import Measurement
-from strobe.results.traits import DelayTraining, PolicyTraits, Traits
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.data import Interval
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.traits import DelayTraining, PolicyTraits, Traits
 
 PARTS = {"forward": 40.0, "forward/backbone": 26.0, "forward/encoder": 10.0, "backward": 55.0}
 

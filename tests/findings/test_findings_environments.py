@@ -6,9 +6,9 @@ from typing import Any
 
 from support.findings_results import approve_findings, compared, measured, result
 
-from strobe.results.answer import CompareResult
-from strobe.results.comparison import GradientAgreement
-from strobe.results.environments import Environment, PassDifference, StageDifference
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.comparison import GradientAgreement
+from strobe.environments.results import Environment, PassDifference, StageDifference
 
 VISION = StageDifference(kind="values", stage="vision", place="model.vision_tower given 0", distance=0.02,
                          rounding=1e-6, words="model.vision_tower given 0 differs by 0.02 of its length")  # fmt: skip

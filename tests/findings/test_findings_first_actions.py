@@ -10,15 +10,15 @@ import pytest
 from numpy.typing import NDArray
 from support.findings_results import approve_findings
 
-from strobe.kinds import advise, document, page
-from strobe.measure.first_jump import first_action, joint_jumps, starts
-from strobe.measure.robot import Move
-from strobe.results.first_jump import FirstJump
-from strobe.results.hypothesis import Hypothesis
-from strobe.results.open_loop import ActionRange, OpenLoop
-from strobe.results.preflight import PreflightResult
-from strobe.results.reach import JointReach, Reach
-from strobe.results.wiring import Wiring
+from strobe.core.kinds import advise, document, page
+from strobe.preflight.results.hypothesis import Hypothesis
+from strobe.preflight.results.open_loop import ActionRange, OpenLoop
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.reach import JointReach, Reach
+from strobe.preflight.results.wiring import Wiring
+from strobe.rollout.measure.first_jump import first_action, joint_jumps, starts
+from strobe.rollout.measure.robot import Move
+from strobe.rollout.results.first_jump import FirstJump
 
 Array = NDArray[np.float64]
 NAMES = ["pan", "lift", "flex", "gripper"]

@@ -6,11 +6,11 @@ from typing import Any
 
 from support.findings_results import N, approve_findings, measured, put_on, result, treated
 
-from strobe.results.answer import CompareResult
-from strobe.results.comparison import Comparison, GradientAgreement, Verdict
-from strobe.results.data import Interval
-from strobe.results.measurement import Memory
-from strobe.results.traits import Traits, TreatmentTraits
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.comparison import Comparison, GradientAgreement, Verdict
+from strobe.core.results.data import Interval
+from strobe.core.results.measurement import Memory
+from strobe.core.results.traits import Traits, TreatmentTraits
 
 PARTS = {"forward": 40.0, "backward": 50.0, "optimizer": 5.0}
 BF16, FP16, COMPILED = put_on("amp", "bf16"), put_on("amp", "fp16"), put_on("compile", "default")

@@ -7,9 +7,9 @@ from typing import Any
 from support.example_loader import rate, starved
 from support.findings_results import approve_findings
 
-from strobe.kinds import advise, document
-from strobe.results.dataloader import Dataloader, Encoding, StartUp, StepNeed
-from strobe.results.finding import Finding
+from strobe.core.kinds import advise, document
+from strobe.core.results.finding import Finding
+from strobe.dataloader.results import Dataloader, Encoding, StartUp, StepNeed
 
 
 def healthy(own: Any = None, now: float = 8000 / 120, **more: Any) -> Dataloader:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from support.findings_results import approve_findings
 
-from strobe.kinds import advise, document, page
-from strobe.results import open_loop
-from strobe.results.data import Interval
-from strobe.results.hypothesis import Hypothesis
-from strobe.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
-from strobe.results.preflight import PreflightResult
-from strobe.results.wiring import Wiring
+from strobe.core.kinds import advise, document, page
+from strobe.core.results.data import Interval
+from strobe.preflight.results import open_loop
+from strobe.preflight.results.hypothesis import Hypothesis
+from strobe.preflight.results.open_loop import NaiveError, OpenLoop, PairedError, PartErrors
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import Wiring
 
 
 def ratio(value: float, reach: float = 0.1) -> PairedError:

@@ -4,7 +4,7 @@ from typing import Any
 
 from support.findings_results import approve_findings, measured, result
 
-from strobe.findings import Thresholds
+from strobe.core.findings import Thresholds
 
 A, B = {"policy": 100.0, "policy/a": 40.0, "policy/b": 60.0}, {"vision": 60.0, "vision/0": 30.0, "vision/2": 30.0}
 

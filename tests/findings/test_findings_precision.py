@@ -4,11 +4,11 @@ from typing import Any
 
 from support.findings_results import N, approve_findings, measured, put_on, result, treated
 
-from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult
-from strobe.results.comparison import Comparison, Verdict
-from strobe.results.data import Interval
-from strobe.results.traits import Traits
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.comparison import Comparison, Verdict
+from strobe.core.results.data import Interval
+from strobe.core.results.traits import Traits
 
 
 def run(ratio: float, *names: str, width: float = 0.01, kind: Any = "faster", part: str = "", others: Any = (),

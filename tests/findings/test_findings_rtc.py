@@ -4,9 +4,9 @@ from typing import Any
 
 from support.findings_results import approve_findings, compared, measured, put_on, result, treated
 
-from strobe.findings import Thresholds
-from strobe.results.answer import CompareResult
-from strobe.results.traits import PolicyTraits, RealTimeChunking
+from strobe.core.findings import Thresholds
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.traits import PolicyTraits, RealTimeChunking
 
 COMPILED = treated(put_on("rtc", rtc=RealTimeChunking()), put_on("compile", "default", builds="compiled"))
 

@@ -11,11 +11,11 @@ from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension,
 from support.examples import scaled
 from support.findings_results import approve_findings, compared, measured, put_on, result, treated
 
-from strobe.findings import sameness
-from strobe.findings.rules import run
-from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, OptimizeResult
-from strobe.results.ladder import Try
+from strobe.core.findings import sameness
+from strobe.core.findings.rules import run
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.answer import CompareResult
+from strobe.ladder.results import OptimizeResult, Try
 
 OURS = "exact-treatment-broken|guard-broken|decisions-flip|offset|guard-blind|drowned|policy-ignores-its-input"
 NONE = Agreement(cosine=1, largest_error=0, mean_error=0, observations=4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support import example_sweeps as sweeps
 from support.findings_results import approve_findings
 
-from strobe.results.sweep import Axis, Cell, PartFigure, Row, Sweep
+from strobe.sweep.results import Axis, Cell, PartFigure, Row, Sweep
 
 BATCH = Axis(name="batch_size", values=["8", "16", "32"], numbers=[8, 16, 32], unit="samples")
 CAMERAS = Axis(name="cameras", values=["1", "2"], numbers=[1, 2])

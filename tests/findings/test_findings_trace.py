@@ -8,7 +8,7 @@ from typing import Any
 from support.findings_results import approve_findings
 from support.made_trace import annotation, chain, document, event, operator, step, training, work, write
 
-from strobe.studies.trace import trace
+from strobe.traces.run import trace
 
 Events = list[dict[str, Any]]
 

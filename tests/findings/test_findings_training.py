@@ -6,9 +6,8 @@ from typing import Any
 
 from support.findings_results import approve_findings, measured, result
 
-from strobe.findings import Thresholds
-from strobe.results.answer import TrainResult
-from strobe.results.training import LoaderPart, LoaderWorker, Rank, Stall, Training
+from strobe.core.findings import Thresholds
+from strobe.train.results import LoaderPart, LoaderWorker, Rank, Stall, Training, TrainResult
 
 HEALTHY = {"data": 2.0, "images to floats": 1.0, "preprocessing": 1.0, "forward": 30.0, "forward/backbone": 20.0,
            "forward/encoder": 9.0, "backward": 55.0, "backward/backbone": 36.0, "backward/encoder": 17.0,

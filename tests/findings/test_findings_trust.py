@@ -4,7 +4,7 @@ from typing import Any
 
 from support.findings_results import approve_findings, compared, measured, result
 
-from strobe.results.answer import CompareResult
+from strobe.core.results.answer import CompareResult
 
 
 def unnamed(ms: float) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from strobe.tune.findings import hopeless
 
-from strobe.findings.episodes import hopeless
-from strobe.findings.thresholds import Thresholds
-from strobe.results.subject import Machine, SubjectInfo
-from strobe.results.tune import SettingRow, TuneResult, Tuning
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.subject import Machine, SubjectInfo
+from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 
 def tuned(*latencies: tuple[int, bool]) -> TuneResult:

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from support.examples import scaled
 from support.findings_results import compared, measured, put_on, result, summary, treated
 
-from strobe.cli.evaluate import JudgeConfig
-from strobe.cli.parse import parse
-from strobe.errors import UserError
-from strobe.findings import Thresholds
-from strobe.kinds import advise
-from strobe.results.answer import BreakdownResult, CompareResult, Result
-from strobe.results.comparison import Verdict
-from strobe.results.data import Samples
-from strobe.results.finding import Finding
-from strobe.results.measurement import Component, Measurement
-from strobe.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
+from strobe.core.cli.parse import parse
+from strobe.core.errors import UserError
+from strobe.core.findings import Thresholds
+from strobe.core.kinds import advise
+from strobe.core.results.answer import BreakdownResult, CompareResult, Result
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.data import Samples
+from strobe.core.results.finding import Finding
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.traits import PolicyTraits, RealTimeChunking, TreatmentTraits
+from strobe.evaluate.command import JudgeConfig
 
 
 def test_a_healthy_result_has_no_warnings():
@@ -71,7 +71,7 @@ def never(result: Result, thresholds: Thresholds) -> list[Finding]:
 
 def test_another_package_adds_a_rule_and_a_broken_one_is_reported(monkeypatch: pytest.MonkeyPatch):
     entries = [EntryPoint(name, f"{__name__}:{name}", "strobe.rules") for name in ("always", "never", "missing")]
-    monkeypatch.setattr("strobe.findings.rules.entry_points", lambda group: entries)
+    monkeypatch.setattr("strobe.core.findings.rules.entry_points", lambda group: entries)
     found = {finding.title: finding for finding in advise(result())}
     assert "Always" in found
     assert "broken" in found[f"The rule '{__name__}:never' failed"].seen

@@ -13,12 +13,12 @@ import torch
 from lerobot.configs import PreTrainedConfig
 from lerobot.policies.act.configuration_act import ACTConfig
 
-from strobe.cli.main import main
-from strobe.errors import UserError
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.families import registry
+from strobe.core.timeline.probe import Attached, Hook
+from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.refusals import in_a_line, of_others, refused
-from strobe.policies import lerobot_policies
-from strobe.policies.families import registry
-from strobe.timeline.probe import Attached, Hook
 
 
 @pytest.fixture(autouse=True)

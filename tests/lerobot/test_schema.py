@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from lerobot.configs import PreTrainedConfig
 from lerobot.envs.configs import EnvConfig
+from strobe.core.cli.placeholders import option_names
 
-from strobe.cli.lazy_flags import option_names
+from strobe.lerobot.policies import lerobot_policies
 from strobe.lerobot.schema import registries, shapes, source
 from strobe.lerobot.schema.source import UnreadableSourceError
-from strobe.policies import lerobot_policies
 
 FOREIGN = Path(__file__).parents[1] / "support" / "foreign"
 CONFIGS = (
@@ -163,7 +163,7 @@ def test_the_types_of_backbones_are_transformers_own() -> None:
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    from strobe.policies import backbones as vision_backbones
+    from strobe.vision import backbones as vision_backbones
 
     assert registries.all_types() == set(CONFIG_MAPPING_NAMES)
     assert registries.all_types() <= set(CONFIG_MAPPING)

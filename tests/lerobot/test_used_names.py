@@ -11,9 +11,9 @@ import lerobot
 import pytest
 
 import strobe
-from strobe.lerobot import used_names
-from strobe.lerobot.used_names import OPTIONAL, PRIVATE, MissingName
-from strobe.studies.doctor.versions import names_of_lerobot
+from strobe.doctor import used_names
+from strobe.doctor.used_names import OPTIONAL, PRIVATE, MissingName
+from strobe.doctor.versions import names_of_lerobot
 
 STROBE, LEROBOT = Path(strobe.__file__).parent, Path(lerobot.__file__).parent
 
@@ -30,16 +30,18 @@ def test_a_name_that_a_newer_lerobot_lacks_is_found_with_its_file(monkeypatch: p
     monkeypatch.setitem(PRIVATE, "gone_module", ("_log_telemetry",))
     found = {one.name: one for one in used_names.missing_names()}
     assert "lerobot.rollout.strategies.core:_gone" in found
-    assert found["lerobot.gone_module:_log_telemetry"].used_in == "loops/rollout.py"
+    assert found["lerobot.gone_module:_log_telemetry"].used_in == "rollout/loops/rollout.py"
     of_rtc = next(one for name, one in found.items() if name.endswith(":RTCConfig"))
     assert (STROBE / of_rtc.used_in).is_file()
 
 
 def test_the_doctor_names_what_is_missing():
     assert names_of_lerobot([]).outcome == "holds"
-    check = names_of_lerobot([MissingName("lerobot.configs.train:TrainPipelineConfig", "lerobot/argument_names.py")])
+    check = names_of_lerobot(
+        [MissingName("lerobot.configs.train:TrainPipelineConfig", "lerobot/flags/argument_names.py")]
+    )
     assert check.outcome == "doubtful"
-    assert "lerobot.configs.train:TrainPipelineConfig (for lerobot/argument_names.py)" in check.seen
+    assert "lerobot.configs.train:TrainPipelineConfig (for lerobot/flags/argument_names.py)" in check.seen
 
 
 # LeRobot has private names that other libraries have too, and Strobe means the others' ones.

@@ -8,11 +8,11 @@ import pytest
 from lerobot.policies.act.modeling_act import ACTPolicy
 from lerobot.utils import import_utils
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.core.timeline import ProbeError
 from strobe.lerobot import versions
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.timeline import ProbeError
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.flow.rtc import require
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from support.made_up_rollout import header, rtc
 
-from strobe.errors import UserError
-from strobe.loops.event_log import Log
-from strobe.loops.recorded_run import load
-from strobe.studies.replay.run import Options, replayed
-from strobe.studies.replay.settings import Changes
-from strobe.studies.rollout.run import recovered
+from strobe.core.errors import UserError
+from strobe.replay.run import Options, replayed
+from strobe.replay.settings import Changes
+from strobe.rollout.loops.event_log import Log
+from strobe.rollout.loops.recorded_run import load
+from strobe.rollout.run import recovered
 
 DAMAGED = "Not judged as a whole"
 FEW = Options(draws=2)

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from strobe.errors import UserError
-from strobe.loops.observations import INDEX, MOST_HELD, Keeper, Observations
+from strobe.core.errors import UserError
+from strobe.rollout.loops.observations import INDEX, MOST_HELD, Keeper, Observations
 
 
 def picture(seed: int) -> np.ndarray:

@@ -9,10 +9,10 @@ from typing import Any
 
 from support.made_up_rollout import MAIN, header, rtc
 
-from strobe.loops import events
-from strobe.loops.event_log import read
-from strobe.loops.header import Header
-from strobe.loops.reader import read_record
+from strobe.rollout.loops import events
+from strobe.rollout.loops.event_log import read
+from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.reader import read_record
 
 # The first line of a file of October 2026, when four places wrote it by hand.
 OLDER = {

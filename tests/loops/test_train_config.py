@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strobe.errors import UserError
-from strobe.loops.training import train_config
+from strobe.core.errors import UserError
+from strobe.train.watch import train_config
 
 
 @pytest.fixture(scope="module")

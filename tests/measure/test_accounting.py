@@ -13,11 +13,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
-from strobe.measure.accounting import Accounting, Weights, allocator_of
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.timeline import section
-from strobe.timeline.probe import Hook
+from strobe.core.measure.accounting import Accounting, Weights, allocator_of
+from strobe.core.timeline import section
+from strobe.core.timeline.probe import Hook
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 @pytest.mark.parametrize("policy_type", ["act", "diffusion", "smolvla", "pi05"])

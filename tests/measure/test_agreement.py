@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.measure.agreement import add_note, agree, agree_features, in_words
-from strobe.measure.guard import Guards
+from strobe.core.measure.agreement import add_note, agree, agree_features, in_words
+from strobe.core.measure.guard import Guards
 
 
 def test_equal_actions_agree_fully():

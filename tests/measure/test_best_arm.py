@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.measure.best_arm import bonferroni_pairs, eliminated
-from strobe.measure.success_rates import decide
+from strobe.evaluate.measure.best_arm import bonferroni_pairs, eliminated
+from strobe.evaluate.measure.success_rates import decide
 
 
 def outcomes(rates: dict[str, float], starts: int, seed: int = 0) -> dict[str, list[bool]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strobe.measure.components import blocks
-from strobe.measure.statistics import summarise
-from strobe.results.measurement import Component
+from strobe.core.measure.components import blocks
+from strobe.core.measure.statistics import summarise
+from strobe.core.results.measurement import Component
 
 
 def parts(values: np.ndarray, parent: tuple[str, ...] = ("model", "encoder")) -> list[Component]:

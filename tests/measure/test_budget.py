@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure import budget
-from strobe.results.budget import Latency
+from strobe.budget import figures as budget
+from strobe.budget.results import Latency
 
 positive = st.floats(0.1, 1e4)
 

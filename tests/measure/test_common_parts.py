@@ -8,11 +8,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from strobe.measure.components import common_parts, components, iterations, share, shares
-from strobe.measure.statistics import summarise
-from strobe.results.data import Samples
-from strobe.results.measurement import Component, Measurement
-from strobe.timeline import Timeline, section
+from strobe.core.measure.components import common_parts, components, iterations, share, shares
+from strobe.core.measure.statistics import summarise
+from strobe.core.results.data import Samples
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.timeline import Timeline, section
 
 
 def measured(parts: Mapping[str, tuple[float, float]], total: float = 100.0) -> Measurement:

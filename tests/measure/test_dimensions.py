@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.agreement import agree, in_words
-from strobe.measure.guard import Guard, Guards
-from strobe.results.agreement import ActionScale
+from strobe.core.measure.agreement import agree, in_words
+from strobe.core.measure.guard import Guard, Guards
+from strobe.core.results.agreement import ActionScale
 
 OLD = Guard.parse("cosine>=0.999")
 ROUNDING = Guards().of(["rounding"])

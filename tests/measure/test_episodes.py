@@ -7,14 +7,15 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strobe.simulators.results import Episode
 
-from strobe.errors import UserError
-from strobe.measure.episodes import judge
-from strobe.measure.guard import Guard
-from strobe.measure.planning import fewest_pairs, fewest_pairs_apart
-from strobe.report.episodes import answers, sections
-from strobe.results.agreement import Agreement
-from strobe.results.episodes import Episode, EpisodePair
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guard
+from strobe.core.measure.planning import fewest_pairs, fewest_pairs_apart
+from strobe.core.results.agreement import Agreement
+from strobe.evaluate.measure.episodes import judge
+from strobe.evaluate.pages.episodes import answers, sections
+from strobe.evaluate.results.episodes import EpisodePair
 
 SAME = Agreement(cosine=1.0, largest_error=0.0, mean_error=0.0, observations=4)
 rewards = st.floats(-1e6, 1e6)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.measure.first_difference import Entry, compare, of_gradients, read, settings, stage_of
+from strobe.environments.first_difference import Entry, compare, of_gradients, read, settings, stage_of
 
 
 def entry(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.errors import UserError
-from strobe.measure.guard import BY_EFFECT, FIGURES, LEAST, MARGIN, OF_FEATURES, ROUNDING, Guard, Guards, strongest
-from strobe.results.agreement import Agreement, Yardstick
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import BY_EFFECT, FIGURES, LEAST, MARGIN, OF_FEATURES, ROUNDING, Guard, Guards, strongest
+from strobe.core.results.agreement import Agreement, Yardstick
 
 
 def seen(rms: float = 0.0, worst: float = 0.0, flips: float | None = None, **more: float) -> Agreement:

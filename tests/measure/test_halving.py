@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.throughput import halve
+from strobe.dataloader.throughput import halve
 
 
 @dataclass(frozen=True)

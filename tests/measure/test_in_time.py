@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from strobe.core.report.in_time import describe_share
 
-from strobe.measure.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
-from strobe.report.pace import describe_share
+from strobe.core.measure.in_time import InTimeLooks, best_rung, fewest_chunks, in_time
 
 
 def test_the_median_does_not_decide():

@@ -6,7 +6,7 @@ import mmap
 
 import pytest
 
-from strobe.measure.memory import KernelUse, kernel_use, median_use
+from strobe.core.measure.memory import KernelUse, kernel_use, median_use
 
 
 def test_touching_fresh_memory_faults_a_page_at_a_time():

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from strobe.measure import ceiling, host, machine, memory
+from strobe.core.measure import ceiling, host, machine, memory
 
 CPU = torch.device("cpu")
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.profiler import profile, record_function
 
-from strobe.measure.operators import MARK, operator_profile
-from strobe.timeline.trace import exported
+from strobe.core.timeline.trace import exported
+from strobe.traces.measure.operators import MARK, operator_profile
 
 ORIGIN = 5_241_338_716_021.337  # µs: torch's times are since boot or since 1970
 

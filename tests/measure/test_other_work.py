@@ -14,11 +14,11 @@ import pytest
 import torch
 from support.example_runs import act
 
-from strobe.cli.live import importing
-from strobe.cli.runner import Command, Studied
-from strobe.measure import machine, other_work
-from strobe.measure.other_work import OtherWork
-from strobe.studies.shared import comparable_runs
+from strobe.core.cli.live import importing
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.measure import machine, other_work
+from strobe.core.measure.other_work import OtherWork
+from strobe.core.runs import comparable_runs
 
 LOOK = other_work.look  # as it is: tests of commands get one that sees nothing
 

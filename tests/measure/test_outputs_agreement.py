@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.measure.agreement import agree_outputs
-from strobe.measure.guard import NO_SPREAD, Guard, Guards
-from strobe.results.agreement import Yardstick
+from strobe.core.measure.agreement import agree_outputs
+from strobe.core.measure.guard import NO_SPREAD, Guard, Guards
+from strobe.core.results.agreement import Yardstick
 
 CHUNK = ("actions", (16, 2))
 RANDOM = torch.Generator().manual_seed(0)

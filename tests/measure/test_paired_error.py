@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from strobe.measure.open_loop import LEVEL, paired_error
-from strobe.measure.success_rates import bonferroni
+from strobe.evaluate.measure.success_rates import bonferroni
+from strobe.preflight.open_loop_errors import LEVEL, paired_error
 
 FRAMES = 5  # of an episode
 TRIES = 400

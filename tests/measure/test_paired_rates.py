@@ -13,7 +13,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.proportion import proportion_confint
 from support.examples import scaled
 
-from strobe.measure.success_rates import mcnemar_p, rate_interval, tango_interval, tango_score
+from strobe.evaluate.measure.success_rates import mcnemar_p, rate_interval, tango_interval, tango_score
 
 counts = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 100)).filter(sum)
 

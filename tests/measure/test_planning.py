@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from strobe.measure.betting import difference_sequence
-from strobe.measure.planning import (
+from strobe.core.measure.betting import difference_sequence
+from strobe.core.measure.planning import (
     disagreement_of,
     expected_pairs,
     fewest_pairs,
@@ -16,7 +16,7 @@ from strobe.measure.planning import (
     foresight,
     mcnemar_power,
 )
-from strobe.measure.success_rates import decide, mcnemar_p
+from strobe.evaluate.measure.success_rates import decide, mcnemar_p
 
 
 @pytest.mark.parametrize("margin", [0.05, 0.1, 0.3])

@@ -7,12 +7,12 @@ import torch
 from support.example_runs import measurement
 from torch import nn
 
-from strobe.measure import ceiling as ceilings
-from strobe.measure.accounting import Accounting
-from strobe.measure.roofline import limits, times_in
-from strobe.measure.traffic import counted_as
-from strobe.results.subject import Ceiling
-from strobe.timeline import section
+from strobe.core.measure import ceiling as ceilings
+from strobe.core.measure.accounting import Accounting
+from strobe.core.measure.roofline import limits, times_in
+from strobe.core.measure.traffic import counted_as
+from strobe.core.results.subject import Ceiling
+from strobe.core.timeline import section
 
 CEILING = Ceiling(gflops={"float32": 100.0, "bfloat16": 400.0, "int8": 200.0}, memory_gbps=10.0)
 TREE = {"policy": (0.95, {"encoder": 0.5, "decoder": 0.4}), "preprocessing": 0.02}

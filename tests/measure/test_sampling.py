@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from strobe.measure.sampling import Progress, SamplingBudget, collect
-from strobe.measure.verdicts import paired_verdict
+from strobe.core.measure.sampling import Progress, SamplingBudget, collect
+from strobe.core.measure.verdicts import paired_verdict
 
 
 class Bench:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.measure.betting import difference_sequence, log_capital, mean_bounds, needed, rate_sequence
-from strobe.measure.success_rates import decide, paired_rates, success_rate
+from strobe.core.measure.betting import difference_sequence, log_capital, mean_bounds, needed, rate_sequence
+from strobe.evaluate.measure.success_rates import decide, paired_rates, success_rate
 
 differences = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=60)
 STEPS = (0.0, 0.5, 1.0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.random import Generator, default_rng
 
-from strobe.measure.sampling import SamplingBudget, collect
-from strobe.measure.sequential import FIRST, MATTERS, Looks
-from strobe.measure.verdicts import LEVEL, paired_verdict
+from strobe.core.measure.sampling import SamplingBudget, collect
+from strobe.core.measure.sequential import FIRST, MATTERS, Looks
+from strobe.core.measure.verdicts import LEVEL, paired_verdict
 
 
 def times(rng: Generator, count: int, gain: float, spread: float) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.image_encodings import encodings, images
-from strobe.measure.server import BOTH, NETWORK, Trip, action_age, parts
+from strobe.servers.figures import BOTH, NETWORK, Trip, action_age, parts
+from strobe.servers.image_encodings import encodings, images
 
 MS = st.floats(0, 1e4)
 TRIPS = st.builds(

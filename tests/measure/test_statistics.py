@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from strobe.measure.statistics import describe, find_warmup, summarise
+from strobe.core.measure.statistics import describe, find_warmup, summarise
 
 times = st.lists(st.floats(0, 1e9), min_size=1, max_size=60)
 

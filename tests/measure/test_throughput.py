@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.throughput import high, low, merged, rate_of
+from strobe.dataloader.throughput import high, low, merged, rate_of
 
 times = st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=200)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure.betting import log_capital, log_capital_of_gains, needed
-from strobe.measure.time_to_task import (
+from strobe.core.measure.betting import log_capital, log_capital_of_gains, needed
+from strobe.evaluate.measure.time_to_task import (
     Ended,
     judge_times,
     mean_interval,
@@ -16,7 +16,7 @@ from strobe.measure.time_to_task import (
     survival,
     time_to_task,
 )
-from strobe.results.time_to_task import mean_in_words, time_in_words
+from strobe.evaluate.results.time_to_task import mean_in_words, time_in_words
 
 LIMIT = 40.0
 NEVER = float("inf")

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from strobe.measure.robot import MOST_LAG, Move, tracking
+from strobe.rollout.measure.robot import MOST_LAG, Move, tracking
 
 
 def path(tick: int) -> float:

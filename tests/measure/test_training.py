@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.measure import training
-from strobe.measure.components import Iteration
-from strobe.measure.training import loader_parts, loader_workers
-from strobe.timeline.timeline import Section
+from strobe.core.measure.components import Iteration
+from strobe.core.timeline.timeline import Section
+from strobe.train import figures as training
+from strobe.train.figures import loader_parts, loader_workers
 
 NAMES = training.Names("wait", "epoch", ("forward", "backward"), ("checkpoint",))
 PLAN = training.Plan(1000, {"checkpoint": 100})

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from support.required import required
 
-from strobe.measure.trend import Judged, Level, judge, level_of, runs_needed
+from strobe.core.measure.statistics import level_of
+from strobe.history.trend import Judged, Level, judge, runs_needed
 
 ERROR = 0.003
 

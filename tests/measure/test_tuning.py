@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.measure.best_arm import best, mean_s, ranked, shown_worse
-from strobe.measure.time_to_task import Ended
+from strobe.evaluate.measure.best_arm import best, mean_s, ranked, shown_worse
+from strobe.evaluate.measure.time_to_task import Ended
 
 LIMIT = 10.0
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from strobe.measure.statistics import centre
-from strobe.measure.verdicts import difference_interval, paired_verdict, too_short, unpaired_verdict
+from strobe.core.measure.statistics import centre
+from strobe.core.measure.verdicts import difference_interval, paired_verdict, too_short, unpaired_verdict
 
 pairs = st.lists(st.tuples(st.floats(0.001, 1e6), st.floats(0.001, 1e6)), min_size=1, max_size=40)
 judges = pytest.mark.parametrize("judge", [paired_verdict, unpaired_verdict])

@@ -20,9 +20,9 @@ from support import warm
 from support.checkpoints import tiny_checkpoint, tiny_recipe
 
 import strobe
+from strobe.core.runs.recipe_file import dump
 from strobe.deploy import checking, trial, with_recipe
-from strobe.policies.policy_subject import PolicySubject
-from strobe.runs.recipe_file import dump
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("lerobot_policy_strobe") is None, reason="the plug-in is not installed: make env"
@@ -133,8 +133,8 @@ def test_a_share_that_is_none_is_told(
 
 def test_strobe_itself_loads_policies_as_they_are(saved: tuple[Path, PolicySubject], lines: Any) -> None:
     """It measures them, or puts a recipe of its own on."""
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import PolicyOptions
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import PolicyOptions
 
     assert dtype(strobe.load_policy(saved[0]).policy) == torch.float32
     assert dtype(load_subject(PolicyOptions(path=str(saved[0]), overrides=["--device=cpu"])).policy) == torch.float32

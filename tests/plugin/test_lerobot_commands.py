@@ -15,7 +15,7 @@ import pytest
 from support import warm
 from support.checkpoints import tiny_checkpoint, tiny_recipe
 
-from strobe.runs.recipe_file import dump
+from strobe.core.runs.recipe_file import dump
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"
 BF16 = {"precision": "bf16"}

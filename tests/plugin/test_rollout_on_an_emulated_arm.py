@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from support.arm_policy import save_act
 
-from strobe.emulator import calibration
-from strobe.emulator import feetech as r
-from strobe.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator import calibration
+from strobe.rehearse.emulator import feetech as r
+from strobe.rehearse.emulator.arm import EmulatedArm
 
 try:
     importlib.metadata.distribution("lerobot_camera_strobe")

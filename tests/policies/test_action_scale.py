@@ -13,11 +13,11 @@ from lerobot.processor import PolicyProcessorPipeline, UnnormalizerProcessorStep
 from lerobot.processor.converters import policy_action_to_transition, transition_to_policy_action
 from torch import Tensor
 
-from strobe.measure.agreement import agree
-from strobe.measure.guard import Guards
-from strobe.policies.action_scale import MEASURED, OWN, scale_of
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.measure.agreement import agree
+from strobe.core.measure.guard import Guards
+from strobe.lerobot.policies.action_scale import MEASURED, OWN, scale_of
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 ACTION = "action"
 ROUNDING = Guards().of(["rounding"])

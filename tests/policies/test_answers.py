@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from strobe.lerobot.policies.prediction import predict
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.refusals import in_a_line
-from strobe.policies.families.registry import predict
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
 
 
 class Recurrent:

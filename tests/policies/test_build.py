@@ -11,11 +11,11 @@ from lerobot.policies.factory import get_policy_class
 from support.tiny_policies import KINDS
 from torch import nn
 
-from strobe.errors import UserError
-from strobe.policies import build, inputs, lerobot_policies, standins
-from strobe.policies.build import FastBuildError, build_fast
-from strobe.policies.families import registry
-from strobe.policies.families.registry import building
+from strobe.core.errors import UserError
+from strobe.core.families import registry
+from strobe.core.families.registry import building
+from strobe.lerobot.policies import build, inputs, lerobot_policies, standins
+from strobe.lerobot.policies.build import FastBuildError, build_fast
 
 
 def both(kind: str, above: int, *overrides: str):

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
+from strobe.lerobot.policies.prediction import predict
 from support.family_checks import sections_of
 from support.matrix import matrix
 from torch import nn
 
-from strobe.policies.families.modules import along_modules
-from strobe.policies.families.registry import family_of, predict
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.timeline import ProbeError, Timeline
-from strobe.timeline.probe import Attached
+from strobe.core.families.modules import along_modules
+from strobe.core.families.registry import family_of
+from strobe.core.timeline import ProbeError, Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 

@@ -10,10 +10,10 @@ import torch
 from support.family_checks import parts_of, require_parts, require_the_same_actions_under_probes, sections_of
 from support.matrix import matrix
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Phase
+from strobe.core.subjects.subject import Phase
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 @dataclass

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from strobe.errors import UserError
-from strobe.policies.servers.groot import GrootWire
-from strobe.policies.servers.groot_messages import ArrayForm, Modality, decode, encode, require_packages
-from strobe.policies.servers.observations import ObservationOptions, Source
+from strobe.core.errors import UserError
+from strobe.servers.protocols.groot import GrootWire
+from strobe.servers.protocols.groot_messages import ArrayForm, Modality, decode, encode, require_packages
+from strobe.servers.protocols.observations import ObservationOptions, Source
 
 NUMBERS = arrays.arrays(
     st.sampled_from(["|u1", "<f4", "<f8", "<i8", "|b1", "<f2"]), arrays.array_shapes(min_dims=0, min_side=0)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.envs.factory import make_env_config
 
-from strobe.errors import UserError
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.families.registry import types_with
+from strobe.core.errors import UserError
+from strobe.core.families.registry import types_with
+from strobe.lerobot.policies import inputs, lerobot_policies
 from strobe.simulators.scripted_pusht import record_pusht
 
 

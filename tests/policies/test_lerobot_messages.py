@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from lerobot.async_inference.helpers import TimedAction
 from torch._utils import _rebuild_tensor_v2
 
-from strobe.policies.servers.lerobot_messages import actions_of, check, decode
+from strobe.servers.protocols.lerobot_messages import actions_of, check, decode
 
 CHUNK = torch.arange(12.0).reshape(4, 3)
 ANSWER = pickle.dumps([TimedAction(1.0, step, action) for step, action in enumerate(CHUNK)])

@@ -13,9 +13,9 @@ from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.act.configuration_act import ACTConfig
 from support.tiny_policies import KINDS, build
 
-from strobe.errors import UserError
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.families import registry
+from strobe.core.errors import UserError
+from strobe.core.families import registry
+from strobe.lerobot.policies import inputs, lerobot_policies
 
 
 def chunk(loaded, observation):
@@ -188,7 +188,7 @@ def without_its_tokenizer(checkpoint: Path) -> None:
 
 
 def test_real_weights_do_not_get_a_stand_in_tokenizer(tmp_path: Path) -> None:
-    from strobe.policies.standins import stand_ins
+    from strobe.lerobot.policies.standins import stand_ins
 
     _, made, loaded = build("pi05")
     save(loaded, tmp_path)

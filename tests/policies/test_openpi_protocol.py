@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from strobe.errors import UserError
-from strobe.policies.servers.connect import check_url
-from strobe.policies.servers.openpi_messages import decode, encode, require_packages
+from strobe.core.errors import UserError
+from strobe.servers.protocols.connect import check_url
+from strobe.servers.protocols.openpi_messages import decode, encode, require_packages
 
 MESSAGE: dict[str, Any] = {
     "image": np.arange(6, dtype=np.uint8).reshape(1, 2, 3),

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.family_checks import parts_of
 
-from strobe.policies.families.pi0_fast import fast_tokens
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.catalogue import make
+from strobe.core.treatments.catalogue import make
+from strobe.lerobot.families.pi0_fast import fast_tokens
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 TOKENS = 6
 

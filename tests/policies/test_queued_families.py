@@ -9,11 +9,11 @@ import torch
 from support.family_checks import parts_of, require_parts
 from support.matrix import matrix
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.catalogue import make
+from strobe.core.errors import UserError
+from strobe.core.treatments.catalogue import make
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 KINDS = ("tdmpc", "vqbet", "multi_task_dit", "gaussian_actor")
 

@@ -11,13 +11,13 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.family_checks import parts_of
 from support.matrix import matrix
 
-from strobe.policies.families import qwen3, vla_jepa
-from strobe.policies.families.registry import building
-from strobe.policies.lerobot_policies import config_from_type
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import catalogue
+from strobe.core.families.registry import building
+from strobe.core.treatments import catalogue
+from strobe.lerobot.families import qwen3, vla_jepa
+from strobe.lerobot.policies.lerobot_policies import config_from_type
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.rtc import RealTimeChunking
 
 KINDS = ("groot", "vla_jepa")

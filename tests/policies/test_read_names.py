@@ -10,10 +10,10 @@ import torch
 from support.checkpoints import tiny_checkpoint
 from support.matrix import matrix
 
-from strobe.errors import UserError
-from strobe.policies import lerobot_policies
-from strobe.policies.checkpoints import ReadNames, UnreadWeightsError
-from strobe.policies.inputs import Inputs
+from strobe.core.errors import UserError
+from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.checkpoints import ReadNames, UnreadWeightsError
+from strobe.lerobot.policies.inputs import Inputs
 
 TYPES = (
     "act", "pi0", "smolvla", "diffusion", "eo1", "evo1", "fastwam", "gaussian_actor", "groot", "lingbot_va",

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.errors import UserError
-from strobe.policies.families import multi_task_dit, pi, smolvla
-from strobe.policies.families.pi import PALIGEMMA
-from strobe.policies.standins import stand_ins
-from strobe.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
+from strobe.core.errors import UserError
+from strobe.lerobot.families import multi_task_dit, pi, smolvla
+from strobe.lerobot.families.pi import PALIGEMMA
+from strobe.lerobot.policies.standins import stand_ins
+from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, Vocabulary, tokenizer
 
 KNOWN = [pi.VOCABULARY, smolvla.VOCABULARY, multi_task_dit.VOCABULARY]
 

@@ -9,15 +9,15 @@ import torch
 from support.matrix import matrix
 from transformers import AutoModel
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.backbones import config_of
-from strobe.policies.loading import load_model
-from strobe.policies.model_subject import ModelSubject
-from strobe.policies.options import InputOptions, ModelOptions
-from strobe.policies.subject import ITERATION
-from strobe.timeline import Timeline
-from strobe.timeline.probe import Attached
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.subjects.subject import ITERATION
+from strobe.core.timeline import Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.lerobot.policies.loading import load_model
+from strobe.lerobot.policies.options import InputOptions, ModelOptions
+from strobe.vision.backbones import config_of
+from strobe.vision.model_subject import ModelSubject
 
 # type → parts at the first level, and tokens of an image of 112 × 112 pixels
 TOWERS = {

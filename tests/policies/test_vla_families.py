@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from strobe.policies import lerobot_policies
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.subject import Subject
-from strobe.treatments.treatment import Treatment, Undo, Variant
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.treatment import Treatment, Undo, Variant
+from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 class Doubled(Treatment):

@@ -11,18 +11,18 @@ import torch
 from support.matrix import matrix
 from torch import nn
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.measure.accounting import weight_bytes
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies import build, inputs
-from strobe.policies.build import build_fast
-from strobe.policies.lerobot_policies import config_from_type
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.shared.measuring import Options, measure
-from strobe.treatments.treatment import Variant
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import weight_bytes
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.shared.measuring import Options, measure
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies import build, inputs
+from strobe.lerobot.policies.build import build_fast
+from strobe.lerobot.policies.lerobot_policies import config_from_type
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 FEW = {"fastwam": ["--num_inference_steps=3"], "lingbot_va": ["--num_inference_steps=2"]}
 KINDS = tuple(FEW)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.policies.families.xvla import FLORENCE
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.catalogue import entry_of, make
+from strobe.core.errors import UserError
+from strobe.core.treatments.catalogue import entry_of, make
+from strobe.lerobot.families.xvla import FLORENCE
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 @pytest.fixture(scope="module")
@@ -44,14 +44,14 @@ def test_the_stand_in_for_florence_has_the_sizes_of_the_published_model(subject:
 
 
 def load_config() -> Any:
-    from strobe.policies.lerobot_policies import config_from_type
+    from strobe.lerobot.policies.lerobot_policies import config_from_type
 
     return config_from_type("xvla", ["--device=cpu"])
 
 
 @torch.no_grad()
 def test_the_last_block_for_the_read_rows_gives_the_same_actions_for_less(subject: PolicySubject) -> None:
-    from strobe.measure.accounting import Accounting
+    from strobe.core.measure.accounting import Accounting
 
     policy: Any = subject.policy
     block = policy.model.transformer.blocks[-1]

@@ -14,12 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
+from strobe.sweep.live import CellsLive
 
-from strobe.cli.live import CellsLive
-from strobe.processes.command import CommandLimits
-from strobe.processes.fork_server import STARTS_AT_MOST, Server
-from strobe.runs import store
-from strobe.sweeps.execute import LOG, Job, Outcome, execute, outcome_of
+from strobe.core.processes.command import CommandLimits
+from strobe.core.processes.fork_server import STARTS_AT_MOST, Server
+from strobe.core.runs import store
+from strobe.sweep.execute import LOG, Job, Outcome, execute, outcome_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no cell is forked")
 TESTS = Path(__file__).parents[1]

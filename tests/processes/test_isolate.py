@@ -14,9 +14,9 @@ import psutil
 import pytest
 from support.hanging import starts_another
 
-from strobe.errors import UserError, install
-from strobe.processes import isolate
-from strobe.processes.isolate import (
+from strobe.core.errors import UserError, install
+from strobe.core.processes import isolate
+from strobe.core.processes.isolate import (
     FORKED,
     FRESH,
     CallRaisedError,
@@ -152,7 +152,7 @@ def test_a_pool_shares_orders_out_and_notices_who_ends() -> None:
 
 BUSY = """
 import sys, time
-from strobe.processes.isolate import Worker, start_server
+from strobe.core.processes.isolate import Worker, start_server
 
 if __name__ == "__main__":
     start_server(["json"])

@@ -10,7 +10,7 @@ import types
 import pytest
 from support import warm
 
-from strobe.processes.leaving import WAIT_S, threads_inside
+from strobe.core.processes.leaving import WAIT_S, threads_inside
 
 # Daemon threads that never end, as an inference thread that compiles does not end in time, in a plug-in of LeRobot's.
 BUSY = """
@@ -24,7 +24,7 @@ def start(count):
     for _ in range(count):
         threading.Thread(target=module.call, args=(torch.ones(300, 300),), daemon=True).start()
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 start({threads})
 sys.argv = ["strobe", *{arguments}]
 sys.exit(main())

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support import example_runs
 
-from strobe.report import compare, notebook
-from strobe.report.document import Column, Document, Row, Section, Table
-from strobe.results.finding import Finding
+from strobe.core.report import compare, notebook
+from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.results.finding import Finding
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\n]]>"
 

@@ -20,9 +20,9 @@ from support.sleeper import Clock
 from torch import nn
 
 import strobe
-from strobe.errors import UserError
-from strobe.python import ShownAnswer
-from strobe.runs import store
+from strobe.core.errors import UserError
+from strobe.core.python import ShownAnswer
+from strobe.core.runs import store
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Target = Callable[[Any], Any]
@@ -384,7 +384,7 @@ def test_advice_names_arguments_and_not_flags(clock: Clock):
 def test_progress_in_a_notebook_is_plain_lines(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr("strobe.cli.live.Console", functools.partial(Console, force_jupyter=True))
+    monkeypatch.setattr("strobe.core.cli.live.Console", functools.partial(Console, force_jupyter=True))
     compared({"a": taking(clock, 20.0), "b": taking(clock, 20.0)}, seconds=0.2)
     assert "… first calls of a\n… first calls of b\n… inference: a, b\n" in capsys.readouterr().err
 

@@ -18,12 +18,12 @@ from support.sleeper import Clock
 from torch import nn
 
 import strobe
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.measure.guard import OF_OUTPUTS
-from strobe.results.recipe import Recipe
-from strobe.results.subject import Ceiling
-from strobe.runs import recipe_file
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import OF_OUTPUTS
+from strobe.core.results.recipe import Recipe
+from strobe.core.results.subject import Ceiling
+from strobe.core.runs import recipe_file
 
 FACTORIES = Path(__file__).parents[1] / "support" / "factories"
 
@@ -43,7 +43,7 @@ def slow(arm: Any, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.Tem
     """The policy with its inputs. Its encoder takes 4 ms, and 1 ms where its convolutions have the channels last."""
     clock = Clock().wind(monkeypatch)
     monkeypatch.setenv("STROBE_CACHE", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr("strobe.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
+    monkeypatch.setattr("strobe.core.studies.shared.machine_state.ceilings.measure", lambda *_: Ceiling())
     policy, observations = arm.make()
     plain = policy.vision.forward
 

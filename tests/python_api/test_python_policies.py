@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import strobe
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 def test_a_policy_of_lerobots_has_the_parts_of_its_family():

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import strobe
-from strobe.errors import UserError
-from strobe.kinds import document
-from strobe.results.recipe import Recipe
+from strobe.core.errors import UserError
+from strobe.core.kinds import document
+from strobe.core.results.recipe import Recipe
 
 INPUTS = [np.full(3, value, np.float32) for value in (1.0, 2.0, 2.0)]
 

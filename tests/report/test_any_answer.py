@@ -12,10 +12,10 @@ from support.examples import scaled
 from support.health import EVERY_CHECK
 from support.shown import printed
 
-from strobe import kinds
-from strobe.report import markdown
-from strobe.results.any_answer import any_answer
-from strobe.runs import store
+from strobe.core import kinds
+from strobe.core.report import markdown
+from strobe.core.results.any_answer import any_answer
+from strobe.core.runs import store
 
 KINDS: dict[str, st.SearchStrategy[Any]] = {
     "results": any_result.results, "sweeps": any_result.sweeps, "loaders": any_result.loaders,

@@ -14,10 +14,10 @@ import pytest
 from support.approved import APPROVED, APPROVING, approve
 from support.golden import ALL, EXAMPLES, name_of
 
-from strobe.cli.main import COMMANDS, main
-from strobe.kinds import advise
-from strobe.runs import store
-from strobe.treatments import known
+from strobe.core.cli.main import COMMANDS, main
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.core.treatments import known
 
 HELP = APPROVED / "help"
 
@@ -26,7 +26,7 @@ HELP = APPROVED / "help"
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Print without colours, at the width of a file, and without the treatments of packages that are installed here."""
     monkeypatch.setattr(known, "entry_points", lambda group: ())
-    if (catalogue := sys.modules.get("strobe.treatments.catalogue")) is not None:
+    if (catalogue := sys.modules.get("strobe.core.treatments.catalogue")) is not None:
         monkeypatch.setattr(catalogue, "plug_in_entries", lambda: ())
     for name in ("COLUMNS", "FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)

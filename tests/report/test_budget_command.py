@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from support.example_runs import act
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.measure.statistics import summarise
-from strobe.results.budget import Budget
-from strobe.results.traits import PolicyTraits
-from strobe.runs import store
-from strobe.studies.budget import budget
+from strobe.budget.results import Budget
+from strobe.budget.run import budget
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.measure.statistics import summarise
+from strobe.core.results.traits import PolicyTraits
+from strobe.core.runs import store
 
 # Latencies of the optimised pi0.5 pipeline on LIBERO, as its users had them.
 TABLE = """steps,total,vision,KV cache,denoise

@@ -9,12 +9,12 @@ import pytest
 from support import example_runs as runs
 from support import example_sweeps as sweeps
 
-from strobe.cli import diff as diff_command
-from strobe.cli import report as report_command
-from strobe.errors import UserError
-from strobe.results.difference import Difference
-from strobe.runs import store
-from strobe.studies import diff as study
+from strobe.core.cli import report as report_command
+from strobe.core.errors import UserError
+from strobe.core.runs import store
+from strobe.history import diff as study
+from strobe.history import diff_command
+from strobe.history.results.difference import Difference
 
 
 @pytest.fixture

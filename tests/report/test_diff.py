@@ -7,16 +7,16 @@ import random
 import pytest
 from support import example_runs as runs
 
-from strobe import kinds
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.measure.verdicts import unpaired_verdict
-from strobe.report import markdown
-from strobe.results.answer import Result
-from strobe.results.difference import Difference
-from strobe.results.measurement import Memory
-from strobe.runs import store
-from strobe.studies.diff import diff, gate
+from strobe.core import kinds
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.measure.verdicts import unpaired_verdict
+from strobe.core.report import markdown
+from strobe.core.results.answer import Result
+from strobe.core.results.measurement import Memory
+from strobe.core.runs import store
+from strobe.history.diff import diff, gate
+from strobe.history.results.difference import Difference
 
 SLOW = {"preprocess": 0.03, "policy": (0.96, {"image backbone": 0.6, "new encoder": 0.3, "decoder": 0.06})}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from strobe import kinds
-from strobe.cli.keep import as_text
-from strobe.results.any_answer import AnyAnswer
-from strobe.runs import store
+from strobe.core import kinds
+from strobe.core.cli.keep import as_text
+from strobe.core.results.any_answer import AnyAnswer
+from strobe.core.runs import store
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*/result.json"))
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from strobe.report.charts import Plot
+from strobe.core.report.charts import Plot
 
 
 @pytest.mark.parametrize(

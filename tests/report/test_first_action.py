@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from support.golden import TESTS
 
-from strobe.kinds import document
-from strobe.measure.rollout import quantiles
-from strobe.report.document import Section
-from strobe.results.first_jump import FirstAction
-from strobe.results.rollout import JointSeam, RolloutResult
-from strobe.runs import store
+from strobe.core.kinds import document
+from strobe.core.report.document import Section
+from strobe.core.runs import store
+from strobe.rollout.measure.rollout import quantiles
+from strobe.rollout.results.first_jump import FirstAction
+from strobe.rollout.results.rollout import JointSeam, RolloutResult
 
 
 @pytest.fixture

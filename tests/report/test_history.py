@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from support import example_runs as runs
 
-from strobe import kinds
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.results.answer import Result
-from strobe.results.history import History, Point
-from strobe.results.traits import PolicyTraits, Traits, TreatmentTraits
-from strobe.runs import store
-from strobe.runs.saved_runs import Run, UnreadableRun
-from strobe.studies.history import gate, history
-from strobe.studies.shared.comparable_runs import Gated
+from strobe.core import kinds
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.results.answer import Result
+from strobe.core.results.traits import PolicyTraits, Traits, TreatmentTraits
+from strobe.core.runs import store
+from strobe.core.runs.comparable_runs import Gated
+from strobe.core.runs.saved_runs import Run, UnreadableRun
+from strobe.history.history import gate, history
+from strobe.history.results.history import History, Point
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
 CALM = [148.0] * 10

@@ -20,11 +20,11 @@ from pydantic import BaseModel
 from rich.console import Console
 from support.golden import ALL, name_of
 
-from strobe import kinds
-from strobe.report import console, markdown
-from strobe.report.charts import SHOWN
-from strobe.results.answer import Answer
-from strobe.runs import store
+from strobe.core import kinds
+from strobe.core.report import console, markdown
+from strobe.core.report.charts import SHOWN
+from strobe.core.results.answer import Answer
+from strobe.core.runs import store
 
 HOSTILE = (
     "\x1b[31m\x07\"'><script>alert(1)</script><img src=x onerror=alert(1)>&lt;i&gt;[red]{{7*7}}%{x}"

@@ -13,10 +13,10 @@ from support.golden import ALL
 from support.matrix import matrix
 from support.shown import drawn, poisoned, root, without_policy
 
-from strobe import kinds
-from strobe.results.answer import Result
-from strobe.runs import store
-from strobe.studies.diff import diff
+from strobe.core import kinds
+from strobe.core.results.answer import Result
+from strobe.core.runs import store
+from strobe.history.diff import diff
 
 
 def test_the_page_is_one_file_that_asks_for_nothing():

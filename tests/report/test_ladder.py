@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from strobe.simulators.results import Episode
 from support.approved import approve_cases
 from support.example_ladder import climbed
 from support.shown import printed, spoken, whole
 
-from strobe import kinds
-from strobe.measure.episodes import judge as judge_episodes
-from strobe.measure.in_time import in_time
-from strobe.measure.verdicts import unpaired_verdict
-from strobe.report import ladder
-from strobe.results.answer import OptimizeResult
-from strobe.results.episodes import Episode, EpisodePair, PairedEpisodes
-from strobe.results.measurement import Limit, Lower
+from strobe.core import kinds
+from strobe.core.measure.in_time import in_time
+from strobe.core.measure.verdicts import unpaired_verdict
+from strobe.core.results.measurement import Limit, Lower
+from strobe.evaluate.measure.episodes import judge as judge_episodes
+from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
+from strobe.ladder import page as ladder
+from strobe.ladder.results import OptimizeResult
 
 
 def late(chunks: int, late: int, within_ms: float = 125.0) -> OptimizeResult:

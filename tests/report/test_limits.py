@@ -10,9 +10,9 @@ from support import example_runs as runs
 from support.approved import approve_cases
 from support.shown import spoken, whole
 
-from strobe import kinds
-from strobe.results.answer import CompareResult, OptimizeResult
-from strobe.results.ladder import Ladder, Rung
+from strobe.core import kinds
+from strobe.core.results.answer import CompareResult
+from strobe.ladder.results import Ladder, OptimizeResult, Rung
 
 TREE = {"policy": (0.96, {"vision tower": 0.35, "denoise step": 0.6}), "preprocessing": 0.02}
 

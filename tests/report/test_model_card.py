@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 OWN = """---

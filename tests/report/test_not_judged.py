@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.golden import golden
 
-from strobe import kinds
-from strobe.report import markdown
+from strobe.core import kinds
+from strobe.core.report import markdown
 
 NOT_JUDGED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "server": ({"not_judged": ["the age of actions: give the robot's rate"]}, ("not judged: the age of actions",)),

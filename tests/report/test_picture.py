@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.browser import installed
 
-from strobe.cli.main import main
-from strobe.report import picture
+from strobe.core.cli.main import main
+from strobe.core.report import picture
 
 RUN = Path(__file__).parents[2] / "docs" / "examples" / "optimize-act"
 

@@ -8,8 +8,8 @@ from support.browser import Browse
 from support.example_loader import starved
 from support.shown import drawn, root, whole
 
-from strobe import kinds
-from strobe.results.dataloader import Encoding, StartUp
+from strobe.core import kinds
+from strobe.dataloader.results import Encoding, StartUp
 
 
 def test_it_is_shown_as_it_was_approved() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.browser import SETTLED, Browser
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 RUNS = ("optimize-act", "pi05-breakdown", "pi05-compare", "vjepa2-precision", "vjepa2-video")

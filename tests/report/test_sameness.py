@@ -10,10 +10,11 @@ from support.example_ladder import climbed
 from support.example_sameness import GUARD, YARDSTICKS, apart, check, dimension, exact, joints, verified, yardstick
 from support.shown import printed, spoken, whole
 
-from strobe import kinds
-from strobe.report import sameness, verify
-from strobe.results.agreement import Agreement
-from strobe.results.answer import CompareResult, OptimizeResult
+from strobe.core import kinds
+from strobe.core.report import sameness, verify
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.answer import CompareResult
+from strobe.ladder.results import OptimizeResult
 
 
 def compared(agreement: Agreement, **more) -> CompareResult:

@@ -11,10 +11,10 @@ from support.browser import Browse
 from support.matrix import matrix
 from support.shown import drawn, poisoned, printed, root, spoken, whole, without_policy
 
-from strobe import kinds
-from strobe.cli.keep import as_markdown
-from strobe.report import sweep as report
-from strobe.results.sweep import PartFigure, Sweep
+from strobe.core import kinds
+from strobe.core.cli.keep import as_markdown
+from strobe.sweep import page as report
+from strobe.sweep.results import PartFigure, Sweep
 
 
 @pytest.mark.parametrize("show", [printed, as_markdown, kinds.page], ids=["console", "markdown", "html"])

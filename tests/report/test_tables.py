@@ -12,13 +12,13 @@ from support import example_runs as runs
 from support.approved import approve_cases
 from support.shown import printed, spoken, whole
 
-from strobe import kinds
-from strobe.report import console, markdown
-from strobe.report.breakdown import biggest
-from strobe.report.document import Column, Row, Table
-from strobe.results.answer import Result
-from strobe.results.measurement import Component
-from strobe.results.traits import BackboneTraits, Traits
+from strobe.core import kinds
+from strobe.core.report import console, markdown
+from strobe.core.report.breakdown import biggest
+from strobe.core.report.document import Column, Row, Table
+from strobe.core.results.answer import Result
+from strobe.core.results.measurement import Component
+from strobe.core.results.traits import BackboneTraits, Traits
 
 
 @pytest.mark.parametrize("nothing", ["", "\u200b", "\U0001f3fb"])  # the last is half an emoji, of no width by itself

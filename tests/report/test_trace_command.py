@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from support.made_trace import annotation, document, operator, training, work, write
 
-from strobe.cli.main import main
-from strobe.results.any_answer import any_answer
-from strobe.results.trace import TraceAnswer
+from strobe.core.cli.main import main
+from strobe.core.results.any_answer import any_answer
+from strobe.traces.results.trace import TraceAnswer
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_trace_of_a_cpu_shows_what_it_has(tmp_path: Path, capsys: pytest.Captu
 
 def test_it_needs_no_torch(ranks: Path):
     code = (
-        "import sys; from strobe.cli.main import main; main(['report', sys.argv[1], '--quiet'])\n"
+        "import sys; from strobe.core.cli.main import main; main(['report', sys.argv[1], '--quiet'])\n"
         "sys.exit('it imported torch' if {'torch', 'lerobot'} & set(sys.modules) else 0)"
     )
     subprocess.run([sys.executable, "-c", code, str(ranks)], check=True, capture_output=True)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from support.findings_results import measured
 
-from strobe.report import tables
-from strobe.results.measurement import Measurement
+from strobe.core.report import tables
+from strobe.core.results.measurement import Measurement
 
 
 def measurement(name: str, parts: Mapping[str, float]) -> Measurement:

@@ -6,7 +6,7 @@ import pytest
 from support.findings_results import measured
 from support.findings_results import result as breakdown
 
-from strobe.results.answer import Result
+from strobe.core.results.answer import Result
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.golden import ALL, name_of
 
-from strobe.kinds import KINDS
-from strobe.runs import store
+from strobe.core.kinds import KINDS
+from strobe.core.runs import store
 
 # Fields that loading converts into others, by their names. Whoever adds one tests its conversion by itself.
 CONVERTED = frozenset({"facts", "schema_version"})  # `tests.results.test_traits` holds the first

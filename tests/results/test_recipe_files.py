@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.any_result import NUMBER, TEXT, any_of
 from support.examples import scaled
 
-from strobe.errors import UserError
-from strobe.results.recipe import VERSION, Recipe, RecipeRung
-from strobe.runs.recipe_file import dump, load
+from strobe.core.errors import UserError
+from strobe.core.results.recipe import VERSION, Recipe, RecipeRung
+from strobe.core.runs.recipe_file import dump, load
 
 KEY = st.text(min_size=1, max_size=12)
 # What YAML would take for something else, were it not quoted.

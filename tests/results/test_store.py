@@ -16,12 +16,12 @@ from support.examples import scaled
 from support.golden import golden
 from support.health import EVERY_CHECK
 
-from strobe.errors import UserError
-from strobe.results.answer import Result
-from strobe.results.data import SCHEMA_VERSION
-from strobe.results.sweep import Sweep
-from strobe.runs import store
-from strobe.studies.diff import diff
+from strobe.core.errors import UserError
+from strobe.core.results.answer import Result
+from strobe.core.results.data import SCHEMA_VERSION
+from strobe.core.runs import store
+from strobe.history.diff import diff
+from strobe.sweep.results import Sweep
 
 
 @settings(max_examples=scaled(40), deadline=None, suppress_health_check=EVERY_CHECK)

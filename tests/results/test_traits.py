@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from support import any_result
 from support.golden import ALL, name_of
 
-from strobe.results.answer import Result
-from strobe.results.schema_1 import traits_of
-from strobe.results.traits import Traits, TreatmentTraits
-from strobe.runs import store
+from strobe.core.results.answer import Result
+from strobe.core.results.schema_1 import traits_of
+from strobe.core.results.traits import Traits, TreatmentTraits
+from strobe.core.runs import store
 
 SCHEMA_1 = Path(__file__).with_name("schema_1.json")  # kept as Strobe wrote it before there were traits
 

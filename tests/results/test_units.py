@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from strobe.findings import view
-from strobe.results import units
-from strobe.results.data import Interval
+from strobe.core.findings import view
+from strobe.core.results import units
+from strobe.core.results.data import Interval
 
 EVERY: dict[str, Callable[[float], str | None]] = {
     "ms": units.ms, "signed": units.signed, "percent": units.percent, "change": units.change, "calls": units.calls,

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.main import main
-from strobe.errors import UserError, legible
-from strobe.runs import episode_log, recipe_file, store
-from strobe.runs.contents import contents
-from strobe.wiring.checkpoint import read_checkpoint
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError, legible
+from strobe.core.runs import recipe_file, store
+from strobe.core.runs.contents import contents
+from strobe.evaluate import episode_log
+from strobe.preflight.wiring.checkpoint import read_checkpoint
 
 SOUND = Path(__file__).parent.parent / "golden" / "breakdown" / store.RESULT
 

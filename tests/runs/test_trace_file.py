@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from support.made_trace import annotation, document, operator, write
 
-from strobe.errors import UserError
-from strobe.runs import trace_file
-from strobe.runs.trace_file import is_trace, read_trace, traces_in
+from strobe.core.errors import UserError
+from strobe.traces import trace_file
+from strobe.traces.trace_file import is_trace, read_trace, traces_in
 
 EVENTS = [operator("aten::mm", 0, 10), {"ph": "s", "cat": "ac2g", "name": "ac2g", "ts": 1, "id": 1}]
 

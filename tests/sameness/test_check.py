@@ -11,16 +11,16 @@ import pytest
 import torch
 from support.matrix import matrix
 
-from strobe.measure.guard import Guards
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.sameness.check import PolicyCallError, Sameness, affordable
-from strobe.sameness.visits import plan
+from strobe.core.measure.guard import Guards
+from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
+from strobe.core.sameness.visits import plan
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant, policy_of
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.padding import TrimmedPadding
-from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import Effect, Treatment, Undo, Variant, policy_of
 
 EXACT = Guards().of(["exact"])
 ROUNDING = Guards().of(["rounding"])
@@ -111,7 +111,7 @@ def test_an_exact_treatment_is_within_what_reordered_sums_do_and_bf16_is_not() -
     visits = plan(one.count, rtc=one.rtc)
     trimmed = one.check(Variant("trimmed", (TrimmedPadding(),)), visits)
     assert EXACT.judge(trimmed, reordered).words == ""
-    from strobe.treatments import catalogue
+    from strobe.core.treatments import catalogue
 
     half = one.check(Variant("half", (catalogue.make({"precision": "bf16"}),)), visits)
     assert "it is not exact" in EXACT.judge(half, reordered).words

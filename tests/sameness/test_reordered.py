@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv1d, conv2d, scaled_dot_product_attention
 
-from strobe.sameness.reordered import reordered
+from strobe.core.sameness.reordered import reordered
 
 torch.manual_seed(0)
 MATRIX, OTHER, VECTOR = torch.randn(50, 300), torch.randn(300, 40), torch.randn(300)

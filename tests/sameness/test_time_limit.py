@@ -13,21 +13,21 @@ from support.progress_seen import ProgressSeen
 from support.sleeper import Clock
 from torch import Tensor
 
-from strobe.measure.guard import Guards, Judgement
-from strobe.measure.sampling import PATIENCE
-from strobe.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe
-from strobe.sameness.check import NotSeenError, Sameness
-from strobe.sameness.reordered import reordered
-from strobe.sameness.visits import FEWEST, needed, plan
-from strobe.studies.shared.action_check import check_actions, limit_of
-from strobe.studies.verify import verify
-from strobe.treatments.recipe import guards_of
-from strobe.treatments.treatment import Variant
+from strobe.core.measure.guard import Guards, Judgement
+from strobe.core.measure.sampling import PATIENCE
+from strobe.core.measure.time_limit import LookInterrupted, TimeLimit, TimeUpError
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.recipe import Recipe
+from strobe.core.sameness.check import NotSeenError, Sameness
+from strobe.core.sameness.reordered import reordered
+from strobe.core.sameness.visits import FEWEST, needed, plan
+from strobe.core.studies.shared.action_check import check_actions, limit_of
+from strobe.core.treatments.recipe import guards_of
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.verify import verify
 
 CHUNK_S = 1.0
 ROUNDING = Guards().of(["rounding"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.sameness.visits import describe, plan
+from strobe.core.sameness.visits import describe, plan
 
 
 @given(count=st.integers(1, 40), rtc=st.booleans(), passes=st.integers(1, 3))

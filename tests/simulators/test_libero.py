@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
 from strobe.simulators import libero
 
 # As LIBERO does: it asks while it is imported, keeps the place of its assets, and swallows what a reset raises.
@@ -128,8 +128,8 @@ def test_a_start_is_chosen_by_seed():
 def test_a_real_episode_begins_where_its_seed_says_whatever_was_played_before(monkeypatch, tmp_path):
     from lerobot.envs.factory import make_env_config
 
-    from strobe.policies.loading import load_subject
-    from strobe.policies.options import InputOptions, PolicyOptions
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import InputOptions, PolicyOptions
     from strobe.simulators.simulator import TimedSimulator
 
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked on standard input"))

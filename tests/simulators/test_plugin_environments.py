@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from lerobot.envs.configs import EnvConfig
 
-from strobe.cli.flags import RunConfig
-from strobe.cli.lazy_flags import realise
-from strobe.cli.parse import parse
-from strobe.errors import UserError
+from strobe.core.cli.parse import parse
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.lazy_flags import realise
+from strobe.lerobot.flags.run_flags import RunConfig
 
 PLUGIN = """
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from support import warm
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
 from strobe.lerobot.quiet import priority_restored
 from strobe.simulators import scripted_metaworld
 from strobe.simulators.recorder import Scripted, write
@@ -138,7 +138,7 @@ def test_a_renderer_that_does_not_work_is_one_line(tmp_path: Path) -> None:
     """In a process of its own: MuJoCo decides when it is imported. GLFW has no screen to open."""
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
     arguments = ["record", "--env=metaworld", f"--root={tmp_path / 'new'}"]
-    done = warm.run("-m", "strobe.cli.main", *arguments, env={**environment, "MUJOCO_GL": "glfw"})
+    done = warm.run("-m", "strobe.core.cli.main", *arguments, env={**environment, "MUJOCO_GL": "glfw"})
     assert done.returncode == 2
     # A torch that is newer than torchao warns, in the form of its log.
     (line,) = [line for line in done.stderr.splitlines() if line.strip() and not re.match(r"W\d{4} .*torch/", line)]

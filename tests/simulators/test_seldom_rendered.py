@@ -10,12 +10,12 @@ import pytest
 import torch
 from lerobot.envs.factory import make_env_config
 
-from strobe.policies import inputs
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.core.timeline.probe import Attached
+from strobe.lerobot.policies import inputs
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.seldom_rendered import Looks, SeldomRendered
 from strobe.simulators.simulator import TimedSimulator
-from strobe.timeline.probe import Attached
 
 TICKS = 24
 DIFFUSION = ["--num_inference_steps=2", "--n_obs_steps=2", "--n_action_steps=5"]

@@ -6,9 +6,9 @@ import pytest
 import torch
 from lerobot.envs.factory import make_env_config
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
+from strobe.core.errors import UserError
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.simulator import Simulator
 
 

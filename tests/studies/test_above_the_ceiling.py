@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from strobe.measure import ceiling
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.results.subject import Ceiling
-from strobe.studies.shared import measuring
-from strobe.studies.shared.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
+from strobe.core.devices.accelerators import convolutions_in_tf32
+from strobe.core.measure import ceiling
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.subject import Ceiling
+from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared.measuring import ABOVE_CEILING, ABOVE_WITH_TF32, Options, measure
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments import process_settings
-from strobe.treatments.process_settings import TensorFloat32, convolutions_in_tf32
-from strobe.treatments.treatment import Variant
+from strobe.treatments.process_settings import TensorFloat32
 
 
 def low() -> Ceiling:

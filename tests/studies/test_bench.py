@@ -15,14 +15,14 @@ import pytest
 from support.made_up_rollout import MS, header, rtc
 from support.sleeper import Clock
 
-from strobe.kinds import advise, document, figures, page
-from strobe.loops.reader import read_record
-from strobe.measure.call_times import call_times, compare_places
-from strobe.runs import store
-from strobe.studies.rollout import bench as benches
-from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.run import WatchedRollout
-from strobe.timeline.clock import ThreadUse, cpu_ns, waited_ns
+from strobe.core.kinds import advise, document, figures, page
+from strobe.core.runs import store
+from strobe.core.timeline.clock import ThreadUse, cpu_ns, waited_ns
+from strobe.rollout import bench as benches
+from strobe.rollout.answer import answer_of
+from strobe.rollout.loops.reader import read_record
+from strobe.rollout.measure.call_times import call_times, compare_places
+from strobe.rollout.run import WatchedRollout
 
 
 def use(wall: float, cpu: float, waited: float | None = 0.0) -> ThreadUse:

@@ -11,17 +11,17 @@ import torch
 from support.progress_seen import ProgressSeen
 from support.sleeper import Clock, Sleeper
 
-from strobe.cli import live
-from strobe.measure import ceiling
-from strobe.measure.sampling import Progress, SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.sameness.reordered import features_reordered
-from strobe.studies.compare.run import compare
-from strobe.studies.shared import measuring
-from strobe.studies.shared.machine_state import measure_machine
-from strobe.studies.shared.measuring import LATE, Options, Session
-from strobe.treatments.treatment import Variant
+from strobe.core.cli import live
+from strobe.core.measure import ceiling
+from strobe.core.measure.sampling import Progress, SamplingBudget
+from strobe.core.sameness.reordered import features_reordered
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared.machine_state import measure_machine
+from strobe.core.studies.shared.measuring import LATE, Options, Session
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 
 
 def test_the_ceiling_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_ctrl_c_in_counting_keeps_what_was_counted(counting: Counting) -> None:
 
 def test_a_look_that_ctrl_c_ends_leaves_the_comparison_unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rounds alone do not say that actions are the same, where a closer look was begun."""
-    from strobe.sameness.check import Sameness
+    from strobe.core.sameness.check import Sameness
 
     calls: list[None] = []
     act = Sameness._act
@@ -107,7 +107,7 @@ def test_a_look_that_ctrl_c_ends_leaves_the_comparison_unjudged(monkeypatch: pyt
 
 
 def test_features_are_looked_at_on_fewer_clips_where_time_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    from strobe.measure.time_limit import LookInterrupted, TimeLimit
+    from strobe.core.measure.time_limit import LookInterrupted, TimeLimit
 
     clock = Clock().wind(monkeypatch)
     subject: Any = Sleeper(clock)

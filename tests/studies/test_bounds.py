@@ -8,20 +8,20 @@ import pytest
 from support.example_runs import measurement
 from support.sleeper import Lines
 
-from strobe.measure import ceiling as ceilings
-from strobe.measure.roofline import limits
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.measurement import Measurement
-from strobe.results.subject import Ceiling
-from strobe.studies.optimize.candidates import Bounds, Candidate, Choice, in_order
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim
-from strobe.studies.shared import measuring
-from strobe.studies.shared.measuring import Options
+from strobe.core.measure import ceiling as ceilings
+from strobe.core.measure.roofline import limits
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.subject import Ceiling
+from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.treatment import CAPTURED
+from strobe.ladder.candidates import Bounds, Candidate, Choice, in_order
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.treatments.numbers import precision
-from strobe.treatments.treatment import CAPTURED
 
 SLOW_HALF = Ceiling(gflops={"float32": 300.0, "bfloat16": 100.0, "int8": 1200.0}, memory_gbps=30.0)
 GRAPHS = {"prefix": ("backbone",), "chunk": ()}  # what each captures

@@ -8,16 +8,16 @@ import pytest
 import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.errors import UserError
-from strobe.kinds import document
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
+from strobe.core.errors import UserError
+from strobe.core.kinds import document
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.config_fields import Settings
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.settings import Settings
-from strobe.treatments.treatment import Treatment, Variant
 
 
 def test_a_comparison_needs_two_names():
@@ -71,7 +71,7 @@ def test_verdicts_on_several_variants_are_together_as_sure_as_one():
 
 def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkeypatch):
     """A closer look must not cost what was measured."""
-    from strobe.sameness import check
+    from strobe.core.sameness import check
 
     def fails(*_, **__):
         raise RuntimeError("this observation\nis too hard")
@@ -91,7 +91,7 @@ def test_a_policy_that_fails_where_faults_are_looked_for_keeps_its_timing(monkey
 
 def fails_on(monkeypatch, number: int) -> None:
     """Have the untouched and the treated policy fail on one of the check's observations, and on that alone."""
-    from strobe.sameness import check
+    from strobe.core.sameness import check
 
     act = check.Sameness._act
 

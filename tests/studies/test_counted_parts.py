@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.studies.shared.counting import count
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Variant
+from strobe.core.studies.shared.counting import count
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 VISION = "model.vlm_with_expert.vlm.model.vision_model"
 

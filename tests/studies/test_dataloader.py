@@ -17,22 +17,22 @@ from lerobot.configs.train import TrainPipelineConfig
 from support.broken_datasets import copied, late
 from support.example_loader import rate, starved
 
-from strobe.datasets.train_loader import open_dataset, open_loader, settings_of
-from strobe.errors import UserError
-from strobe.loops.training import train_config
-from strobe.measure import memory
-from strobe.measure.sampling import SamplingBudget
-from strobe.results.dataloader import LoaderSettings, Rate, StepNeed
-from strobe.results.subject import Machine
-from strobe.studies.dataloader import encodings, preparation, process
-from strobe.studies.dataloader import run as search
-from strobe.studies.dataloader.bench import Bench
-from strobe.studies.dataloader.encodings import ImageFormat
-from strobe.studies.dataloader.preparation import StepNeeds, facts_of
-from strobe.studies.dataloader.process import LoaderError, LoaderProcess
-from strobe.studies.dataloader.run import changes, what_ifs
-from strobe.studies.dataloader.settings import SearchOptions, candidates, started_by_fork
-from strobe.studies.shared.progress import Silent
+from strobe.core.errors import UserError
+from strobe.core.measure import memory
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.subject import Machine
+from strobe.core.studies.shared.progress import Silent
+from strobe.dataloader import encodings, preparation, process
+from strobe.dataloader import run as search
+from strobe.dataloader.bench import Bench
+from strobe.dataloader.encodings import ImageFormat
+from strobe.dataloader.preparation import StepNeeds, facts_of
+from strobe.dataloader.process import LoaderError, LoaderProcess
+from strobe.dataloader.results import LoaderSettings, Rate, StepNeed
+from strobe.dataloader.run import changes, what_ifs
+from strobe.dataloader.settings import SearchOptions, candidates, started_by_fork
+from strobe.dataloader.train_loader import open_dataset, open_loader, settings_of
+from strobe.train.watch import train_config
 
 pytestmark = pytest.mark.skipif("fork" not in torch.multiprocessing.get_all_start_methods(), reason="needs fork")
 OPTIONS = SearchOptions(workers=[0, 1], prefetch=[2], first_s=0.05, last_s=0.1, start_ups=False, what_ifs=False)
@@ -60,7 +60,7 @@ def own(config: TrainPipelineConfig) -> LoaderSettings:
 
 
 def machine() -> Machine:
-    from strobe.measure.machine import describe
+    from strobe.core.measure.machine import describe
 
     return describe(torch.device("cpu"))
 
@@ -322,7 +322,7 @@ def test_the_step_is_measured_as_lerobot_train_runs_it_and_the_notes_say_so(
 
 
 def test_the_command_says_what_is_wrong_in_one_line(config: TrainPipelineConfig, tmp_path: Path) -> None:
-    from strobe.cli.main import main
+    from strobe.core.cli.main import main
 
     data = ["--dataset.repo_id=local/pusht", f"--dataset.root={config.dataset.root}", "--policy.type=act"]
     for argv in (

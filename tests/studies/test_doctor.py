@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.processes import isolate
-from strobe.results.doctor import SelfCheck
-from strobe.studies.doctor import clock, steadiness, tools, treatments, versions
-from strobe.studies.doctor.run import Areas, doctor
-from strobe.studies.doctor.treatments import Attempt
+from strobe.core.errors import UserError
+from strobe.core.processes import isolate
+from strobe.doctor import clock, steadiness, tools, treatments, versions
+from strobe.doctor.results import SelfCheck
+from strobe.doctor.run import Areas, doctor
+from strobe.doctor.treatments import Attempt
 from strobe.treatments.graphs.host_work import EpochCache
 
 

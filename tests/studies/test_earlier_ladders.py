@@ -11,21 +11,21 @@ import pytest
 import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
-from strobe.measure import machine
-from strobe.measure.guard import Guards
-from strobe.measure.sampling import SamplingBudget
-from strobe.results.comparison import Verdict
-from strobe.results.data import Interval
-from strobe.results.ladder import Try
-from strobe.runs.cache import cache_folder
-from strobe.studies.optimize import earlier as earlier_ladders
-from strobe.studies.optimize import settings
-from strobe.studies.optimize.candidates import Choice
-from strobe.studies.optimize.earlier import MOST_LADDERS, Earlier
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
+from strobe.core.measure import machine
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.data import Interval
+from strobe.core.runs.cache import cache_folder
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.ladder import earlier as earlier_ladders
+from strobe.ladder import settings
+from strobe.ladder.candidates import Choice
+from strobe.ladder.earlier import MOST_LADDERS, Earlier
+from strobe.ladder.results import Try
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})

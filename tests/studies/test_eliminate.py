@@ -11,12 +11,12 @@ import torch
 from support.example_runs import SUBJECT
 from support.made_up_simulator import Lines, MadeUp, asked
 
-from strobe.cli.keep import as_text
-from strobe.results.evaluate import EvaluateResult
-from strobe.runs.episode_log import EpisodeLog
-from strobe.studies.evaluate.checkpoints import CheckpointRows, NamedCheckpoint
-from strobe.studies.evaluate.eliminate import eliminate
-from strobe.studies.shared.episodes.play import Plan
+from strobe.core.cli.keep import as_text
+from strobe.evaluate.checkpoints import CheckpointRows, NamedCheckpoint
+from strobe.evaluate.eliminate import eliminate
+from strobe.evaluate.episode_log import EpisodeLog
+from strobe.evaluate.episodes.play import Plan
+from strobe.evaluate.results.evaluate import EvaluateResult
 
 UNEQUAL = {"000100": 0.2, "000200": 0.5, "000300": 0.9}
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_that_fails_where_the_other_succeeds_goes_whatever_its_plac
 
 
 def _advised(result: EvaluateResult) -> list[Any]:
-    from strobe.findings.thresholds import DEFAULTS
-    from strobe.kinds import advise
+    from strobe.core.findings.thresholds import DEFAULTS
+    from strobe.core.kinds import advise
 
     return list(advise(result, DEFAULTS))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from strobe.errors import UserError
-from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.evaluate.checkpoints import SuccessiveElimination, parse_policies
-from strobe.studies.shared.episodes.play import Plan
+from strobe.core.errors import UserError
+from strobe.evaluate.checkpoints import SuccessiveElimination, parse_policies
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.episodes.play import Plan
 
 
 def order(names: str, tasks: tuple[str, ...] = ("task",), episodes: int = 100) -> SuccessiveElimination:

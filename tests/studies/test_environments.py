@@ -18,19 +18,19 @@ import psutil
 import pytest
 from support.kept_sides import KeptSides
 
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import Progress, SamplingBudget
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.progress import Silent
+from strobe.environments.compare import compare_environments
 from strobe.environments.options import SideOptions
 from strobe.environments.side import EnvironmentWorker
-from strobe.errors import UserError
-from strobe.measure.guard import Guards
-from strobe.measure.sampling import Progress, SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.compare.environments import compare_environments
-from strobe.studies.shared.environments import SidesOptions
-from strobe.studies.shared.measuring import Options
-from strobe.studies.shared.progress import Silent
-from strobe.studies.verify_environment import verify_environment
+from strobe.environments.sides import SidesOptions
+from strobe.environments.verify import verify_environment
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 pytestmark = pytest.mark.slow("two real environments; tests/environments shows what they are made of")
 
@@ -56,7 +56,7 @@ def kept() -> Iterator[None]:
     """Comparisons take running sides, and give them back."""
     sides = KeptSides()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("strobe.studies.shared.environments.EnvironmentWorker", sides.side)
+        patch.setattr("strobe.environments.sides.EnvironmentWorker", sides.side)
         yield
     sides.end()
 
@@ -149,7 +149,7 @@ def test_a_side_that_is_killed_costs_nothing_that_was_measured(tmp_path: Path, m
     (tmp_path / "carried").mkdir()
     (tmp_path / "carried" / "__main__.py").write_text(ANSWERING)
     monkeypatch.setattr("strobe.environments.side.CARRIED", tmp_path / "carried")
-    monkeypatch.setattr("strobe.studies.shared.environments.EnvironmentWorker", EnvironmentWorker)
+    monkeypatch.setattr("strobe.environments.sides.EnvironmentWorker", EnvironmentWorker)
     before = {child.pid for child in psutil.Process().children()}
     result = compare_environments(
         tiny(), SidesOptions([HERE, SideOptions("next")], threads=1), ROUNDS, tmp_path, Killer(5)

@@ -9,14 +9,14 @@ import pytest
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.matrix import matrix
 
-from strobe.cli.keep import as_text
-from strobe.errors import UserError
-from strobe.findings.thresholds import DEFAULTS
-from strobe.kinds import advise, document
-from strobe.results.evaluate import EvaluateResult
-from strobe.runs import store
-from strobe.runs.episode_log import NAME, EpisodeLog
-from strobe.studies.shared.episodes.settings import FIRST
+from strobe.core.cli.keep import as_text
+from strobe.core.errors import UserError
+from strobe.core.findings.thresholds import DEFAULTS
+from strobe.core.kinds import advise, document
+from strobe.core.runs import store
+from strobe.evaluate.episode_log import NAME, EpisodeLog
+from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.results.evaluate import EvaluateResult
 
 
 def table(result: EvaluateResult) -> list[dict]:

@@ -13,19 +13,19 @@ import torch
 from lerobot.envs.configs import PushtEnv
 from support.made_up_simulator import MadeUp, asked, evaluated, plan
 
-from strobe.cli.keep import as_text
-from strobe.errors import UserError
-from strobe.kinds import document
-from strobe.policies import loading
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.report.evaluate import plots
-from strobe.results.evaluate import Engine, EpisodeTiming
-from strobe.runs.episode_log import NAME, EpisodeLog
+from strobe.core.cli.keep import as_text
+from strobe.core.errors import UserError
+from strobe.core.kinds import document
+from strobe.evaluate.episode_log import NAME, EpisodeLog
+from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
+from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
+from strobe.evaluate.pages.evaluate import plots
+from strobe.evaluate.results.evaluate import Engine, EpisodeTiming
+from strobe.lerobot.policies import loading
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators.held_action import hold_for
 from strobe.simulators.simulator import Simulator
-from strobe.studies.shared.episodes.realtime import RealtimeEpisodeRunner, RealtimeSimulator, require_engine
-from strobe.studies.shared.episodes.settings import FIRST
-from strobe.studies.shared.episodes.timings import RequestedTiming, fixed, parse_latency, parse_ticks, timed
 
 ENV = PushtEnv(episode_length=20, observation_height=96, observation_width=96)
 TICK_MS = 100.0  # of PushT

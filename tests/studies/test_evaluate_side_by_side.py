@@ -20,11 +20,11 @@ from support.made_up_episodes import made_up
 from support.made_up_simulator import Lines, MadeUp, asked, evaluated, plan
 from support.side_by_side import Slow
 
-from strobe.errors import UserError
-from strobe.runs.episode_log import NAME, EpisodeLog
-from strobe.studies.evaluate.settings import EvaluatedRows
-from strobe.studies.shared.episodes.crews import PoolEpisodeRunner, _RayActor, _shared, _versions
-from strobe.studies.shared.episodes.settings import parse_parallel, threads_of
+from strobe.core.errors import UserError
+from strobe.evaluate.episode_log import NAME, EpisodeLog
+from strobe.evaluate.episodes.crews import PoolEpisodeRunner, _RayActor, _shared, _versions
+from strobe.evaluate.episodes.settings import parse_parallel, threads_of
+from strobe.evaluate.settings import EvaluatedRows
 
 
 class Shuffled:
@@ -202,7 +202,7 @@ def test_threads_are_part_of_what_was_asked(tmp_path):
 
 
 def test_a_node_without_the_checkpoint_or_with_other_versions_says_so(tmp_path, monkeypatch):
-    from strobe.studies.shared.episodes.player_spec import PlayerSpec, RemotePlayerSpec
+    from strobe.evaluate.episodes.player_spec import PlayerSpec, RemotePlayerSpec
 
     spec = PlayerSpec(None, str(tmp_path / "policy"), None, "full", None, "", EvaluatedRows())  # type: ignore[arg-type]
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -222,7 +222,7 @@ def test_the_players_of_a_device_share_it():
 
 
 def test_recipes_go_along_and_videos_come_back(monkeypatch):
-    from strobe.studies.shared.episodes.player_spec import PlayerSpec, RemotePlayerSpec
+    from strobe.evaluate.episodes.player_spec import PlayerSpec, RemotePlayerSpec
 
     seen = []
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from strobe.rollout.results.motion import Motion
 from support.made_up_episodes import made_up
 from support.made_up_simulator import MadeUp, evaluated, plan
 
-from strobe.cli.keep import as_text
-from strobe.findings.thresholds import DEFAULTS
-from strobe.kinds import advise, document, figures, page
-from strobe.results.data import Interval, Summary
-from strobe.results.evaluate import ChunkTimes, EvaluateResult, Motion
-from strobe.runs import store
-from strobe.runs.episode_log import EpisodeLine
-from strobe.studies.shared.episodes.settings import FIRST
+from strobe.core.cli.keep import as_text
+from strobe.core.findings.thresholds import DEFAULTS
+from strobe.core.kinds import advise, document, figures, page
+from strobe.core.results.data import Interval, Summary
+from strobe.core.runs import store
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.results.evaluate import ChunkTimes, EvaluateResult
 
 SAME: dict[str, float] = dict.fromkeys((FIRST, "5 steps", "2 steps"), 0.95)
 

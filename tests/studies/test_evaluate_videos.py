@@ -13,16 +13,16 @@ import torch
 from lerobot.envs.factory import make_env_config
 from support.made_up_simulator import MadeUp, example, plan
 
-from strobe.kinds import page
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.report import html
-from strobe.results.evaluate import Video
+from strobe.core.kinds import page
+from strobe.core.report import html
+from strobe.evaluate.episodes.settings import FIRST
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner
+from strobe.evaluate.episodes.videos import Filming
+from strobe.evaluate.results.evaluate import Video
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.simulators import film
 from strobe.simulators.film import Film
-from strobe.studies.shared.episodes.settings import FIRST
-from strobe.studies.shared.episodes.stage import LocalEpisodeRunner
-from strobe.studies.shared.episodes.videos import Filming
 
 
 def vector(draw=lambda: np.full((120, 641, 3), 7, np.uint8)):
@@ -61,8 +61,8 @@ def test_a_real_episode_is_filmed_and_its_times_and_its_end_stay_as_they_are(tmp
 
 
 def test_drawing_between_ticks_is_not_in_the_simulators_times():
+    from strobe.core.timeline.probe import Hook
     from strobe.simulators.simulator import RENDER, RESET, STEP, _Stopwatch
-    from strobe.timeline.probe import Hook
 
     now, inside, watch = SimpleNamespace(), SimpleNamespace(), _Stopwatch(torch.device("cpu"))
 

@@ -14,18 +14,18 @@ import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 from torch import Tensor
 
-from strobe.measure.sampling import SamplingBudget
-from strobe.measure.sequential import Glance, Looks
-from strobe.policies.subject import ITERATION, Phase
-from strobe.results.answer import OptimizeResult
-from strobe.studies.optimize import settings
-from strobe.studies.optimize.answer import recipe_of
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim
-from strobe.studies.shared.measuring import Options
-from strobe.timeline import section
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import PROCESS
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.sequential import Glance, Looks
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.subjects.subject import ITERATION, Phase
+from strobe.core.timeline import section
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import PROCESS
+from strobe.ladder import settings
+from strobe.ladder.answer import recipe_of
+from strobe.ladder.results import OptimizeResult
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})

@@ -10,8 +10,8 @@ import pytest
 from support.approved import APPROVED, approve
 from support.golden import TESTS
 
-from strobe.cli.main import main
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.runs import store
 
 EVENTS = TESTS / "golden" / "events"
 

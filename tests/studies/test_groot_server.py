@@ -12,8 +12,8 @@ pytest.importorskip("zmq", reason="Strobe's extra 'remote' is missing")
 from support.groot_server import Generation, Policy, serving
 from support.served import Protocol
 
-from strobe.errors import UserError
-from strobe.policies.servers.observations import ObservationOptions, Source, read
+from strobe.core.errors import UserError
+from strobe.servers.protocols.observations import ObservationOptions, Source, read
 
 SMALL = read(ObservationOptions(image_size=(16, 24)))
 

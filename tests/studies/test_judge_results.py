@@ -11,12 +11,12 @@ from scipy import stats
 from support.eval_info import judged, write
 from support.stored import stored
 
-from strobe.cli.main import main
-from strobe.kinds import document
-from strobe.measure.planning import fewest_pairs
-from strobe.measure.success_rates import exact_p, score_interval, unpaired_rates
-from strobe.results.evaluate import Judged
-from strobe.studies.evaluate.judge import find_runs, judge, names_of
+from strobe.core.cli.main import main
+from strobe.core.kinds import document
+from strobe.core.measure.planning import fewest_pairs
+from strobe.evaluate.judge import find_runs, judge, names_of
+from strobe.evaluate.measure.success_rates import exact_p, score_interval, unpaired_rates
+from strobe.evaluate.results.evaluate import Judged
 
 
 def test_two_runs_are_judged_kept_and_shown_without_playing_anything(tmp_path, capsys):

@@ -14,9 +14,9 @@ pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 from support.lerobot_server import Policy, actions
 from support.served import Protocol, protocols, rules
 
-from strobe.errors import UserError
-from strobe.policies.servers.lerobot_messages import ServedPolicy
-from strobe.policies.servers.observations import ObservationOptions, Source
+from strobe.core.errors import UserError
+from strobe.servers.protocols.lerobot_messages import ServedPolicy
+from strobe.servers.protocols.observations import ObservationOptions, Source
 
 FEATURES = {"observation.state": {"dtype": "float32", "shape": [6], "names": [f"j{i}.pos" for i in range(6)]}}
 

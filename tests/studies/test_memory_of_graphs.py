@@ -9,10 +9,10 @@ import pytest
 import torch
 from support.made_up_accelerator import Accelerator
 
-from strobe.studies.shared.counting import count
+from strobe.core.studies.shared.counting import count
+from strobe.core.treatments.treatment import Treatment, Variant
 from strobe.treatments.engines.compile import Compile
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.treatment import Treatment, Variant
 
 SECOND = torch.device("cuda:1")
 MINE, ANOTHER, TREES = (0, 7), (0, 8), (0, 9)

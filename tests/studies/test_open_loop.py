@@ -13,10 +13,10 @@ import pytest
 import torch
 from support.turning_arm import ACTION, STATE, TOP, WRIST, Frames, Ticks, recording, subject
 
-from strobe.policies.recorded_actions import in_turn
-from strobe.results.hypothesis import Hypothesis
-from strobe.results.open_loop import OpenLoop
-from strobe.studies.preflight import open_loop, predictions
+from strobe.lerobot.policies.recorded_actions import in_turn
+from strobe.preflight import open_loop, predictions
+from strobe.preflight.results.hypothesis import Hypothesis
+from strobe.preflight.results.open_loop import OpenLoop
 
 LOOK = open_loop.Frames(Path("unused"), seconds=120.0, most=16)  # enough to claim what was planted
 MORE = open_loop.Frames(Path("unused"), seconds=120.0, most=32)  # of which nothing may be claimed
@@ -207,7 +207,7 @@ def test_ctrl_c_keeps_the_frames_that_were_looked_at() -> None:
 def test_where_calls_take_long_changes_of_inputs_are_not_judged_and_it_says_what_they_take(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from strobe.studies.preflight import predictions
+    from strobe.preflight import predictions
 
     clock = iter(np.arange(0, 1e6, 2.0))
     monkeypatch.setattr(predictions.time, "monotonic", lambda: next(clock))

@@ -12,22 +12,22 @@ import torch
 from support.required import required
 from support.sleeper import HEAD_MS, Clock, Lines, Planted, Sleeper, entry
 
-from strobe.errors import UserError
-from strobe.measure.agreement import agree
-from strobe.measure.guard import Guard, Guards
-from strobe.measure.sampling import SamplingBudget
-from strobe.results.agreement import Agreement
-from strobe.runs import store
-from strobe.studies.budget import budget
-from strobe.studies.optimize import runner, settings
-from strobe.studies.optimize.answer import recipe_of
-from strobe.studies.optimize.candidates import Choice, together
-from strobe.studies.optimize.climb import AS_IT_IS
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim, Climbing, SilentClimb
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import COMPILED
+from strobe.budget.run import budget
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import agree
+from strobe.core.measure.guard import Guard, Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.agreement import Agreement
+from strobe.core.runs import store
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import COMPILED
+from strobe.ladder import runner, settings
+from strobe.ladder.answer import recipe_of
+from strobe.ladder.candidates import Choice, together
+from strobe.ladder.climb import AS_IT_IS
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim, Climbing, SilentClimb
 
 SKIP = Planted("skip", lambda _: {"vision": 0.0})
 SLOW = Planted("slow", lambda _: {"vision": 14.0})

@@ -14,13 +14,13 @@ import pytest
 from lerobot.scripts import lerobot_record, lerobot_teleoperate
 from support.watched_robot import Eye, watched_robot
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.findings.thresholds import Thresholds
-from strobe.kinds import advise, document
-from strobe.loops.registry import chosen, loop_of
-from strobe.runs import store
-from strobe.studies.rollout.run import watch
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.kinds import advise, document
+from strobe.core.runs import store
+from strobe.rollout.loops.registry import chosen, loop_of
+from strobe.rollout.run import watch
 
 RECORD, TELEOPERATE = "lerobot-record", "lerobot-teleoperate"
 CALM = Thresholds(cpu_waited=1.0, camera_stall=1e3)  # whoever else runs on this machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from strobe.studies.shared.rounds import Outputs
+from strobe.core.studies.shared.rounds import Outputs
 
 
 def test_small_outputs_are_kept_whole_and_without_the_warm_up():

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 from support.sleeper import Clock, Planted, Sleeper
 
-from strobe.cli.breakdown import read as read_breakdown
-from strobe.cli.compare import read as read_compare
-from strobe.errors import UserError
-from strobe.kinds import advise, document, page
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.subject import Phase
-from strobe.runs import store
-from strobe.studies.breakdown import PACED, breakdown
-from strobe.studies.compare.run import compare
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim
-from strobe.studies.shared.cadence import ticks_between_calls
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Variant
+from strobe.commands.breakdown import read as read_breakdown
+from strobe.commands.compare import read as read_compare
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise, document, page
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.runs import store
+from strobe.core.studies.breakdown import PACED, breakdown
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.cadence import ticks_between_calls
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.subjects.subject import Phase
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim
 
 HZ, TICKS = 30.0, 5
 PERIOD = TICKS / HZ

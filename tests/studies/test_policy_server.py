@@ -12,13 +12,13 @@ import pytest
 from support.openpi_server import Policy, actions, delayed, serving
 from support.served import Protocol, rules
 
-from strobe.errors import UserError
-from strobe.kinds import advise
-from strobe.policies.servers import openpi
-from strobe.policies.servers.observations import ObservationOptions, Source, read
-from strobe.policies.servers.wire import Exchange
-from strobe.results.server import ServerAnswer
-from strobe.studies.shared.progress import Silent
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.studies.shared.progress import Silent
+from strobe.servers.protocols import openpi
+from strobe.servers.protocols.observations import ObservationOptions, Source, read
+from strobe.servers.protocols.wire import Exchange
+from strobe.servers.results.server import ServerAnswer
 
 SMALL: Source = read(ObservationOptions(image_size=(16, 16)))
 

@@ -15,8 +15,8 @@ import pytest
 from support.openpi_server import TRACEBACK, array, delayed
 from support.served import Protocol, protocols, rules
 
-from strobe.errors import UserError
-from strobe.kinds import advise
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
 
 NAMES = ("openpi", "GR00T", "LeRobot")
 

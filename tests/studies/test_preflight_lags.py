@@ -10,14 +10,14 @@ import pytest
 from support.arm_policy import save_act
 from support.wired import JOINTS, LATE, Wired, wired
 
-from strobe.errors import UserError
-from strobe.findings.wiring import findings_of
-from strobe.kinds import advise
-from strobe.runs import store
-from strobe.runs.rollout_files import EVENTS
-from strobe.studies.preflight.lag import call_in
-from strobe.studies.preflight.run import Preflight, preflight
-from strobe.studies.preflight.run_of_policy import read_run
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.lag import call_in
+from strobe.preflight.run import Preflight, preflight
+from strobe.preflight.run_of_policy import read_run
+from strobe.rollout.files import EVENTS
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

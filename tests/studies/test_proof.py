@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 from lerobot.envs.factory import make_env_config
+from strobe.simulators.results import Episode
 from support.example_runs import measurement
 
-from strobe.errors import UserError
-from strobe.measure.episodes import judge
-from strobe.measure.guard import Guards
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.answer import OptimizeResult
-from strobe.results.episodes import Episode, EpisodePair
-from strobe.results.ladder import Try
-from strobe.results.subject import Machine, SubjectInfo
-from strobe.studies.optimize.answer import Choosing
-from strobe.studies.optimize.climb import AS_IT_IS, Step
-from strobe.studies.optimize.closing import prove, start_episodes
-from strobe.studies.optimize.episodes import CandidateError, Episodes
-from strobe.studies.optimize.settings import SilentClimb
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Variant
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards
+from strobe.core.results.subject import Machine, SubjectInfo
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.evaluate.measure.episodes import judge
+from strobe.evaluate.results.episodes import EpisodePair
+from strobe.ladder.answer import Choosing
+from strobe.ladder.climb import AS_IT_IS, Step
+from strobe.ladder.closing import prove, start_episodes
+from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.ladder.results import OptimizeResult, Try
+from strobe.ladder.settings import SilentClimb
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 
 VARIANTS = [Variant(AS_IT_IS), Variant("rung 1"), Variant("rung 2")]
 

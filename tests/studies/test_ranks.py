@@ -7,8 +7,8 @@ import threading
 import pytest
 from support.required import required
 
-from strobe.results.training import Rank
-from strobe.studies.train.ranks import Meeting
+from strobe.train.ranks import Meeting
+from strobe.train.results import Rank
 
 
 def of(rank, own=10.0):

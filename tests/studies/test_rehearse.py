@@ -27,20 +27,20 @@ from support.arm_policy import save_act
 from support.matrix import matrix
 from support.patience import BUSY, patient_drivers
 
-from strobe.cli.main import main
-from strobe.emulator import calibration
-from strobe.emulator.rehearsal import disturb, stage
-from strobe.emulator.rehearsal.faults import Busy, Planned, SlowInference, planned
-from strobe.emulator.rehearsal.stage import RehearsalOptions
-from strobe.errors import UserError
-from strobe.kinds import advise
-from strobe.loops import rollout
-from strobe.loops.event_log import read
-from strobe.loops.observations import Observations
-from strobe.runs import store
-from strobe.runs.rollout_files import EVENTS, OBSERVATIONS
-from strobe.studies.replay.policy import fed_policy
-from strobe.studies.rollout import rehearse as rehearsal
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.rehearse import run as rehearsal
+from strobe.rehearse.emulator import calibration
+from strobe.rehearse.emulator.rehearsal import disturb, stage
+from strobe.rehearse.emulator.rehearsal.faults import Busy, Planned, SlowInference, planned
+from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
+from strobe.replay.policy import fed_policy
+from strobe.rollout.files import EVENTS, OBSERVATIONS
+from strobe.rollout.loops import rollout
+from strobe.rollout.loops.event_log import read
+from strobe.rollout.loops.observations import Observations
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

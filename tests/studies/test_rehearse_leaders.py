@@ -15,13 +15,13 @@ from lerobot.scripts import lerobot_teleoperate
 from lerobot.teleoperators.omx_leader import OmxLeader
 from support.patience import BUSY, patient_drivers
 
-from strobe.cli.main import main
-from strobe.emulator.rehearsal.stage import RehearsalOptions
-from strobe.errors import UserError
-from strobe.kinds import advise
-from strobe.report.rollout import about_rehearsal
-from strobe.runs import store
-from strobe.studies.rollout.rehearse import rehearse
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.runs import store
+from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
+from strobe.rehearse.run import rehearse
+from strobe.rollout.pages.rollout import about_rehearsal
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

@@ -8,13 +8,13 @@ import pytest
 from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, OTHER, header
 
-from strobe.kinds import document, figures
-from strobe.lerobot.remote_stamps import KEPT, SIMILAR
-from strobe.loops.reader import read_record
-from strobe.measure.remote import clocks, offset
-from strobe.results.remote import Failure
-from strobe.results.rollout import RolloutResult
-from strobe.studies.rollout.answer import answer_of
+from strobe.core.kinds import document, figures
+from strobe.rollout.answer import answer_of
+from strobe.rollout.loops.reader import read_record
+from strobe.rollout.loops.remote_stamps import KEPT, SIMILAR
+from strobe.rollout.measure.remote import clocks, offset
+from strobe.rollout.results.remote import Failure
+from strobe.rollout.results.rollout import RolloutResult
 
 PERIOD = round(1e9 / 30)
 CHUNK = 20

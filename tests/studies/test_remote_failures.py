@@ -16,10 +16,10 @@ from support.matrix import matrix
 from support.policy_server import CLIENT, client_arguments, wait_for, watched_server
 from support.watched_robot import watched_robot
 
-from strobe.cli.main import main
-from strobe.results.remote import Failure
-from strobe.results.rollout import RolloutResult
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.rollout.results.remote import Failure
+from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

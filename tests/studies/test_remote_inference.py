@@ -17,10 +17,10 @@ from support.checkpoints import tiny_checkpoint
 from support.policy_server import CLIENT, SERVER, client_arguments, free_port, wait_for, watched_server
 from support.watched_robot import watched_robot
 
-from strobe.cli.main import main
-from strobe.kinds import document
-from strobe.results.rollout import Rollout, RolloutResult
-from strobe.runs import store
+from strobe.core.cli.main import main
+from strobe.core.kinds import document
+from strobe.core.runs import store
+from strobe.rollout.results.rollout import Rollout, RolloutResult
 
 pytest.importorskip("grpc", reason="Strobe's extra 'remote' is missing")
 

@@ -18,18 +18,18 @@ import torch
 from support.made_up_rollout import MS, header, motion, rtc, sync
 from support.matrix import matrix
 
-from strobe.cli.main import main
-from strobe.kinds import advise, document
-from strobe.loops.recorded_run import RecordedRun, load, recorded_run
-from strobe.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy
-from strobe.loops.virtual_time import PlayOptions, play
-from strobe.results.replay import ReplayResult
-from strobe.runs import store
-from strobe.runs.rollout_files import EVENTS, leave
-from strobe.studies.replay import run as study
-from strobe.studies.replay.policy import FedPolicy
-from strobe.studies.replay.run import Options, Policies, replayed
-from strobe.studies.replay.settings import Changes
+from strobe.core.cli.main import main
+from strobe.core.kinds import advise, document
+from strobe.core.runs import store
+from strobe.replay import run as study
+from strobe.replay.policy import FedPolicy
+from strobe.replay.results import ReplayResult
+from strobe.replay.run import Options, Policies, replayed
+from strobe.replay.settings import Changes
+from strobe.rollout.files import EVENTS, leave
+from strobe.rollout.loops.recorded_run import RecordedRun, load, recorded_run
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, RecordedWorld, Setting, no_policy
+from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 FEW = Options(draws=8)
 

@@ -19,16 +19,16 @@ from lerobot.policies.utils import prepare_observation_for_inference
 from lerobot.utils.feature_utils import build_dataset_frame
 from support.checkpoints import tiny_checkpoint
 
-from strobe.cli.main import main
-from strobe.loops.observations import Observations
-from strobe.loops.recorded_run import load
-from strobe.loops.virtual_rollout import Setting
-from strobe.loops.virtual_time import PlayOptions, play
-from strobe.policies.standins import stand_ins
-from strobe.results.replay import ReplayResult
-from strobe.runs import store
-from strobe.runs.rollout_files import EVENTS, OBSERVATIONS
-from strobe.studies.replay.policy import fed_policy, merged
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.lerobot.policies.standins import stand_ins
+from strobe.replay.policy import fed_policy, merged
+from strobe.replay.results import ReplayResult
+from strobe.rollout.files import EVENTS, OBSERVATIONS
+from strobe.rollout.loops.observations import Observations
+from strobe.rollout.loops.recorded_run import load
+from strobe.rollout.loops.virtual_rollout import Setting
+from strobe.rollout.loops.virtual_time import PlayOptions, play
 
 ROBOT = Path(__file__).parent.parent / "support" / "robot"
 HORIZON = 10

@@ -18,14 +18,14 @@ from support.checkpoints import tiny_for_robot
 from support.patience import patient_drivers
 from support.wired import change_json
 
-from strobe.cli.main import main
-from strobe.policies import lerobot_policies
-from strobe.policies.families.registry import building
-from strobe.policies.standins import stand_ins
-from strobe.results.preflight import PreflightResult
-from strobe.results.rollout import RolloutResult
-from strobe.runs import store
-from strobe.studies.rollout import rehearse
+from strobe.core.cli.main import main
+from strobe.core.families.registry import building
+from strobe.core.runs import store
+from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.standins import stand_ins
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.rehearse import run as rehearse
+from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")

@@ -10,12 +10,12 @@ import pytest
 from support.findings_results import approve_findings
 from support.made_up_rollout import MS, header, rtc
 
-from strobe.kinds import advise, document
-from strobe.loops import device_probes
-from strobe.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
-from strobe.loops.reader import read_record
-from strobe.results.rollout import Rehearsal, RolloutResult, ServoLeft
-from strobe.studies.rollout.answer import answer_of
+from strobe.core.kinds import advise, document
+from strobe.rollout.answer import answer_of
+from strobe.rollout.loops import device_probes
+from strobe.rollout.loops.device_probes import FRESH, FROZEN, SAME, UNKNOWN, CameraProbe
+from strobe.rollout.loops.reader import read_record
+from strobe.rollout.results.rollout import Rehearsal, RolloutResult, ServoLeft
 
 PERIOD = round(1e9 / 30)
 SECOND = 1000 * MS

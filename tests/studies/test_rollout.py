@@ -28,17 +28,17 @@ from lerobot.utils.action_interpolator import ActionInterpolator
 from support.checkpoints import tiny_checkpoint
 from support.watched_robot import watched_robot
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise, document
+from strobe.core.runs import store
 from strobe.deploy.trial import not_used
-from strobe.errors import UserError
-from strobe.kinds import advise, document
-from strobe.lerobot.flags import patched_arguments
-from strobe.loops import bench_calls, rollout
-from strobe.loops.rollout import rollout_config
-from strobe.policies.standins import stand_ins
-from strobe.runs import store
-from strobe.studies.rollout import bench as benches
-from strobe.studies.rollout.run import watch
+from strobe.lerobot.flags.lerobot_flags import patched_arguments
+from strobe.lerobot.policies.standins import stand_ins
+from strobe.rollout import bench as benches
+from strobe.rollout.loops import bench_calls, rollout
+from strobe.rollout.loops.rollout import rollout_config
+from strobe.rollout.run import watch
 
 RTC = ("--inference.type=rtc", "--inference.rtc.execution_horizon=10")
 # Rules on a loop that is slow because this machine is busy.

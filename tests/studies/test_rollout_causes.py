@@ -10,14 +10,14 @@ import pytest
 from support.findings_results import approve_findings
 from support.made_up_rollout import MAIN, MS, header, rtc, sync
 
-from strobe.errors import UserError
-from strobe.kinds import document, figures
-from strobe.loops.event_log import Log, read
-from strobe.loops.reader import read_record
-from strobe.results.rollout import Rollout, RolloutResult
-from strobe.studies.diff import diff
-from strobe.studies.rollout.answer import answer_of
-from strobe.studies.rollout.run import recovered
+from strobe.core.errors import UserError
+from strobe.core.kinds import document, figures
+from strobe.history.diff import diff
+from strobe.rollout.answer import answer_of
+from strobe.rollout.loops.event_log import Log, read
+from strobe.rollout.loops.reader import read_record
+from strobe.rollout.results.rollout import Rollout, RolloutResult
+from strobe.rollout.run import recovered
 
 
 def answered(events, **facts) -> RolloutResult:

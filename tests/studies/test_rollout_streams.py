@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from support.made_up_rollout import header, rtc
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.loops.observations import Keeper
-from strobe.results.streams import Number, Picture
-from strobe.studies.rollout.streams import streams
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.rollout.loops.observations import Keeper
+from strobe.rollout.results.streams import Number, Picture
+from strobe.rollout.streams import streams
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ import torch
 from support.sleeper import Clock, Planted, Sleeper
 from torch import Tensor
 
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.subject import ITERATION, Phase
-from strobe.studies.shared.measuring import Measured, Options, measure
-from strobe.timeline import section
-from strobe.treatments.treatment import Variant
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.shared.measuring import Measured, Options, measure
+from strobe.core.subjects.subject import ITERATION, Phase
+from strobe.core.timeline import section
+from strobe.core.treatments.treatment import Variant
 
 ROUNDS = 12
 VARIANTS = [Variant("a"), Variant("b", (Planted("b"),)), Variant("c", (Planted("c"),))]

@@ -9,16 +9,16 @@ import pytest
 import torch
 from support.sleeper import Clock, Lines, Planted, Sleeper, entry
 
-from strobe.errors import UserError
-from strobe.measure.sampling import SamplingBudget
-from strobe.studies.optimize import settings
-from strobe.studies.optimize.answer import recipe_of
-from strobe.studies.optimize.candidates import Candidate, groups, together
-from strobe.studies.optimize.climb import AS_IT_IS
-from strobe.studies.optimize.run import optimize
-from strobe.studies.optimize.settings import Aim, Climbing
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.ladder import settings
+from strobe.ladder.answer import recipe_of
+from strobe.ladder.candidates import Candidate, groups, together
+from strobe.ladder.climb import AS_IT_IS
+from strobe.ladder.run import optimize
+from strobe.ladder.settings import Aim, Climbing
 
 SKIP = Planted("skip", lambda _: {"vision": 1.0})
 TIDY = Planted("tidy", lambda _: {"head": 1.0})

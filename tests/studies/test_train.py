@@ -27,13 +27,13 @@ from support.slow_rank import run_ranks
 from support.training_run import arguments, rules, trained
 from torch.utils.data import get_worker_info
 
-from strobe.errors import UserError
-from strobe.kinds import advise, document
-from strobe.loops import training as watched_training
-from strobe.report import markdown
-from strobe.studies.train.answer import LOADING, STEP
-from strobe.studies.train.run import WatchOptions, train
-from strobe.studies.train.summary import section_price_ms
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise, document
+from strobe.core.report import markdown
+from strobe.train import watch as watched_training
+from strobe.train.answer import LOADING, STEP
+from strobe.train.run import WatchOptions, train
+from strobe.train.summary import section_price_ms
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def bare(dataset, output, **run):
     """The losses of the same training without Strobe."""
     from lerobot.scripts import lerobot_train
 
-    from strobe.lerobot.flags import patched_arguments
+    from strobe.lerobot.flags.lerobot_flags import patched_arguments
 
     losses, original = [], lerobot_train.update_policy
 
@@ -410,7 +410,7 @@ def test_a_broken_table_is_named_with_its_episodes(damaged, tmp_path):
 
 
 def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path, monkeypatch):
-    from strobe.measure import memory
+    from strobe.core.measure import memory
 
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: usage._replace(free=2**16))
@@ -421,7 +421,7 @@ def test_too_little_shared_memory_is_told_before_workers_start(dataset, tmp_path
 def test_the_size_of_a_batch_is_that_of_the_batch(dataset):
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
-    from strobe.measure.memory import batch_bytes
+    from strobe.core.measure.memory import batch_bytes
 
     whole = LeRobotDataset("local/pusht", root=dataset, return_uint8=True, delta_timestamps={"action": [0.0, 0.1]})
     sample: Any = whole[0]

@@ -8,10 +8,10 @@ from typing import Any
 import psutil
 import torch
 
-from strobe.devices.accelerators import memory_of
-from strobe.loops.training import TrainingWatch
-from strobe.studies.train.summary import section_price_ms
-from strobe.timeline import Timeline
+from strobe.core.devices.accelerators import memory_of
+from strobe.core.timeline import Timeline
+from strobe.train.summary import section_price_ms
+from strobe.train.watch import TrainingWatch
 
 
 def test_the_highest_of_all_steps_counts_and_of_what_lies_between_them(made_up):

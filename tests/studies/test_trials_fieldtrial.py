@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from strobe.errors import UserError
-from strobe.studies.trials import fieldtrial_study
-from strobe.studies.trials.judge import judged
-from strobe.studies.trials.plan import Drawn, draw, write
-from strobe.studies.trials.settings import Setting
+from strobe.core.errors import UserError
+from strobe.trials import fieldtrial_study
+from strobe.trials.judge import judged
+from strobe.trials.plan import Drawn, draw, write
+from strobe.trials.settings import Setting
 
 installed = importlib.util.find_spec("fieldtrial") is not None
 SETTINGS = (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from strobe.errors import UserError
-from strobe.measure.success_rates import success_rate
-from strobe.results.subject import Machine, SubjectInfo
-from strobe.results.tune import SettingRow, TuneResult, Tuning
-from strobe.studies.trials.settings import policy_of, settings_of
+from strobe.core.errors import UserError
+from strobe.core.results.subject import Machine, SubjectInfo
+from strobe.evaluate.measure.success_rates import success_rate
+from strobe.trials.settings import policy_of, settings_of
+from strobe.tune.results import SettingRow, TuneResult, Tuning
 
 
 def row(name: str, flag: str, recipe: str = "") -> SettingRow:

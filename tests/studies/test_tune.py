@@ -12,20 +12,20 @@ from support.made_up_episodes import start_of
 from support.made_up_simulator import Lines, asked, plan
 from support.shown import printed
 
-from strobe import kinds
-from strobe.policies import loading
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.report import markdown
-from strobe.results.tune import TuneResult
-from strobe.runs import store
-from strobe.runs.episode_log import EpisodeLine, EpisodeLog
+from strobe.core import kinds
+from strobe.core.report import markdown
+from strobe.core.runs import store
+from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog
+from strobe.evaluate.episodes.timings import fixed
+from strobe.lerobot.policies import loading
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.simulators.held_action import Hold
-from strobe.studies.shared.episodes.timings import fixed
-from strobe.studies.tune.rows import TunedCandidate, TuneRows, facts_of
-from strobe.studies.tune.run import AtLatency, tune
-from strobe.studies.tune.search import SearchPlan
-from strobe.studies.tune.settings import Ranges, grid
+from strobe.tune.results import TuneResult
+from strobe.tune.rows import TunedCandidate, TuneRows, facts_of
+from strobe.tune.run import AtLatency, tune
+from strobe.tune.search import SearchPlan
+from strobe.tune.settings import Ranges, grid
 
 LIMIT = 10.0
 BEST = "sync, 4 actions"

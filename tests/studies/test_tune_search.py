@@ -6,9 +6,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from strobe.measure.time_to_task import ends_of
-from strobe.runs.episode_log import EpisodeLine, Key
-from strobe.studies.tune.search import FRESH, HOPELESS, HOPELESS_STARTS, Search, SearchPlan
+from strobe.evaluate.episode_log import EpisodeLine, Key
+from strobe.evaluate.measure.time_to_task import ends_of
+from strobe.tune.search import FRESH, HOPELESS, HOPELESS_STARTS, Search, SearchPlan
 
 LIMIT = 20.0
 Outcome = Callable[[str, int], float]  # setting, seed → seconds to the task; 0: it fails

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strobe.errors import UserError
-from strobe.studies.shared.episodes.timings import Latency, fixed
-from strobe.studies.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
+from strobe.core.errors import UserError
+from strobe.evaluate.episodes.timings import Latency, fixed
+from strobe.tune.settings import PolicyFacts, Ranges, TunedSetting, grid, ticks_of
 
 NOT_SERVED = "it needs a queue of observations"
 FLOW = PolicyFacts(50, most_executed=50, executed=50, steps=10, steps_field="num_steps", guided=True, not_served="")

@@ -10,21 +10,21 @@ import pytest
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.sleeper import Clock, Sleeper
 
-from strobe.cli import compare as command
-from strobe.errors import UserError
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Phase
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
-from strobe.studies.compare.run import compare
-from strobe.studies.compare.settings import RequestedVariants, check, compose, parse_variant
-from strobe.studies.shared.measuring import Options, measure
-from strobe.treatments import catalogue
-from strobe.treatments.training_step import OptimizerForm
-from strobe.treatments.treatment import Treatment, Variant
+from strobe.commands import compare as command
+from strobe.commands.variants import RequestedVariants, check, compose, parse_variant
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options, measure
+from strobe.core.subjects.subject import Phase
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.train.treatments import OptimizerForm
 
 
 @cache

@@ -9,22 +9,23 @@ import pytest
 from support.progress_seen import ProgressSeen
 from support.required import required
 
-from strobe.cli import live
-from strobe.cli import main as cli
-from strobe.measure.guard import Guards
-from strobe.measure.sampling import Progress
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.report.verify import answers
-from strobe.results.answer import VerifyResult
-from strobe.results.recipe import Recipe
-from strobe.runs import store
-from strobe.runs.recipe_file import dump
-from strobe.sameness.check import YARDSTICKS
-from strobe.studies.verify import verify
-from strobe.treatments import catalogue, known, table
-from strobe.treatments.recipe import ALL, EXACT_ALONE, guards_of
-from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
+from strobe.core.cli import live
+from strobe.core.cli import main as cli
+from strobe.core.measure.guard import Guards
+from strobe.core.measure.sampling import Progress
+from strobe.core.report.verify import answers
+from strobe.core.results.answer import VerifyResult
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs import store
+from strobe.core.runs.recipe_file import dump
+from strobe.core.sameness.check import YARDSTICKS
+from strobe.core.treatments import catalogue, known
+from strobe.core.treatments.recipe import ALL, EXACT_ALONE, guards_of
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, policy_of
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.verify import verify
+from strobe.treatments import table
 
 MIXED: list[dict[str, Any]] = [{"padding": "trimmed"}, {"masks": "once"}, {"precision": "bf16"}]
 BOUND = ["--policy.type=pi05", "--policy.size=tiny", "--policy.num_inference_steps=2", "--policy.device=cpu"]

@@ -12,15 +12,15 @@ from support.arm_policy import save_act
 from support.patience import patient_drivers
 from support.wired import change_json
 
-from strobe.cli.main import main
-from strobe.cli.rollout import read
-from strobe.cli.rollouts import look_at_wiring
-from strobe.findings.wiring import dangerous
-from strobe.loops import rollout as loop
-from strobe.results.preflight import PreflightResult
-from strobe.results.rollout import RolloutResult
-from strobe.runs import store
-from strobe.studies.rollout import rehearse
+from strobe.core.cli.main import main
+from strobe.core.runs import store
+from strobe.preflight.findings.wiring import dangerous
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.rehearse import run as rehearse
+from strobe.rollout.command import read
+from strobe.rollout.flags import look_at_wiring
+from strobe.rollout.loops import rollout as loop
+from strobe.rollout.results.rollout import RolloutResult
 
 pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="emulated arms need Linux")
@@ -50,7 +50,7 @@ def reversed_order(inert: Path, tmp_path: Path) -> Path:
     """The config of a pi0.5 that was trained with the joints in the opposite order, over weights that nothing reads."""
     from lerobot.configs.types import FeatureType, PolicyFeature
 
-    from strobe.policies import lerobot_policies
+    from strobe.lerobot.policies import lerobot_policies
 
     folder = tmp_path / "reversed"
     shutil.copytree(inert, folder)
@@ -164,7 +164,7 @@ def test_wiring_that_cannot_be_read_costs_a_note_and_not_the_run(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("as planted")
 
-    monkeypatch.setattr("strobe.wiring.of_run.read_wiring", broken)
+    monkeypatch.setattr("strobe.preflight.wiring.of_run.read_wiring", broken)
     assert main(["rehearse", f"--output_dir={tmp_path}", "--", *arguments(inert)]) == 0
     result = answer(tmp_path)
     assert result.wiring is None

@@ -14,23 +14,24 @@ from support.example_runs import act
 from support.progress_seen import ProgressSeen
 from support.sleeper import Clock, Sleeper
 
-from strobe.cli.live import Live
-from strobe.cli.runner import Studied
-from strobe.cli.subject import Profilers
-from strobe.measure import ceiling
-from strobe.measure.sampling import SamplingBudget
-from strobe.measure.time_limit import OTHER_S, TimeLimit, WorkLimit
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.subject import Ceiling
-from strobe.studies.breakdown import breakdown
-from strobe.studies.compare.run import compare
-from strobe.studies.shared import measuring, operators
-from strobe.studies.shared.gradients import gradients
-from strobe.studies.shared.machine_state import measure_machine
-from strobe.studies.shared.measuring import Options
-from strobe.treatments.treatment import Variant
+from strobe.core.cli.live import Live
+from strobe.core.cli.runner import Studied
+from strobe.core.measure import ceiling
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.time_limit import OTHER_S, TimeLimit, WorkLimit
+from strobe.core.results.subject import Ceiling
+from strobe.core.studies.breakdown import breakdown
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared import measuring
+from strobe.core.studies.shared.gradients import gradients
+from strobe.core.studies.shared.machine_state import measure_machine
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.flags.subject import Profilers
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.traces import operators
 
 S = 10.0  # of the rounds
 WHOLE = 4 * S + 2 * OTHER_S

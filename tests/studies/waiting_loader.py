@@ -2,10 +2,10 @@
 
 import sys
 
-from strobe.datasets.train_loader import settings_of
-from strobe.loops.training import train_config
-from strobe.studies.dataloader import process
-from strobe.studies.dataloader.settings import started_by_fork
+from strobe.dataloader import process
+from strobe.dataloader.settings import started_by_fork
+from strobe.dataloader.train_loader import settings_of
+from strobe.train.watch import train_config
 
 if __name__ == "__main__":
     process.warm_up()

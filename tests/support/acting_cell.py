@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy
 
-from strobe.cli.cell import attempt
-from strobe.processes.command import PARENT
-from strobe.processes.lifetime import end_with
-from strobe.sweeps.execute import NOT_KEPT, Outcome, write_outcome
+from strobe.core.processes.command import PARENT
+from strobe.core.processes.lifetime import end_with
+from strobe.sweep.cell_command import attempt
+from strobe.sweep.execute import NOT_KEPT, Outcome, write_outcome
 
 
 def log(file: str, event: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Strategies for any valid answer, derived from the models of `strobe.results`: a new field is in them by itself.
+"""Strategies for any valid answer, derived from the models of `strobe.core.results`: a new field is in them by itself.
 
 Numbers are of the size that their names promise; where fields must agree with one another, `RELATED` sees to it.
 """
@@ -17,17 +17,18 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from strobe.results.answer import BreakdownResult, CompareResult, OptimizeResult, TrainResult, VerifyResult
-from strobe.results.dataloader import Dataloader
-from strobe.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
-from strobe.results.ladder import Ladder
-from strobe.results.measurement import Measurement
-from strobe.results.server import ServerAnswer
-from strobe.results.subject import Machine
-from strobe.results.sweep import Axis, Cell, Sweep
-from strobe.results.trace import TraceAnswer
-from strobe.results.trials import TrialsResult
-from strobe.results.tune import TuneResult
+from strobe.core.results.answer import BreakdownResult, CompareResult, VerifyResult
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.subject import Machine
+from strobe.dataloader.results import Dataloader
+from strobe.evaluate.results.evaluate import EvaluatedVariant, EvaluateResult, PairedRates, VariantOnTask
+from strobe.ladder.results import Ladder, OptimizeResult
+from strobe.servers.results.server import ServerAnswer
+from strobe.sweep.results import Axis, Cell, Sweep
+from strobe.traces.results.trace import TraceAnswer
+from strobe.train.results import TrainResult
+from strobe.trials.results import TrialsResult
+from strobe.tune.results import TuneResult
 
 MOST = 2  # things in a list or in a mapping: more of them find nothing more, and take longer
 TEXT = st.text(max_size=12)

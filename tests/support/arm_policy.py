@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from strobe.emulator import calibration
+from strobe.rehearse.emulator import calibration
 
 JOINTS = list(calibration.so101())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from strobe.policies.families.family import Family
+from strobe.core.families.family import Family
 
 
 class Bare:

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from lerobot.configs.types import FeatureType, PolicyFeature
 
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.recipe import Recipe
+from strobe.core.results.recipe import Recipe
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 Saved = dict[str, tuple[Path, PolicySubject]]  # what the fixture `saved` gives: by kind, a folder and what is in it
 

@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.replayed import Replayed
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")

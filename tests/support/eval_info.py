@@ -7,8 +7,8 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from strobe.results.evaluate import Judged
-from strobe.studies.evaluate.judge import judge
+from strobe.evaluate.judge import judge
+from strobe.evaluate.results.evaluate import Judged
 
 
 def write(folder: Path, name: str, tasks: Mapping[str, Sequence[int]]) -> Path:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.measure.budget import needs
-from strobe.measure.components import common_parts
-from strobe.results.agreement import Agreement
-from strobe.results.answer import OptimizeResult
-from strobe.results.budget import Latency
-from strobe.results.comparison import Comparison
-from strobe.results.ladder import Ladder, Rung, Try
-from strobe.results.measurement import Measurement
+from strobe.budget.figures import needs
+from strobe.budget.results import Latency
+from strobe.core.measure.components import common_parts
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.measurement import Measurement
+from strobe.ladder.results import Ladder, OptimizeResult, Rung, Try
 from support.example_runs import MACHINE, SUBJECT, judge, measurement
 
 PARTS = {"policy": (0.96, {"vision tower": 0.35, "prefix KV cache": 0.4, "denoise step": 0.2}), "preprocessing": 0.02}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strobe.measure.throughput import rate_of
-from strobe.results import dataloader as data
+from strobe.dataloader import results as data
+from strobe.dataloader.throughput import rate_of
 from support.example_runs import MACHINE
 
 

@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from strobe.cli.summaries import summarise
-from strobe.measure.roofline import limits
-from strobe.results.agreement import Agreement
-from strobe.results.answer import BreakdownResult, CompareResult, Result
-from strobe.results.comparison import Comparison, Verdict
-from strobe.results.data import Interval, Samples, Summary
-from strobe.results.finding import Finding
-from strobe.results.measurement import Component, Measurement, Memory, Span
-from strobe.results.subject import Ceiling, Machine, SubjectInfo
-from strobe.results.traits import PolicyTraits, Traits
-from strobe.runs.saved_runs import Run
+from strobe.core.cli.summaries import summarise
+from strobe.core.measure.roofline import limits
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.answer import BreakdownResult, CompareResult, Result
+from strobe.core.results.comparison import Comparison, Verdict
+from strobe.core.results.data import Interval, Samples, Summary
+from strobe.core.results.finding import Finding
+from strobe.core.results.measurement import Component, Measurement, Memory, Span
+from strobe.core.results.subject import Ceiling, Machine, SubjectInfo
+from strobe.core.results.traits import PolicyTraits, Traits
+from strobe.core.runs.saved_runs import Run
 
 # part → its share of its parent, or (share, its own parts)
 Tree = Mapping[str, "float | tuple[float, Tree]"]
@@ -212,7 +212,7 @@ def rtc(**more: object) -> CompareResult:
 def judge(
     before: list[float], after: list[float], *, baseline_name: str, candidate_name: str, level: float = 0.95
 ) -> Verdict:
-    """A stand-in for `strobe.measure.verdicts.unpaired_verdict`: right enough for well-behaved samples."""
+    """A stand-in for `strobe.core.measure.verdicts.unpaired_verdict`: right enough for well-behaved samples."""
     ratio = statistics.median(after) / statistics.median(before)
     error = sum((statistics.stdev(v) / statistics.fmean(v)) ** 2 / len(v) for v in (before, after)) ** 0.5
     reach = 1.25 * statistics.NormalDist().inv_cdf((1 + level) / 2) * error

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strobe.results.agreement import Agreement, Check, DimensionAgreement, Yardstick
-from strobe.results.answer import VerifyResult
+from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Yardstick
+from strobe.core.results.answer import VerifyResult
 from support.example_runs import MACHINE, SUBJECT
 
 GUARD = "rms<=0.02, worst<=0.2, flips<=0"

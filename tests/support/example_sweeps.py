@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from strobe.results.agreement import Agreement
-from strobe.results.comparison import Verdict
-from strobe.results.data import Interval
-from strobe.results.finding import Finding
-from strobe.results.sweep import Axis, Best, Cell, CellRun, PartFigure, Row, Scaling, Status, Sweep
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.data import Interval
+from strobe.core.results.finding import Finding
+from strobe.sweep.results import Axis, Best, Cell, CellRun, PartFigure, Row, Scaling, Status, Sweep
 from support import example_runs as runs
 
 BATCH = Axis(name="batch_size", values=["1", "8", "64"], numbers=[1, 8, 64], unit="samples")

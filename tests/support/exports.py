@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.results.answer import VerifyResult
-from strobe.runs import store
+from strobe.core.results.answer import VerifyResult
+from strobe.core.runs import store
 
 TINY = ("--policy.size=tiny", "--device=cpu", "--observations=4", "--passes=1")
 

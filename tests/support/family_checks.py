@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from strobe.measure.accounting import Accounting
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import ITERATION, Phase
-from strobe.timeline import Timeline
-from strobe.timeline.probe import Attached
+from strobe.core.measure.accounting import Accounting
+from strobe.core.subjects.subject import ITERATION, Phase
+from strobe.core.timeline import Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 def sections_of(subject: PolicySubject, phase: Phase, depth: int = 1) -> list[tuple[str, ...]]:

@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.findings import Thresholds
-from strobe.kinds import advise
-from strobe.results.answer import BreakdownResult, Result
-from strobe.results.comparison import Comparison, Verdict
-from strobe.results.data import Interval, Samples, Summary
-from strobe.results.finding import Finding
-from strobe.results.measurement import Component, Measurement
-from strobe.results.subject import Ceiling, SubjectInfo
-from strobe.results.traits import Traits, TreatmentTraits, Value
+from strobe.core.findings import Thresholds
+from strobe.core.kinds import advise
+from strobe.core.results.answer import BreakdownResult, Result
+from strobe.core.results.comparison import Comparison, Verdict
+from strobe.core.results.data import Interval, Samples, Summary
+from strobe.core.results.finding import Finding
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.subject import Ceiling, SubjectInfo
+from strobe.core.results.traits import Traits, TreatmentTraits, Value
 from support.approved import approve_cases
 from support.example_runs import MACHINE, SUBJECT
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from strobe.runs import store
+from strobe.core.runs import store
 
 TESTS = Path(__file__).parents[1]
 EXAMPLES = sorted((TESTS.parent / "docs" / "examples").glob("*/result.json"))

@@ -16,17 +16,17 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.check_inputs import PROMPTS
-from strobe.policies.families.registry import registered, types_with
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.families.registry import registered, types_with
+from strobe.core.subjects.check_inputs import PROMPTS
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import PROCESS, Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.treatment import PROCESS, Treatment, Variant
 from support.emulated_device import EmulatedDevice, Graph
 
 VISITS = (0, 1, 0, 2, 1)  # of observations

@@ -1,4 +1,4 @@
-"""A cell that costs nothing: ``python -m support.light_cell FOLDER STUDY FLAGS…``, as `strobe.cli.cell` is called.
+"""A cell that costs nothing: ``python -m support.light_cell FOLDER STUDY FLAGS…``, as `strobe.sweep.cell_command` is called.
 
 It tells a log that all cells share when it begins and ends, and does what its flags say.
 """
@@ -12,9 +12,9 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from strobe.processes.command import PARENT
-from strobe.processes.lifetime import end_with
-from strobe.sweeps.execute import Outcome, write_outcome
+from strobe.core.processes.command import PARENT
+from strobe.core.processes.lifetime import end_with
+from strobe.sweep.execute import Outcome, write_outcome
 
 
 def main() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from strobe.processes.command import CommandLimits
-from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, run_here
-from strobe.sweeps.table import ended, folder_of
+from strobe.core.processes.command import CommandLimits
+from strobe.sweep import grid
+from strobe.sweep.execute import Job, run_here
+from strobe.sweep.table import ended, folder_of
 
 
 class Quiet:

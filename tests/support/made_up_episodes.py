@@ -6,7 +6,7 @@ import hashlib
 import random
 from collections.abc import Mapping
 
-from strobe.runs.episode_log import EpisodeLine
+from strobe.evaluate.episode_log import EpisodeLine
 
 RATES = {"as it is": 0.9, "5 steps": 0.9, "2 steps": 0.3}
 MS = {"as it is": 20.0, "5 steps": 10.0, "2 steps": 4.0}

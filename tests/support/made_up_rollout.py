@@ -15,8 +15,8 @@ import torch
 from lerobot.policies.rtc import ActionQueue, LatencyTracker
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 
-from strobe.loops.header import Header
-from strobe.results.subject import SubjectInfo
+from strobe.core.results.subject import SubjectInfo
+from strobe.rollout.loops.header import Header
 
 MS = 1_000_000
 MAIN, OTHER = 1, 2

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from strobe.measure.sampling import Progress
-from strobe.results.evaluate import EvaluateResult
-from strobe.runs.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
-from strobe.studies.evaluate.run import evaluate
-from strobe.studies.shared.episodes.play import Plan
-from strobe.studies.shared.episodes.settings import FIRST, Candidate
-from strobe.treatments.treatment import Variant
+from strobe.core.measure.sampling import Progress
+from strobe.core.treatments.treatment import Variant
+from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, EvaluationRequest
+from strobe.evaluate.episodes.play import Plan
+from strobe.evaluate.episodes.settings import FIRST, Candidate
+from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.evaluate.run import evaluate
 from support.example_runs import SUBJECT
 from support.made_up_episodes import RATES, made_up, start_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.profiler import record_function
 
-from strobe.policies.model_subject import ModelSubject
+from strobe.vision.model_subject import ModelSubject
 from support.sleeper import Clock
 
 # Milliseconds: of a healthy model the blocks are nearly all.

@@ -11,17 +11,18 @@ import pytest
 import torch
 
 import strobe
-from strobe.errors import UserError
-from strobe.measure.memory import kernel_use
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.measurement import Memory
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
-from strobe.studies.shared.measuring import Options, measure
-from strobe.treatments import catalogue, glibc, process_settings
-from strobe.treatments.treatment import Variant
+from strobe.core.errors import UserError
+from strobe.core.measure.memory import kernel_use
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.results.measurement import Memory
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
+from strobe.core.studies.shared.measuring import Options, measure
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.treatments import glibc, process_settings
 from support.checkpoints import tiny_checkpoint
 
 KEPT = {"memory": "kept"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strobe.measure.sampling import Progress
+from strobe.core.measure.sampling import Progress
 
 
 class ProgressSeen:

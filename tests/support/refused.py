@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strobe.cli.main import main
+from strobe.core.cli.main import main
 
 
 def assert_refused(argv: list[str], words: str, capsys: pytest.CaptureFixture[str], folder: Path) -> None:

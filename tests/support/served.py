@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from strobe.kinds import advise
-from strobe.policies.servers.observations import ObservationOptions, Source, read
-from strobe.results.server import ServerAnswer
-from strobe.studies.server import ServerOptions, server
-from strobe.studies.shared.progress import Silent
+from strobe.core.kinds import advise
+from strobe.core.studies.shared.progress import Silent
+from strobe.servers.protocols.observations import ObservationOptions, Source, read
+from strobe.servers.results.server import ServerAnswer
+from strobe.servers.run import ServerOptions, server
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Protocol:
 
 def protocols(folder: Path) -> dict[str, Protocol]:
     """Each protocol by its name; LeRobot's server and the policy's config lie in ``folder``."""
-    from strobe.policies.servers.lerobot_messages import ServedPolicy
+    from strobe.servers.protocols.lerobot_messages import ServedPolicy
 
     features = {"observation.state": {"shape": [6]}, "observation.images.top": {"shape": [3, 24, 32]}}
     (folder / "config.json").write_text(json.dumps({"type": "act", "input_features": features}))

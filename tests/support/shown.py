@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from strobe import kinds
-from strobe.report import console
+from strobe.core import kinds
+from strobe.core.report import console
 
 PAYLOAD = (
     "<script>document.documentElement.dataset.pwned=1</script></script>"

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from strobe.errors import UserError
-from strobe.runs.episode_log import EpisodeLog, EvaluationRequest
-from strobe.studies.shared.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
-from strobe.studies.shared.episodes.play import PairsInOrder, Plan, play
+from strobe.core.errors import UserError
+from strobe.evaluate.episode_log import EpisodeLog, EvaluationRequest
+from strobe.evaluate.episodes.crews import PoolEpisodeRunner, RayEpisodeRunner
+from strobe.evaluate.episodes.play import PairsInOrder, Plan, play
 from support.made_up_episodes import made_up
 
 

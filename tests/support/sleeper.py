@@ -16,15 +16,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.measure.sampling import collect
-from strobe.policies.families.family import Family
-from strobe.policies.subject import ITERATION, InputSource, Phase
-from strobe.results.subject import SubjectInfo
-from strobe.results.traits import PolicyTraits, Traits
-from strobe.studies.optimize.settings import SilentClimb
-from strobe.timeline import section
-from strobe.timeline.probe import Hook
-from strobe.treatments.treatment import STRUCTURE, Entry, Treatment
+from strobe.core.families.family import Family
+from strobe.core.measure.sampling import collect
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.traits import PolicyTraits, Traits
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase
+from strobe.core.timeline import section
+from strobe.core.timeline.probe import Hook
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment
+from strobe.ladder.settings import SilentClimb
 from support.required import required
 
 VISION_MS, HEAD_MS = 8.0, 4.0
@@ -42,11 +42,11 @@ class Clock:
 
     def wind(self, monkeypatch: pytest.MonkeyPatch) -> Clock:
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
-        monkeypatch.setattr("strobe.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
+        monkeypatch.setattr("strobe.core.timeline.timeline.host_ns", lambda: round(self.now * 1e9))
         # The sampler's budget is counted by a default that was bound when the function was made.
         monkeypatch.setitem(required(collect.__kwdefaults__), "clock", lambda: self.now)
         # A climb collects garbage after each refusal: with torch and LeRobot loaded, a third of a second for nothing.
-        monkeypatch.setattr("strobe.studies.optimize.runner.gc.collect", lambda: 0)
+        monkeypatch.setattr("strobe.ladder.runner.gc.collect", lambda: 0)
         return self
 
 

@@ -41,7 +41,7 @@ def train(arguments: Sequence[str]) -> None:
     """Be the rank that the variables say."""
     from lerobot.policies.act.modeling_act import ACTEncoder
 
-    from strobe.cli.main import main
+    from strobe.core.cli.main import main
 
     if os.environ["RANK"] == "1":
         ACTEncoder.forward = _slowed(ACTEncoder.forward)

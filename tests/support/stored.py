@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from strobe.results.answer import Answer
-from strobe.runs import store
+from strobe.core.results.answer import Answer
+from strobe.core.runs import store
 
 
 def stored[A: Answer](kind: type[A], path: Path | str) -> A:

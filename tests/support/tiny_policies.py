@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from strobe.policies.options import Size
+from strobe.lerobot.policies.options import Size
 
 KINDS = ("act", "diffusion", "smolvla", "pi0", "pi05")
 
 
 def build(kind: str, *overrides: str, size: Size = "tiny", seed: int = 0) -> tuple[Any, Any, Any]:
     """A policy of ``kind`` with synthetic inputs: (config, inputs, loaded)."""
-    from strobe.policies import inputs, lerobot_policies
+    from strobe.lerobot.policies import inputs, lerobot_policies
 
     config = lerobot_policies.config_from_type(kind, ["--device=cpu", *overrides])
     made = inputs.synthetic(config, tiny=size == "tiny")

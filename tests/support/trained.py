@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import levers
-from strobe.treatments.treatment import Variant
+from strobe.core.treatments import levers
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from support.emulated_device import EmulatedDevice
 
 CHECKPOINTS = "gradient_checkpointing"  # a setting of the policy's config, where there is one

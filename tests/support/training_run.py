@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.studies.train.run import Trained, WatchOptions, train
+from strobe.train.run import Trained, WatchOptions, train
 
 
 def arguments(dataset: Path, output: Path, *more: str, steps: int = 14, workers: int = 2) -> list[str]:

@@ -13,10 +13,10 @@ import torch
 from lerobot.configs import FeatureType, PolicyFeature
 from lerobot.policies.factory import make_pre_post_processors
 
-from strobe.policies.inputs import Inputs
-from strobe.policies.lerobot_policies import Loaded
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.subject import SubjectInfo
+from strobe.core.results.subject import SubjectInfo
+from strobe.lerobot.policies.inputs import Inputs
+from strobe.lerobot.policies.lerobot_policies import Loaded
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from support.configuration_turning_arm import TurningArmConfig
 from support.modeling_turning_arm import CENTRES, SIZES, TurningArmPolicy
 

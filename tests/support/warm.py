@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Self
 
-from strobe.processes.forkable import FORK_SAFE
+from strobe.core.processes.forkable import FORK_SAFE
 
 LIMIT_S = 600.0
 # What takes long in LeRobot's commands. lerobot_train is not there: a process that has imported it is a training to

@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file, save_file
 
-from strobe.datasets import recording
-from strobe.results.finding import Finding
-from strobe.results.wiring import Feature, Wiring
-from strobe.wiring.reach import JointLimits
-from strobe.wiring.robot import Connected
+from strobe.core.results.finding import Finding
+from strobe.lerobot.datasets import recording
+from strobe.preflight.results.wiring import Feature, Wiring
+from strobe.preflight.wiring.reach import JointLimits
+from strobe.preflight.wiring.robot import Connected
 
 SIZE = 64
 EPISODES, TICKS, LATE = 8, 120, 2
@@ -38,12 +38,12 @@ class Wired:
     rename: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> Wiring:
-        from strobe.wiring.read import read_wiring
+        from strobe.preflight.wiring.read import read_wiring
 
         return read_wiring(self.policy, self.dataset, self.robot, rename=self.rename)
 
     def findings(self) -> list[Finding]:
-        from strobe.findings.wiring import findings_of
+        from strobe.preflight.findings.wiring import findings_of
 
         return findings_of(self.read())
 

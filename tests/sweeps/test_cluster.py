@@ -28,17 +28,17 @@ from support.required import required
 from support.side_by_side import OnNodes, Slow
 
 import strobe
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.processes import ray_backend
-from strobe.processes.command import CommandLimits
-from strobe.processes.ray_backend import load_ray
-from strobe.results.recipe import Recipe
-from strobe.runs import store
-from strobe.runs.recipe_file import dump
-from strobe.studies.shared.episodes.crews import RayEpisodeRunner
-from strobe.sweeps.cluster import run_on_ray
-from strobe.sweeps.execute import Job, outcome_of
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.processes.command import CommandLimits
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs import store
+from strobe.core.runs.recipe_file import dump
+from strobe.evaluate.episodes.crews import RayEpisodeRunner
+from strobe.sweep import ray_backend
+from strobe.sweep.cluster import run_on_ray
+from strobe.sweep.execute import Job, outcome_of
+from strobe.sweep.ray_backend import load_ray
 
 pytestmark = pytest.mark.slow("a real cluster of Ray")
 

@@ -15,18 +15,20 @@ import pytest
 from support import example_runs as runs
 from support import warm
 
-from strobe.cli import batch, breakdown, cell
-from strobe.cli import sweep as command
-from strobe.cli.main import main
-from strobe.cli.runner import Studied
-from strobe.cli.subject import studied
-from strobe.errors import UserError
-from strobe.measure import other_work
-from strobe.policies.options import PolicyOptions
-from strobe.results.sweep import Sweep
-from strobe.runs import store
-from strobe.sweeps.cluster import _bring_home
-from strobe.sweeps.execute import NOT_KEPT, Job, Outcome, outcome_of
+from strobe.commands import breakdown
+from strobe.core.cli.main import main
+from strobe.core.cli.runner import Studied
+from strobe.core.errors import UserError
+from strobe.core.measure import other_work
+from strobe.core.runs import store
+from strobe.lerobot.flags.subject import studied
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.sweep import cell_command as cell
+from strobe.sweep import command
+from strobe.sweep.cluster import _bring_home
+from strobe.sweep.execute import NOT_KEPT, Job, Outcome, outcome_of
+from strobe.sweep.results import Sweep
+from strobe.train import batch_command as batch
 
 NOW = datetime.now(UTC)
 TINY = ["--policy.type=act", "--policy.size=tiny", "--iterations=2", "--skip_counting", "--threads=1"]
@@ -38,7 +40,7 @@ def test_interrupted_it_keeps_what_has_ended_and_the_same_command_ends_with_one_
 ) -> None:
     root = tmp_path / "sweep"
     asked = ["breakdown", *TINY, "--phases=[training forward]", "--grid=batch_size=1,2", f"--sweep_dir={root}"]
-    with warm.start("-m", "strobe.cli.main", "sweep", *asked) as driver:
+    with warm.start("-m", "strobe.core.cli.main", "sweep", *asked) as driver:
         deadline = time.monotonic() + 600
         while not list(root.glob("cells/*/outcome.json")) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -16,10 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from strobe.processes.command import CommandLimits
-from strobe.sweeps import grid
-from strobe.sweeps.execute import Job, execute, outcome_of
-from strobe.sweeps.table import ended, folder_of
+from strobe.core.processes.command import CommandLimits
+from strobe.sweep import grid
+from strobe.sweep.execute import Job, execute, outcome_of
+from strobe.sweep.table import ended, folder_of
 
 TESTS = Path(__file__).parents[1]
 
@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_where_the_sweep_writes_is_told(tmp_path: Path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patched:
-        patched.setattr("strobe.sweeps.execute.write_outcome", refuse)
+        patched.setattr("strobe.sweep.execute.write_outcome", refuse)
         assert execute(job(tmp_path)).reason == "not kept: no space left on device"
         assert not (tmp_path / "cell").exists()
     (tmp_path / "log").unlink()

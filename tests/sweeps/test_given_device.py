@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from strobe.cli import cell, sweep
-from strobe.processes.ray_backend import devices_of
-from strobe.results.answer import BreakdownResult
-from strobe.sweeps import grid
-from strobe.sweeps.execute import ONE_DEVICE
+from strobe.core.results.answer import BreakdownResult
+from strobe.sweep import cell_command as cell
+from strobe.sweep import command as sweep
+from strobe.sweep import grid
+from strobe.sweep.execute import ONE_DEVICE
+from strobe.sweep.ray_backend import devices_of
 
 NODE = {"Resources": {"GPU": 4.0, "CPU": 32.0}}
 
@@ -55,7 +56,7 @@ def test_a_cell_with_one_card_runs_on_it_and_says_what_was_asked(monkeypatch, tm
     )
     commands = []
     monkeypatch.setattr(cell, "importlib", SimpleNamespace(import_module=lambda _: command))
-    monkeypatch.setattr("strobe.cli.runner.finish", lambda answer, line, started: commands.append(line))
+    monkeypatch.setattr("strobe.core.cli.runner.finish", lambda answer, line, started: commands.append(line))
     monkeypatch.setattr(cell.store, "save", lambda *_: None)
     if alone:
         monkeypatch.setenv(ONE_DEVICE, "1")

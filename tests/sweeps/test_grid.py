@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strobe.errors import UserError
-from strobe.sweeps import grid
+from strobe.core.errors import UserError
+from strobe.sweep import grid
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz0123456789_x.-", min_size=1, max_size=8)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strobe.cli import batch as command
-from strobe.errors import UserError
-from strobe.processes.fork_server import Server
-from strobe.results.sweep import Sweep
-from strobe.runs import store
-from strobe.sweeps.largest import Search, knee
+from strobe.core.errors import UserError
+from strobe.core.processes.fork_server import Server
+from strobe.core.runs import store
+from strobe.sweep.largest import Search, knee
+from strobe.sweep.results import Sweep
+from strobe.train import batch_command as command
 
 
 def searched(
@@ -100,7 +100,7 @@ def one_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """The server of cells that all commands of a test fork from: each would import LeRobot once more."""
     with Server() as server:
         monkeypatch.setattr(Server, "__exit__", lambda *_: None)
-        monkeypatch.setattr("strobe.cli.batch.Server", lambda: server)
+        monkeypatch.setattr("strobe.train.batch_command.Server", lambda: server)
         yield server
         monkeypatch.undo()
 

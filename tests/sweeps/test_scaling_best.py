@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import scaled
 
-from strobe.errors import UserError
-from strobe.measure.statistics import summarise
-from strobe.results.sweep import Axis, Cell, CellRun, Row
-from strobe.sweeps.best import best, parse
-from strobe.sweeps.scaling import scalings
+from strobe.core.errors import UserError
+from strobe.core.measure.statistics import summarise
+from strobe.sweep.best import best, parse
+from strobe.sweep.results import Axis, Cell, CellRun, Row
+from strobe.sweep.scaling import scalings
 
 BATCH = Axis(name="batch_size", values=["1", "2", "4", "8"], numbers=[1, 2, 4, 8], unit="samples")
 

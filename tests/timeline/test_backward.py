@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from strobe.timeline import Timeline, section
-from strobe.timeline.backward import Backward
-from strobe.timeline.probe import Hook
+from strobe.core.timeline import Timeline, section
+from strobe.core.timeline.backward import Backward
+from strobe.core.timeline.probe import Hook
 
 
 class Slow(torch.autograd.Function):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.required import required
 
-from strobe.timeline import clock
+from strobe.core.timeline import clock
 
 HOUR_NS = 3_600_000_000_000
 

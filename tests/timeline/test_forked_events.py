@@ -5,8 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 
-from strobe.timeline import Timeline, section
-from strobe.timeline.sections import MAIN
+from strobe.core.timeline import Timeline, section
+from strobe.core.timeline.sections import MAIN
 
 
 def test_a_fork_keeps_its_parent_s_events_and_records_its_own(tmp_path):

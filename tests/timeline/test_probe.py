@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from strobe.errors import UserError
-from strobe.timeline import Probe, ProbeError, Timeline, attach, section
+from strobe.core.errors import UserError
+from strobe.core.timeline import Probe, ProbeError, Timeline, attach, section
 
 
 class Model(nn.Module):

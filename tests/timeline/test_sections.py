@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from strobe.timeline import Timeline, section, timed
-from strobe.timeline.sections import _OFF, in_force
+from strobe.core.timeline import Timeline, section, timed
+from strobe.core.timeline.sections import _OFF, in_force
 
 
 def paths(timeline: Timeline) -> list[tuple[str, ...]]:

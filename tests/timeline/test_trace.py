@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.profiler import profile
 
-from strobe.timeline import Timeline, section
-from strobe.timeline.trace import chrome_trace, exported, mark_clocks
+from strobe.core.timeline import Timeline, section
+from strobe.core.timeline.trace import chrome_trace, exported, mark_clocks
 
 
 def events_of(profiler):

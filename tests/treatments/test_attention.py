@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from transformers import SiglipVisionConfig, SiglipVisionModel
 from transformers.models.gemma.modeling_gemma import eager_attention_forward
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import attention
 from strobe.treatments.layers.attention import FusedAttention, attend
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Treatment, Variant
 
 LOW = -2.3819763e38  # LeRobot's
 STEPS = {"pi05": "num_inference_steps", "pi0": "num_inference_steps", "smolvla": "num_steps"}

@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.agreement import agree
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.results.recipe import Recipe
-from strobe.studies.optimize.candidates import slot_of, together
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import agree
+from strobe.core.results.recipe import Recipe
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.ladder.candidates import slot_of, together
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import engines_folder
-from strobe.treatments.treatment import Variant
 
 pytestmark = pytest.mark.slow("NNCF calibrates for real")
 

@@ -7,12 +7,12 @@ import functools
 import pytest
 import torch
 
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import ModelOptions, PolicyOptions
-from strobe.treatments import catalogue
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import precision
 from strobe.treatments.numbers.channels_last import ChannelsLast
-from strobe.treatments.treatment import Variant
 
 
 @functools.cache

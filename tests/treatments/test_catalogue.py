@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from strobe.cli.main import main
-from strobe.errors import UserError
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
-from strobe.studies.compare.settings import parse_variant
-from strobe.studies.optimize.candidates import Choice, candidates
-from strobe.treatments import catalogue, known, table
-from strobe.treatments.recipe import rungs_of
-from strobe.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
+from strobe.commands.variants import parse_variant
+from strobe.core.cli.main import main
+from strobe.core.errors import UserError
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
+from strobe.core.treatments import catalogue, known
+from strobe.core.treatments.recipe import rungs_of
+from strobe.core.treatments.treatment import STRUCTURE, Entry, Treatment, Variant, switch
+from strobe.ladder.candidates import Choice, candidates
+from strobe.treatments import table
 
 DOCS = Path(__file__).parents[2] / "docs" / "treatments.md"
 

@@ -13,12 +13,12 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 from support.matrix import matrix
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.errors import UserError
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.flow.closed_form import ClosedFormGuidance, Guidance, require_identity
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.treatment import Variant
 
 
 @settings(deadline=None, max_examples=60)

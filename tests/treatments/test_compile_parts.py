@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.studies.shared.measuring import Options, measure
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.shared.measuring import Options, measure
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.patch import Patches, identity, patched
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines import compile
 from strobe.treatments.engines.compile import Compile
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.layers.projections import FusedProjections
-from strobe.treatments.patch import Patches, identity, patched
-from strobe.treatments.treatment import Variant
 
 STEP = "model.denoise_step"
 VISION = "model.paligemma_with_expert.paligemma.model.vision_tower"

@@ -11,17 +11,17 @@ from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.matrix import matrix
 from torch import Tensor, nn
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline.probe import Attached
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.patch import patched
+from strobe.core.treatments.treatment import Spec, Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow import context as context_treatments
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.patch import patched
-from strobe.treatments.treatment import Spec, Treatment, Variant
 
 HEAD: Spec = {"lm_head": "skipped"}
 KEYS: Spec = {"context_keys": "once"}

@@ -17,11 +17,12 @@ from support.emulated_device import EmulatedDevice, Graph
 from support.matrix import matrix
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.closed_form import ClosedFormGuidance
 from strobe.treatments.flow.rtc import RealTimeChunking
 from strobe.treatments.graphs import graph, regions
@@ -31,7 +32,6 @@ from strobe.treatments.graphs.host_work import Host
 from strobe.treatments.graphs.replayed import Replayed
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Treatment, Variant
 
 WARMUPS = 2
 STEPS = {

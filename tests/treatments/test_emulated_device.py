@@ -13,11 +13,11 @@ from support.emulated_device import CUDA, TO_DEVICE, TO_HOST, WAIT, EmulatedDevi
 from support.graph_matrix import chunks, tiny
 from torch import Tensor, nn
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, policy_of
 from strobe.treatments.graphs.graph import CudaGraph
-from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import Effect, Treatment, Undo, policy_of
 
 
 @pytest.fixture

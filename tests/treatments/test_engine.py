@@ -19,24 +19,24 @@ from support.matrix import matrix
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from strobe.errors import UserError
-from strobe.measure.agreement import agree
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.families.family import Family
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.sameness.check import Sameness, guidance_of
-from strobe.sameness.visits import plan
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
-from strobe.timeline.probe import Hook
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.families.family import Family
+from strobe.core.measure.agreement import agree
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.sameness.check import Sameness, guidance_of
+from strobe.core.sameness.visits import plan
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.timeline.probe import Hook
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
 from strobe.treatments.engines import engine
 from strobe.treatments.engines.backends import OpenVINO, engines_folder
 from strobe.treatments.engines.engine import PartInEngine
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
-from strobe.treatments.treatment import Variant
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"

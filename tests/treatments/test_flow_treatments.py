@@ -17,17 +17,17 @@ from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TO
 from support.matrix import matrix
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline import Timeline
-from strobe.timeline.probe import Attached
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline import Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Spec, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.padding import TrimmedPadding
 from strobe.treatments.flow.rtc import RealTimeChunking
-from strobe.treatments.treatment import Spec, Variant
 
 KINDS = ("pi05", "pi0", "smolvla")
 EXACT: tuple[Spec, ...] = (

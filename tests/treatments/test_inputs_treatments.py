@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.clips import Clips
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.measuring import Options
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 from strobe.treatments.inputs import evenly
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Variant
+from strobe.vision.clips import Clips
 
 
 @cache

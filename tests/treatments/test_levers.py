@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from support.matrix import matrix
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.sampling import SamplingBudget
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.training_step import own_autocast
-from strobe.studies.compare.run import compare
-from strobe.studies.shared.gradients import gradients
-from strobe.studies.shared.measuring import Options
-from strobe.treatments.levers import LEVERS, lever, parse, worth_trying
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.gradients import gradients
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.treatments.levers import LEVERS, lever, parse, worth_trying
+from strobe.core.treatments.treatment import Effect, Treatment, Undo, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.training_step import own_autocast
+from strobe.train.treatments import Accumulate, MixedPrecision, OptimizerForm
 from strobe.treatments.numbers.channels_last import ChannelsLast
-from strobe.treatments.training_step import Accumulate, MixedPrecision, OptimizerForm
-from strobe.treatments.treatment import Effect, Treatment, Undo, Variant
 
 POLICIES = ("act", "diffusion", "smolvla")
 SMALL = InputOptions(image_size=(32, 32))  # what is tested does not depend on the images
@@ -243,7 +243,7 @@ def test_levers_together_in_any_order_compute_the_same_and_leave_no_trace(order:
 @pytest.mark.slow("training steps under each lever")
 def test_gradients_are_compared_on_the_same_weights_and_seed(monkeypatch):
     # A CPU takes seconds for a pass in float16: a scale that is too large once rather than seven times.
-    monkeypatch.setattr("strobe.studies.shared.gradients.LARGEST_SCALE", 2048.0)
+    monkeypatch.setattr("strobe.core.studies.shared.gradients.LARGEST_SCALE", 2048.0)
     owner = load_subject(PolicyOptions(type="act", size="tiny", overrides=["--device=cpu"]), SMALL)
     variants = [Variant("as it is"), Variant("again"), *parse("amp=fp16,accumulate=2")]
     check = gradients(owner, variants, 2)

@@ -10,18 +10,18 @@ import torch
 from support.bare import Bare
 from torch import Tensor, nn
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline import section
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline import section
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import packed
 from strobe.treatments.layers.packed import PackedWeights
 from strobe.treatments.layers.projections import FusedProjections
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Treatment, Variant
 
 ABLE = packed.packable(torch.device("cpu"))
 

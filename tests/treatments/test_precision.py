@@ -15,13 +15,13 @@ from support.matrix import matrix
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from strobe.errors import UserError
-from strobe.measure.agreement import agree
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import agree
+from strobe.core.treatments.treatment import Variant
+from strobe.core.treatments.words import name_of, sensible
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Variant
-from strobe.treatments.words import name_of, sensible
 
 KINDS = ("pi05", "act", "diffusion", "smolvla", "pi0")
 
@@ -87,7 +87,7 @@ def test_real_architectures_in_every_precision_stay_close_and_come_back(kind):
 
 
 def test_the_weights_really_are_in_the_dtype_and_the_arithmetic_with_them():
-    from strobe.measure.accounting import Accounting
+    from strobe.core.measure.accounting import Accounting
 
     subject = load_subject(PolicyOptions(type="act", size="tiny"))
     accounting = Accounting()

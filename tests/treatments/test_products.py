@@ -10,13 +10,13 @@ import torch
 from support.matrix import matrix
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Undo, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
 from strobe.treatments.layers import packed, products
 from strobe.treatments.layers.attention import Masks, attend
-from strobe.treatments.treatment import Undo, Variant
 
 LOW = -2.3819763e38  # LeRobot's
 

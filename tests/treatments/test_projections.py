@@ -13,17 +13,17 @@ from support.matrix import matrix
 from torch import Tensor, nn
 from transformers import VJEPA2Config, VJEPA2Model
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline.probe import Attached, Hook
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.timeline.probe import Attached, Hook
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.layers import projections
 from strobe.treatments.layers.attention import FusedAttention
 from strobe.treatments.layers.projections import FusedProjections
 from strobe.treatments.numbers.precision import Precision
-from strobe.treatments.treatment import Treatment, Variant
 
 STEPS = {"pi05": "num_inference_steps", "smolvla": "num_steps"}
 

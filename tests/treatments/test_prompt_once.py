@@ -12,12 +12,12 @@ from lerobot.policies.wall_x import modeling_wall_x
 from lerobot.policies.wall_x.qwen_model import qwen2_5_vl_moe
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline.probe import Attached
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline.probe import Attached
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.prompt_once import PromptOnce
 
 

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from support.matrix import matrix
 from torch import nn
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting, weight_bytes
-from strobe.measure.agreement import agree
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import ModelOptions, PolicyOptions
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting, weight_bytes
+from strobe.core.measure.agreement import agree
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import ModelOptions, PolicyOptions
 from strobe.treatments.numbers import quantise, quantised_weights
 from strobe.treatments.numbers.precision import Precision
 from strobe.treatments.numbers.quantise import Quantised
 from strobe.treatments.numbers.quantised_weights import FLOAT8, INT8, quantised
-from strobe.treatments.treatment import Variant
 
 JOINT = "model.paligemma_with_expert"
 VISION = f"{JOINT}.paligemma.model.vision_tower"

@@ -8,9 +8,9 @@ import pytest
 import torch
 from support.tiny_policies import build
 
-from strobe.errors import UserError
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.settings import Settings
+from strobe.core.errors import UserError
+from strobe.lerobot.config_fields import Settings
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 CHUNK, FEW, MANY = 8, 2, 6
 

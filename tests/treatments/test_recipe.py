@@ -11,17 +11,13 @@ import torch
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from support.matrix import matrix
 
-from strobe.errors import UserError
-from strobe.measure.guard import ROUNDING, Guard
-from strobe.measure.host import versions
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import dump
-from strobe.treatments.flow.rtc import RealTimeChunking, switch
-from strobe.treatments.recipe import (
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import ROUNDING, Guard
+from strobe.core.measure.host import versions
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import dump
+from strobe.core.treatments.recipe import (
     PACKAGES,
     RecipeTreatment,
     apply_recipe,
@@ -31,7 +27,11 @@ from strobe.treatments.recipe import (
     treatments_of,
     with_specs,
 )
-from strobe.treatments.treatment import Treatment, Variant
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.flow.rtc import RealTimeChunking, switch
 
 
 @cache

@@ -16,9 +16,9 @@ from support.matrix import matrix
 from support.trained import all_levers, trained
 from torch import Tensor
 
+from strobe.core.treatments.treatment import Variant
 from strobe.treatments.graphs.graph import CudaGraph
 from strobe.treatments.graphs.replayed import Replayed
-from strobe.treatments.treatment import Variant
 
 CACHE, MASKS, SDPA = ("prefix_cache=static",), ("masks=once",), ("attention=sdpa",)
 ALL, MORE = ("all exact",), ("all exact", "and those that round")

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments import catalogue, room
+from strobe.core.errors import UserError
+from strobe.core.treatments import catalogue, room
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import OpenVINO
 from strobe.treatments.layers import packed

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_model, load_subject
-from strobe.policies.options import InputOptions, ModelOptions, PolicyOptions
-from strobe.treatments import catalogue
-from strobe.treatments.treatment import Undo, Variant
+from strobe.core.errors import UserError
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import Undo, Variant
+from strobe.lerobot.policies.loading import load_model, load_subject
+from strobe.lerobot.policies.options import InputOptions, ModelOptions, PolicyOptions
 
 ATTENTION = "encoder.layer.0.attention"
 

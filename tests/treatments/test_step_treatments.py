@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.treatments.catalogue import compose, entry_of, make, parse
-from strobe.treatments.treatment import Variant
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.treatments.catalogue import compose, entry_of, make, parse
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 
 @pytest.fixture(scope="module", params=["diffusion", "flow_matching"])

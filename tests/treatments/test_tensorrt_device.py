@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.devices.accelerators import computes_bf16
+from strobe.core.devices.accelerators import computes_bf16
 from strobe.treatments.engines import backends
 from strobe.treatments.engines.backends import TensorRT
 

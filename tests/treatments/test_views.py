@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import InputOptions, PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline.probe import Attached
-from strobe.treatments import catalogue
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments import catalogue
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow.cameras import PresentViews
 
 

@@ -10,15 +10,15 @@ import torch
 from support.matrix import matrix
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.measure.accounting import Accounting
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.policies.policy_subject import PolicySubject
-from strobe.timeline.probe import Attached
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import Accounting
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.flow import text
 from strobe.treatments.flow.text import WordsOnce
-from strobe.treatments.treatment import Variant
 
 KINDS = ("fastwam", "multi_task_dit")
 

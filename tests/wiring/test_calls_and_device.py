@@ -13,12 +13,12 @@ import pytest
 from support.findings_results import approve_findings
 from support.wired import Wired
 
-from strobe.findings.wiring import findings_of
-from strobe.results.finding import Finding
-from strobe.results.wiring import CallTime, DeviceHere, Wiring
-from strobe.studies.preflight.run import answer_of
-from strobe.wiring import device
-from strobe.wiring.read import read_wiring
+from strobe.core.results.finding import Finding
+from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.results.wiring import CallTime, DeviceHere, Wiring
+from strobe.preflight.run import answer_of
+from strobe.preflight.wiring import device
+from strobe.preflight.wiring.read import read_wiring
 
 RULE = "call-longer-than-chunk"
 
@@ -161,7 +161,7 @@ def test_without_torch_only_an_absence_is_known(
 
 
 def test_torch_is_not_imported_for_it():
-    code = "import sys; from strobe.wiring.device import device_here; device_here('cuda', 'x'); "
+    code = "import sys; from strobe.preflight.wiring.device import device_here; device_here('cuda', 'x'); "
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

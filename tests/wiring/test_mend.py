@@ -20,12 +20,12 @@ from support.wired import (
     weights_called,
 )  # fmt: skip
 
-from strobe.errors import UserError
-from strobe.policies.loading import load_subject
-from strobe.policies.options import PolicyOptions
-from strobe.results.preflight import PreflightResult
-from strobe.studies.preflight.run import Preflight, preflight
-from strobe.wiring.checkpoint import read_checkpoint
+from strobe.core.errors import UserError
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import PolicyOptions
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.run import Preflight, preflight
+from strobe.preflight.wiring.checkpoint import read_checkpoint
 
 
 def in_weights(stage: Wired) -> None:
@@ -104,7 +104,7 @@ def test_a_copy_that_cannot_be_finished_leaves_no_folder(stage: Wired, tmp_path:
         raise OSError(28, "No space left on device")
 
     PLANTED["compiled"](stage)
-    monkeypatch.setattr("strobe.wiring.mend.rename_weights", full)
+    monkeypatch.setattr("strobe.preflight.wiring.mend.rename_weights", full)
     with pytest.raises(OSError, match="No space"):
         preflight(Preflight(stage.policy, mend=tmp_path / "mended"))
     assert not (tmp_path / "mended").exists()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from support.wired import Wired, change_json, wired
 
-from strobe.results.wiring import Prompt
-from strobe.wiring.checkpoint import read_checkpoint
-from strobe.wiring.prompt import read_prompt
+from strobe.preflight.results.wiring import Prompt
+from strobe.preflight.wiring.checkpoint import read_checkpoint
+from strobe.preflight.wiring.prompt import read_prompt
 
 LONG = "push the cube onto the green target, then open the top drawer and put it in, then close it with the left arm"
 SHORT = "push the cube"
@@ -21,8 +21,8 @@ SHORT = "push the cube"
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small tokenizer that begins each text with a token of its own."""
-    from strobe.policies.families import pi
-    from strobe.policies.vocabulary import tokenizer
+    from strobe.lerobot.families import pi
+    from strobe.lerobot.policies.vocabulary import tokenizer
 
     folder = tmp_path_factory.mktemp("tokenizer")
     tokenizer(pi.VOCABULARY, tiny=True).save_pretrained(folder)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from support.wired import JOINTS, Wired, change_json
 
-from strobe.emulator import calibration as cal
-from strobe.findings.wiring import findings_of
-from strobe.kinds import document
-from strobe.studies.preflight.run import answer_of
-from strobe.wiring.read import read_wiring
+from strobe.core.kinds import document
+from strobe.preflight.findings.wiring import findings_of
+from strobe.preflight.run import answer_of
+from strobe.preflight.wiring.read import read_wiring
+from strobe.rehearse.emulator import calibration as cal
 
 
 def test_ranges_are_of_the_statistics_the_calibration_and_the_data(stage: Wired):
@@ -109,8 +109,8 @@ def test_the_finding_names_the_joint_and_the_flag(stage: Wired):
 
 def test_limits_are_those_that_lerobots_driver_makes_of_the_file(stage: Wired, tmp_path: Path):
     pytest.importorskip("scservo_sdk", reason="Strobe's extra 'robot' is not installed")
-    from strobe.loops.rollout import rollout_config
-    from strobe.wiring.robot import read_robot
+    from strobe.preflight.wiring.robot import read_robot
+    from strobe.rollout.loops.rollout import rollout_config
 
     joints = cal.so101()
     cal.write(joints, tmp_path / "arm" / "mine.json")

@@ -22,10 +22,10 @@ from support.wired import (
     weights_called,
 )  # fmt: skip
 
-from strobe.findings.wiring import DANGEROUS, findings_of
-from strobe.results.wiring import Weights
-from strobe.wiring.of_run import settings_of
-from strobe.wiring.read import read_wiring
+from strobe.preflight.findings.wiring import DANGEROUS, findings_of
+from strobe.preflight.results.wiring import Weights
+from strobe.preflight.wiring.of_run import settings_of
+from strobe.preflight.wiring.read import read_wiring
 
 BACKWARDS = JOINTS[::-1]
 TYPES = (

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import agree, in_common, in_words
+from strobe.core.measure.guard import Guard, Judgement
+from strobe.core.results.agreement import ActionScale, Agreement, Yardstick
+from strobe.core.results.recipe import Recipe
+from strobe.core.sameness.check import PolicyCallError, Sameness, affordable
+from strobe.core.sameness.visits import FEWEST, CheckCall, plan
+from strobe.core.treatments import recipe as recipes
+from strobe.core.treatments.treated import Treated
+from strobe.core.treatments.treatment import Variant
 from strobe.deploy.twin import PolicyCall, Twin, unchanged
-from strobe.errors import UserError
-from strobe.measure.agreement import agree, in_common, in_words
-from strobe.measure.guard import Guard, Judgement
-from strobe.policies.families.registry import predict
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import ActionScale, Agreement, Yardstick
-from strobe.results.recipe import Recipe
-from strobe.sameness.check import PolicyCallError, Sameness, affordable
-from strobe.sameness.visits import FEWEST, CheckCall, plan
-from strobe.treatments import recipe as recipes
-from strobe.treatments.treated import Treated
-from strobe.treatments.treatment import Variant
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.prediction import predict
 
 SECONDS = 10.0  # approximate time of a check at loading, with short chunks
 SLOW = 1.0  # seconds of a chunk from which the check makes fewer calls

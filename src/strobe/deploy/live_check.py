@@ -23,14 +23,14 @@ from typing import Any
 
 from torch import Tensor
 
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.agreement import in_words
+from strobe.core.results.agreement import Agreement
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.treated import CALLED as METHOD
+from strobe.core.treatments.treated import Treated
 from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.twin import PolicyCall
-from strobe.errors import UserError, in_a_line
-from strobe.measure.agreement import in_words
-from strobe.results.agreement import Agreement
-from strobe.timeline.layers import Call
-from strobe.treatments.treated import CALLED as METHOD
-from strobe.treatments.treated import Treated
 
 logger = logging.getLogger("strobe")
 

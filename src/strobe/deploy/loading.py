@@ -13,14 +13,14 @@ from unittest import mock
 
 from lerobot.policies.factory import get_policy_class
 
+from strobe.core.errors import UserError, nearest
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.recipe import Recipe
+from strobe.core.treatments import recipe as recipes
 from strobe.deploy.checking import Applied, put_on
 from strobe.deploy.live_check import Watch, require_share
-from strobe.errors import UserError, nearest
-from strobe.policies import inputs, lerobot_policies
-from strobe.policies.policy_subject import PolicySubject
-from strobe.results.agreement import Agreement
-from strobe.results.recipe import Recipe
-from strobe.treatments import recipe as recipes
+from strobe.lerobot.policies import inputs, lerobot_policies
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 AnyRecipe = Recipe | str | PathLike[str]
 

@@ -7,15 +7,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError
-from strobe.policies.callable_subject import CallableSubject
-from strobe.policies.callables import target_of
-from strobe.policies.subject import Phase
-from strobe.results.recipe import Recipe
-from strobe.runs.recipe_file import NAME
-from strobe.treatments import recipe as recipes
-from strobe.treatments.treated import Treated, treated
-from strobe.treatments.treatment import Variant
+from strobe.core.errors import UserError
+from strobe.core.results.recipe import Recipe
+from strobe.core.runs.recipe_file import NAME
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.callables import target_of
+from strobe.core.subjects.subject import Phase
+from strobe.core.treatments import recipe as recipes
+from strobe.core.treatments.treated import Treated, treated
+from strobe.core.treatments.treatment import Variant
 
 
 def put_on[P](recipe: Recipe | str | PathLike[str], policy: P, inputs: object = None) -> P:

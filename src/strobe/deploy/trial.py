@@ -16,15 +16,15 @@ from typing import Any
 
 from torch import Tensor
 
+from strobe.core.devices.accelerators import generator_states, set_generators
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.agreement import in_words
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.recipe import NOT_USED
 from strobe.deploy.checking import Applied, device_of
 from strobe.deploy.live_check import Outermost, Watch
 from strobe.deploy.loading import carry, read
 from strobe.deploy.twin import PolicyCall, copied
-from strobe.devices.accelerators import generator_states, set_generators
-from strobe.errors import UserError, in_a_line
-from strobe.measure.agreement import in_words
-from strobe.results.agreement import Agreement
-from strobe.results.recipe import NOT_USED
 
 logger = logging.getLogger("strobe")
 

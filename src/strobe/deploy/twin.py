@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from strobe.devices.accelerators import generator_states, generators_restored, numbered
-from strobe.errors import UserError, in_a_line
+from strobe.core.devices.accelerators import generator_states, generators_restored, numbered
+from strobe.core.errors import UserError, in_a_line
 from strobe.treatments.flow.rtc import switch
 
 

@@ -1,1 +1,1 @@
-"""The same policy in another Python environment: what is carried there, and the process that runs it."""
+"""The same policy in another Python environment."""

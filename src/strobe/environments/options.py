@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
 
 
 @dataclass(frozen=True)

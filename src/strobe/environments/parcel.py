@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
 from strobe.environments.unpublished import save_unregistered
-from strobe.errors import UserError
-from strobe.json_text import JsonObject
+from strobe.lerobot.policies.checkpoints import locate
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.refusals import refused
-from strobe.policies.checkpoints import locate
-from strobe.policies.policy_subject import PolicySubject
 
 FEW_WEIGHTS = 20_000_000  # a policy of so many has its tensors recorded whole, or nearly
 _ELEMENTS, _ELEMENTS_OF_FEW = 4096, 65536  # of a tensor, that are recorded

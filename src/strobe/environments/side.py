@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject, parsed
+from strobe.core.processes.command import last_line
+from strobe.core.processes.lifetime import Closing, Ending
+from strobe.core.results.units import plain
 from strobe.environments.options import SideOptions
-from strobe.errors import UserError
-from strobe.json_text import JsonObject, parsed
-from strobe.processes.command import last_line
-from strobe.processes.lifetime import Closing, Ending
-from strobe.results.units import plain
 
 CARRIED = Path(__file__).parent / "carried"
 GRACE_S = 1.0  # time in which a side ends by itself once its input has closed

@@ -13,8 +13,8 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from strobe.policies.families.registry import building, registered, unregistered_modules
-from strobe.policies.standins import stand_ins
+from strobe.core.families.registry import building, registered, unregistered_modules
+from strobe.lerobot.policies.standins import stand_ins
 
 _UNREGISTERED = "unregistered_{}.safetensors"  # weights of modules that the policy's own checkpoint leaves out
 

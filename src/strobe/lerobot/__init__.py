@@ -1,1 +1,1 @@
-"""LeRobot's versions, arguments and refusals, and its configs read from their source."""
+"""LeRobot: its policies as subjects, their families, its data sets, its flags, its versions."""

@@ -11,7 +11,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from strobe.errors import UserError, install
+from strobe.core.errors import UserError, install
 
 # Names of arguments under which LeRobot, transformers and huggingface_hub pass the name of a repository.
 _NAMES = ("repo_id", "pretrained_model_name_or_path", "path_or_repo_id", "model_id", "repo")
@@ -28,7 +28,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory"
 _TOO_LONG = 200  # characters of a cause
 _PLUG_IN = "lerobot_policy_"  # begins the name of a package that brings a policy
 _POLICIES = re.compile(rf"^(lerobot\.policies\.|{_PLUG_IN})")  # names of modules that policies live in
-_PROBE = "strobe.timeline.probe"  # stands between a policy's own calls
+_PROBE = "strobe.core.timeline.probe"  # stands between a policy's own calls
 WHOLE = "STROBE_TRACEBACK=1 shows all of it"
 
 

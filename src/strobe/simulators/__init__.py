@@ -1,1 +1,1 @@
-"""Simulators: LeRobot's environments with a policy in them, and scripted experts whose episodes can be recorded."""
+"""LeRobot's environments with a policy in them; scripted experts; `strobe record`."""

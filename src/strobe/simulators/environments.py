@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from strobe.errors import UserError, install
+from strobe.core.errors import UserError, install
 from strobe.lerobot.quiet import quiet
 from strobe.simulators import libero
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strobe.errors import in_a_line
+from strobe.core.errors import in_a_line
 from strobe.lerobot.quiet import muted_stderr
 
 RATE, WIDTH = 10.0, 320  # frames per second of simulated time, and pixels: enough to see what happens

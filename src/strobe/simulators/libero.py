@@ -13,7 +13,7 @@ from importlib import import_module, util
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError, install
+from strobe.core.errors import UserError, install
 
 TYPES = ("libero", "libero_plus")
 ASSETS = "STROBE_LIBERO_ASSETS"

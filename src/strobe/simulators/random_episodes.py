@@ -7,9 +7,9 @@ from typing import Any
 
 from lerobot.configs import PreTrainedConfig
 
+from strobe.core.timeline.probe import Attached
 from strobe.simulators import environments
 from strobe.simulators.seldom_rendered import SeldomRendered
-from strobe.timeline.probe import Attached
 
 Tick = dict[str, Any]  # as LeRobot's processors of the environment hand it to the policy's
 

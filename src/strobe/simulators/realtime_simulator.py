@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.lerobot import versions
-from strobe.results.episodes import Episode
 from strobe.simulators import environments
 from strobe.simulators.held_action import Hold
+from strobe.simulators.results import Episode
 from strobe.simulators.simulator import Played, digest
 
 SLACK_NS = 100_000  # moments are rounded to nanoseconds; nothing that matters is as short as this

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from strobe.errors import UserError, in_words
+from strobe.core.errors import UserError, in_words
 from strobe.lerobot.quiet import muted_stderr, priority_restored, quiet
 
 Frame = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
 
-from strobe.errors import UserError, install, nearest
+from strobe.core.errors import UserError, install, nearest
 from strobe.lerobot.quiet import quiet
 from strobe.simulators.environments import NO_OPENGL, choose_opengl
 from strobe.simulators.recorder import Frame, Scripted, write

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from lerobot.utils.constants import ACTION, OBS_IMAGE, OBS_STATE
 
-from strobe.errors import UserError, install
+from strobe.core.errors import UserError, install
 from strobe.lerobot.quiet import quiet
 from strobe.simulators.recorder import Frame, Scripted, write
 

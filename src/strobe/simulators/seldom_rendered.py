@@ -14,12 +14,12 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from strobe.core.timeline.probe import Hook
 from strobe.lerobot.versions import actions_left
 from strobe.simulators import libero
-from strobe.timeline.probe import Hook
 
 if TYPE_CHECKING:
-    from strobe.timeline.layers import Call
+    from strobe.core.timeline.layers import Call
 
 Rendering = Literal["needed", "always"]
 

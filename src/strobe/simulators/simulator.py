@@ -16,14 +16,14 @@ from lerobot.policies.pretrained import PreTrainedPolicy
 from lerobot.utils.constants import ACTION
 from torch import Tensor
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.probe import Attached, Hook
 from strobe.lerobot.quiet import quiet
-from strobe.results.episodes import Episode
 from strobe.simulators import environments, libero
+from strobe.simulators.results import Episode
 from strobe.simulators.seldom_rendered import Looks, Rendering, SeldomRendered, drawing
-from strobe.timeline.clock import synchronise
-from strobe.timeline.layers import Call
-from strobe.timeline.probe import Attached, Hook
 
 READ = "is_success"
 OTHERS = ("success", "succeed")  # seen in simulators of plug-ins

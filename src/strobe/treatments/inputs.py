@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from strobe.errors import UserError
-from strobe.policies.model_subject import ModelSubject
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.sections import recording, section
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.core.errors import UserError
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.sections import recording, section
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.vision.model_subject import ModelSubject
 
 
 @dataclass

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.errors import UserError, nearest
-from strobe.policies.families import family as families
-from strobe.policies.families.flow_parts import EXPERT, PREFIX, STEP, VISION
-from strobe.policies.families.registry import steps_of, types_with
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
+from strobe.core.errors import UserError, nearest
+from strobe.core.families import family as families
+from strobe.core.families.registry import steps_of, types_with
+from strobe.core.subjects.subject import Subject
+from strobe.lerobot.families.flow_parts import EXPERT, PREFIX, STEP, VISION
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 __all__ = [
     "EXPERT", "PREFIX", "STEP", "VISION", "FlowModules", "deriving", "dominant", "flow_of", "is_flow", "part_of",

@@ -14,13 +14,13 @@ from typing import Any
 
 import torch
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.results.measurement import Measurement
-from strobe.results.traits import TreatmentTraits
+from strobe.core.errors import UserError
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.switch import Switch, entry
+from strobe.core.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
 from strobe.treatments import glibc
-from strobe.treatments.switch import Switch, entry
-from strobe.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
 
 
 @dataclass

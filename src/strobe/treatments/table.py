@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strobe.devices.untried import Feature
-from strobe.errors import UserError
-from strobe.results.agreement import Effect
-from strobe.treatments.words import GRAPHS, LIVE, MODES, Spec
+from strobe.core.devices.untried import Feature
+from strobe.core.errors import UserError
+from strobe.core.results.agreement import Effect
+from strobe.core.treatments.words import GRAPHS, LIVE, MODES, Spec
 
 # Ranks. What changes weights comes before what is built of them, then what is compiled or captured. The process comes
 # last: copies of the weights are made before its heap keeps what it has, and what is built does not depend on it.

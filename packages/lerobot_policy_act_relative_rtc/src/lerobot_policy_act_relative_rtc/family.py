@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from lerobot.policies.pretrained import PreTrainedPolicy
 
-from strobe.policies.families.family import Family, Tiny, blocks
-from strobe.timeline.probe import Probe
+from strobe.core.families.family import Family, Tiny, blocks
+from strobe.core.timeline.probe import Probe
 
 
 def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:

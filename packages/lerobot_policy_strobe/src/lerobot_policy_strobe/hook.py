@@ -86,7 +86,7 @@ def _wrap(kind: Any) -> None:
 
 
 def _put_on(policy: Any, path: Any, options: dict[str, Any]) -> None:
-    by = sys.modules.get("strobe.policies.lerobot_policies")
+    by = sys.modules.get("strobe.lerobot.policies.lerobot_policies")
     if by is not None and by.asked_for():  # Strobe measures the policy as it is, or puts a recipe on by itself
         return
     said = os.environ.get(RECIPE, "").strip()

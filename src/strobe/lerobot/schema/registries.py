@@ -10,7 +10,7 @@ from functools import cache
 from importlib.metadata import Distribution
 from pathlib import Path
 
-from strobe.errors import UserError, nearest
+from strobe.core.errors import UserError, nearest
 from strobe.lerobot.schema.source import Class, UnreadableSourceError, bases, class_of, file_of, find, lineage, module
 
 # LeRobot's own rule for the distributions that it imports (lerobot.utils.import_utils.register_third_party_plugins).

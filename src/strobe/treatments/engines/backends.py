@@ -21,11 +21,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from strobe.devices.accelerators import computes_bf16, numbered
-from strobe.errors import UserError, install
-from strobe.measure.ceiling import faster_in_bfloat16
-from strobe.measure.memory import available_bytes
-from strobe.runs.cache import cache_folder
+from strobe.core.devices.accelerators import computes_bf16, numbered
+from strobe.core.errors import UserError, install
+from strobe.core.measure.ceiling import faster_in_bfloat16
+from strobe.core.measure.memory import available_bytes
+from strobe.core.runs.cache import cache_folder
 from strobe.treatments.engines.recorded import Call, Results
 
 # Floating tensors come and go as float32.

@@ -15,15 +15,15 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from strobe.errors import UserError
-from strobe.policies.subject import InputSource, Subject
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import InputSource, Subject
+from strobe.core.treatments.room import numbers
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import Spec
 from strobe.treatments.engines.backends import ENGINES, INT8, Run, require_nncf
 from strobe.treatments.engines.engine import ENTRY as ENGINE
 from strobe.treatments.engines.engine import PartInEngine, without_caches
 from strobe.treatments.engines.recorded import Call
-from strobe.treatments.room import numbers
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import Spec
 
 LARGE = 2e8  # numbers of a part's weights, from which calibrating takes a minute or more
 

@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from strobe.devices.accelerators import Pool, numbered
-from strobe.errors import UserError, nearest
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.layers import Call, peeled, within
+from strobe.core.devices.accelerators import Pool, numbered
+from strobe.core.errors import UserError, nearest
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call, peeled, within
+from strobe.core.treatments.patch import Patches, identity
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import Spec, Treatment, Undo
+from strobe.core.treatments.words import MODES
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.host_work import aside
 from strobe.treatments.parts import is_flow, parts_of
-from strobe.treatments.patch import Patches, identity
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import Spec, Treatment, Undo
-from strobe.treatments.words import MODES
 
 _GRAPHS = ("reduce-overhead", "max-autotune")  # modes that capture CUDA graphs, all in one pool
 

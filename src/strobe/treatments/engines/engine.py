@@ -27,13 +27,18 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.accelerators import generators_restored
-from strobe.errors import UserError, in_a_line, nearest
-from strobe.measure.ceiling import faster_in_bfloat16
-from strobe.measure.traffic import counted_as
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.sections import note_unseen, recording, section
+from strobe.core.devices.accelerators import generators_restored
+from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.measure.ceiling import faster_in_bfloat16
+from strobe.core.measure.traffic import counted_as
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.sections import note_unseen, recording, section
+from strobe.core.treatments.patch import replaced_method
+from strobe.core.treatments.room import fits, numbers, require_room
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
+from strobe.core.treatments.words import name_of
 from strobe.treatments.engines.backends import ENGINES, INT8, Engine, Run, engine_file, mark_used, trim_engines
 from strobe.treatments.engines.recorded import (
     Call,
@@ -47,11 +52,6 @@ from strobe.treatments.engines.recorded import (
 )
 from strobe.treatments.numbers.precision import DTYPES, Precision
 from strobe.treatments.parts import EXPERT, PREFIX, dominant, part_of, parts_of
-from strobe.treatments.patch import replaced_method
-from strobe.treatments.room import fits, numbers, require_room
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo
-from strobe.treatments.words import name_of
 
 INSIDE = "runs inside an engine, where only the part as a whole can be timed"
 LARGE = 1e9  # numbers of a part's weights, from which it is tried by itself

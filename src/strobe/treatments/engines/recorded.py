@@ -19,7 +19,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from transformers import cache_utils
 from transformers.cache_utils import DynamicCache
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
 
 # transformers before 4.54 has caches without layers, as openpi pins it. None of them is known here then.
 if TYPE_CHECKING or hasattr(cache_utils, "DynamicLayer"):

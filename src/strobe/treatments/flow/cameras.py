@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Spec, Undo
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.parts import VISION, deriving, flow_of, parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Spec, Undo
 
 # All cameras through the vision tower at once, where LeRobot's flow policies run it once a camera.
 # One pass over twice the tokens reads the weights once, and has half as many operators to launch.

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.families.flow_parts import RTC_STEP
-from strobe.policies.subject import Subject
-from strobe.timeline import section
-from strobe.treatments.patch import Patches, replaced_method
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo, policy_of
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline import section
+from strobe.core.treatments.patch import Patches, replaced_method
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo, policy_of
+from strobe.lerobot.families.flow_parts import RTC_STEP
 
 
 @dataclass

@@ -17,15 +17,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import linear
 
-from strobe.errors import UserError
-from strobe.policies.families.family import Conditioning, nothing
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call, peeled, within
+from strobe.core.errors import UserError
+from strobe.core.families.family import Conditioning, nothing
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call, peeled, within
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo, policy_of
 from strobe.treatments.graphs.host_work import EpochCache, in_region
 from strobe.treatments.parts import STEP, deriving
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo, policy_of
 
 _MOST = 4  # contexts of one chunk that a module is remembered for: with guidance there are two
 

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.timeline import section
-from strobe.timeline.layers import Call
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline import section
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo
 from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo
 
 BUILT = "masks"  # the one entry of what is kept
 

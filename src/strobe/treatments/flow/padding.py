@@ -14,13 +14,13 @@ import torch
 from lerobot.utils.constants import OBS_LANGUAGE_ATTENTION_MASK, OBS_LANGUAGE_TOKENS
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.subject import Batch, Subject
-from strobe.timeline.layers import Call
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Batch, Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.parts import PREFIX, VISION, deriving, flow_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Spec, Undo
 
 # Few lengths of the prompt: compiled code and captured graphs are made for one, and kernels like even sizes.
 MULTIPLE = 16

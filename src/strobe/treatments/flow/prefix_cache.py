@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo
 from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import STEP, deriving, flow_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo
 
 
 class PrefixCache(DynamicCache):

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.families.family import Rerun
-from strobe.policies.subject import Batch, Subject
-from strobe.timeline import section
+from strobe.core.errors import UserError
+from strobe.core.families.family import Rerun
+from strobe.core.subjects.subject import Batch, Subject
+from strobe.core.timeline import section
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo
 from strobe.treatments.flow.prefix_cache import PrefixCache
 from strobe.treatments.parts import PREFIX, STEP, deriving
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo
 
 
 @dataclass

@@ -14,13 +14,13 @@ from typing import Any
 from lerobot.policies.rtc.configuration_rtc import RTCConfig
 from torch import Tensor
 
-from strobe.errors import UserError
+from strobe.core.errors import UserError
+from strobe.core.results import traits as records
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.treatment import FOR_INFERENCE, Treatment, Undo, policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.lerobot.versions import types_with_rtc
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.results import traits as records
-from strobe.results.traits import TreatmentTraits
-from strobe.treatments.treatment import FOR_INFERENCE, Treatment, Undo, policy_of
 
 _PREVIOUS_SEED = 1_000_003  # the previous chunk has noise of its own
 

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo, policy_of
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import deriving, parts_of, weights_seen
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo, policy_of
 
 # A text encoder reads each task once: its answer is the same in all chunks of an episode.
 # FastWAM runs UMT5-XXL, 5.7 billion parameters, over 128 tokens in every chunk. Its answer for a task is kept while

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo
 from strobe.treatments.graphs.host_work import in_region
 from strobe.treatments.parts import STEP, FlowModules, deriving, flow_of, weights_seen
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo
 
 
 @dataclass

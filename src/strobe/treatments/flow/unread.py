@@ -8,15 +8,15 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.families.family import nothing
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.errors import UserError
+from strobe.core.families.family import nothing
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo, policy_of
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.parts import PREFIX, STEP, FlowModules, deriving, flow_of, parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo, policy_of
 
 # The language head: the backbone's logits are computed for every token, and nobody reads them.
 # GR00T and VLA-JEPA run Qwen3-VL with its head on top, a product with the whole vocabulary (152 k words), and read the

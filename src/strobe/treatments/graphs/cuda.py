@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from strobe.devices.accelerators import Pool, numbered
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
+from strobe.core.devices.accelerators import Pool, numbered
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
 
 Run = Callable[[], Any]
 

@@ -19,20 +19,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from strobe.devices.accelerators import Pool
-from strobe.errors import UserError, nearest
-from strobe.policies.families.registry import types_with
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.layers import Call
+from strobe.core.devices.accelerators import Pool
+from strobe.core.errors import UserError, nearest
+from strobe.core.families.registry import types_with
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo, policy_of
+from strobe.core.treatments.words import GRAPHS
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.cuda import Cuda
 from strobe.treatments.graphs.regions import Capture, Regions
 from strobe.treatments.parts import EXPERT, PREFIX, STEP, VISION, is_flow
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import FOR_INFERENCE, Spec, Treatment, Undo, policy_of
-from strobe.treatments.words import GRAPHS
 
 LOOP = "denoising loop"  # the section around a replay of all steps
 

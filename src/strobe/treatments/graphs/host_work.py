@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
-from strobe.timeline.layers import Call
+from strobe.core.timeline.layers import Call
 
 _SENDING = {torch.tensor, torch.as_tensor, torch.asarray, torch.Tensor.to, torch.Tensor.cuda}
 _DRAWING = {torch.randn, torch.rand, torch.randint, torch.normal}

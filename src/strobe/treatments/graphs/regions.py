@@ -16,16 +16,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from strobe.devices.accelerators import Pool, generators_restored
-from strobe.errors import UserError, in_a_line
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.timeline import section
-from strobe.timeline.layers import Call
-from strobe.timeline.sections import CAPTURED as UNSEEN
-from strobe.timeline.sections import note_unseen, recording
+from strobe.core.devices.accelerators import Pool, generators_restored
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline import section
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.sections import CAPTURED as UNSEEN
+from strobe.core.timeline.sections import note_unseen, recording
+from strobe.core.treatments.patch import identity, patched
+from strobe.lerobot.policies.policy_subject import PolicySubject
 from strobe.treatments.graphs.host_work import Host, RegionChangedError
-from strobe.treatments.patch import identity, patched
 
 _KEPT = 8  # captures of one region that are kept, each with a memory pool of its own
 

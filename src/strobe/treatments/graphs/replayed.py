@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from strobe.devices.accelerators import Pool
-from strobe.policies.subject import Subject
+from strobe.core.devices.accelerators import Pool
+from strobe.core.subjects.subject import Subject
 
 # Operators that read a number of the device on the host, which no capture allows.
 _WAITS = {"aten::_local_scalar_dense", "aten::item", "aten::nonzero", "aten::equal", "aten::is_nonzero"}

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 from strobe.treatments.graphs.host_work import EpochCache
 from strobe.treatments.parts import parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 
 # Arguments of eager attention functions that scaled_dot_product_attention does not take.
 _MORE = ("softcap", "s_aux", "position_bias", "head_mask")

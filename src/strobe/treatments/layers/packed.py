@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.layers import peeled, within
+from strobe.core.errors import UserError
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import peeled, within
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.room import Promised, fits, numbers, require_room
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.layers.projections import Group, group_of
 from strobe.treatments.parts import dominant, part_of, parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.room import Promised, fits, numbers, require_room
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Spec, Undo
 
 Call = Callable[[Tensor], Tensor]
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Spec, Undo
 from strobe.treatments.layers.attention import FUSED, Masks, Place, Way, attend, install, places
 from strobe.treatments.layers.packed import require_bfloat16
 from strobe.treatments.parts import parts_of
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Spec, Undo
 
 SMALLEST = 2**16  # scores; below, three calls cost more than one
 PIECE = 2**20  # scores at once: 2 MiB

@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Layer, peeled, within
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Layer, peeled, within
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.room import require_room
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
 from strobe.treatments.parts import parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.room import require_room
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
 
 # The names of projections that get the same input, as models call them.
 TOGETHER = (

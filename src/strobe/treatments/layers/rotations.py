@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.timeline.layers import Call
-from strobe.treatments.patch import Patches
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import Undo
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import Undo
 
 
 class _Angles(NamedTuple):

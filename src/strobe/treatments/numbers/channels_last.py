@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from strobe.errors import UserError
-from strobe.policies.policy_subject import PolicySubject
-from strobe.policies.subject import Subject
-from strobe.treatments.switch import Switch
-from strobe.treatments.treatment import ANY_PHASE, Spec, Undo
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.switch import Switch
+from strobe.core.treatments.treatment import ANY_PHASE, Spec, Undo
+from strobe.lerobot.policies.policy_subject import PolicySubject
 
 LAST = torch.channels_last
 

@@ -18,22 +18,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.accelerators import computes_bf16
-from strobe.errors import UserError, in_a_line
-from strobe.measure.ceiling import faster_in_bfloat16
-from strobe.policies.callable_subject import CallableSubject
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.layers import Call, layered
+from strobe.core.devices.accelerators import computes_bf16
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.ceiling import faster_in_bfloat16
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call, layered
+from strobe.core.treatments.patch import replaced_method
+from strobe.core.treatments.room import numbers, require_room
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
+from strobe.core.treatments.words import name_of
 from strobe.treatments.numbers import casts
 from strobe.treatments.numbers.casts import SameNoise
 from strobe.treatments.parts import dominant, part_of, parts_of
-from strobe.treatments.patch import replaced_method
 from strobe.treatments.process_settings import set_tensor_float
-from strobe.treatments.room import numbers, require_room
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import ANY_PHASE, Spec, Treatment, Undo
-from strobe.treatments.words import name_of
 
 DTYPES = {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

@@ -23,17 +23,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from strobe.devices.accelerators import generators_restored
-from strobe.errors import UserError, install, nearest
-from strobe.policies.subject import Subject
-from strobe.results.traits import TreatmentTraits
-from strobe.timeline.layers import Call
-from strobe.timeline.sections import recording
+from strobe.core.devices.accelerators import generators_restored
+from strobe.core.errors import UserError, install, nearest
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.sections import recording
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.room import numbers, require_room
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment, Undo
 from strobe.treatments.parts import dominant, part_of, parts_of
-from strobe.treatments.patch import Patches
-from strobe.treatments.room import numbers, require_room
-from strobe.treatments.switch import entry
-from strobe.treatments.treatment import FOR_INFERENCE, Entry, Spec, Treatment, Undo
 
 FORMS = {"int8": ("weights", "dynamic"), "fp8": ("weights", "dynamic", "static")}
 

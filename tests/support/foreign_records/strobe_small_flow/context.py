@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strobe.errors import UserError
-from strobe.policies.subject import Subject
-from strobe.treatments.patch import Patches
-from strobe.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import FOR_INFERENCE, STRUCTURE, Effect, Entry, Spec, Treatment, Undo
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strobe.policies.families.family import Family, Tiny
-from strobe.timeline.probe import Probe
+from strobe.core.families.family import Family, Tiny
+from strobe.core.timeline.probe import Probe
 
 FAMILY = Family(
     "small flow",

@@ -23,7 +23,7 @@ SIDE = 64
 
 _open = ExitStack()
 if os.environ.get("LEROBOT_DUMMY_TINY"):
-    from strobe.policies.standins import stand_ins
+    from strobe.lerobot.policies.standins import stand_ins
 
     _open.enter_context(stand_ins(os.environ["LEROBOT_DUMMY_TINY"], random_weights=True, tiny=True))
 

@@ -1,0 +1,1 @@
+"""`strobe budget`: what is missing to reach a target rate."""

@@ -1,0 +1,204 @@
+"""From latencies to a budget: a line over denoising steps, what each part may take, and what asynchrony makes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from strobe.budget.results import Asynchrony, Latency, Line
+from strobe.core.measure.in_time import REQUIRED, in_time
+from strobe.core.measure.statistics import Array, inflation
+from strobe.core.results.data import Interval
+from strobe.core.results.in_time import InTime
+from strobe.ladder.results import Need, Try
+
+AROUND = ("preprocessing", "postprocessing", "decode")  # parts that treatments of the whole policy do not touch
+WHOLES = ("policy",)  # parts that are replaced by the parts inside them
+DENOISE = ("denoise step", "denoise", "denoising")
+MOST_BEYOND = 10  # times the most steps that were measured: no line is held to reach further
+
+
+def denoise_of(latency: Latency) -> str | None:
+    """The part that is repeated in every denoising step."""
+    return next((name for name in latency.parts if name.lower() in DENOISE), None)
+
+
+def top_level(parts: Mapping[tuple[str, ...], float]) -> dict[str, float]:
+    """Return the first level of ``parts``, by path in ms, and of the policy what is in it; equal names are added up."""
+    milliseconds: dict[str, float] = {}
+    for path, ms in parts.items():
+        inside = len(path) == 2 and path[0] in WHOLES
+        if inside or (len(path) == 1 and not (path[0] in WHOLES and any(p[:1] == path and len(p) > 1 for p in parts))):
+            milliseconds[path[-1]] = milliseconds.get(path[-1], 0.0) + ms
+    return milliseconds
+
+
+def line(part: str, points: Sequence[tuple[int, float]]) -> Line | None:
+    """The line through (steps, milliseconds); None with one number of steps.
+
+    Its 95 % t-intervals cover the spread of repeats and the departure from a straight line. With only two numbers of
+    steps the line has no intervals.
+    """
+    import statsmodels.api as sm  # slow to import
+
+    steps, ms = np.array([s for s, _ in points], dtype=float), np.array([y for _, y in points])
+    if len(set(steps)) < 2:
+        return None
+    fit = sm.OLS(ms, np.column_stack([np.ones_like(steps), steps])).fit()
+    ends = fit.conf_int() if len(set(steps)) > 2 else None
+    first, took = min(points)
+
+    def interval(row: int) -> Interval | None:
+        return None if ends is None else Interval(low=float(ends[row][0]), high=float(ends[row][1]))
+
+    return Line(
+        part=part,
+        fixed_ms=float(fit.params[0]),
+        fixed_interval=interval(0),
+        per_step_ms=float(fit.params[1]),
+        per_step_interval=interval(1),
+        one_step_ms=took / first,
+        predicted={int(s): float(fit.params[0] + fit.params[1] * s) for s in sorted(set(steps))},
+    )
+
+
+def most_steps(total: Line | None, latencies: Sequence[Latency], target_ms: float) -> int | None:
+    """Return the most steps with which a chunk takes at most ``target_ms``; None if even the fewest take longer.
+
+    What was measured counts, and between two numbers of steps the line. Beyond them a step is taken to cost the most
+    that the line's interval allows; nothing is beyond where `Line.unknown_beyond` has a reason.
+    """
+    met = [latency for latency in latencies if latency.total_ms <= target_ms]
+    fewest_missed = min((latency.steps for latency in latencies if latency.total_ms > target_ms), default=math.inf)
+    last = max((each for each in met if each.steps < fewest_missed), key=lambda each: each.steps, default=None)
+    measured = 0 if last is None else last.steps
+    most: float = measured
+    if total is None or total.per_step_ms <= 0:
+        pass
+    elif last is None or math.isfinite(fewest_missed):
+        most = math.floor((target_ms - total.fixed_ms) / total.per_step_ms + 1e-9)
+    elif total.per_step_interval is not None and not total.unknown_beyond:
+        most = measured + math.floor((target_ms - last.total_ms) / total.per_step_interval.high + 1e-9)
+        most = min(most, MOST_BEYOND * measured)
+    most = max(measured, min(most, fewest_missed - 1))
+    return int(most) if most >= 1 else None
+
+
+def needs(latency: Latency, target_ms: float) -> list[Need]:
+    """Return how short (ms) each part alone would have to get, the largest part first; none where the target is met."""
+    if latency.total_ms <= target_ms:
+        return []
+    named = sum(latency.parts.values())
+    needs = []
+    for part, ms in sorted(latency.parts.items(), key=lambda item: -item[1]):
+        allowed, of_named = target_ms - (latency.total_ms - ms), target_ms - (named - ms)
+        needs.append(
+            Need(
+                part=part,
+                ms=ms,
+                share=ms / latency.total_ms,
+                needed_ms=allowed if allowed > 0 else None,
+                named_ms=of_named if of_named > 0 else None,
+            )
+        )
+    return needs
+
+
+def tried_on(tries: Sequence[Try], part: str) -> list[str]:
+    """Return the outcome of each treatment tried that applies to ``part``, in words; the last try of each counts."""
+    whole = part not in AROUND
+    last = {attempt.treatment: attempt for attempt in tries if part in attempt.parts or (whole and not attempt.parts)}
+    return [f"{attempt.treatment}: {why(attempt)}" for attempt in last.values()]
+
+
+def why(attempt: Try) -> str:
+    """Return the outcome of a try, in words that stand alone."""
+    unrun = attempt.outcome in ("does not apply", "failed", "not tried")
+    return f"{attempt.outcome}: {attempt.reason}" if unrun and attempt.reason else attempt.reason or attempt.outcome
+
+
+def asynchrony(
+    latency: Latency, control_hz: float, times: Sequence[float] | Array = (), required: float = REQUIRED
+) -> Asynchrony:
+    """Return the delay and the age of observations where the robot acts on one chunk while the next is computed.
+
+    The delay is the latency in whole control ticks, as LeRobot's RTC counts it (Black, Galliker and Levine, "Real-Time
+    Execution of Action Chunking Flow Policies", 2025). A chunk has to last for as many ticks as the next one takes. So
+    the last action executed of it rests on an observation that is twice the delay old, less one tick.
+
+    Args:
+        times: milliseconds of chunks. The delay is the least that ``required`` of all chunks are shown to keep, or the
+            one that so many of these keep if they are too few to show it. Without them it is the median's.
+    """
+    tick_ms = 1e3 / control_hz
+    delay = _ticks(latency.total_ms, tick_ms)
+    judged: InTime | None = None
+    if len(times):
+        seen = delay = max(delay, _ticks(float(np.quantile(times, required, method="inverted_cdf")), tick_ms))
+        judged = in_time(times, delay * tick_ms, required)
+        while judged.outcome != "reached" and delay * tick_ms < max(times):
+            delay += 1
+            judged = in_time(times, delay * tick_ms, required)
+        if judged.outcome != "reached":
+            delay, judged = seen, in_time(times, seen * tick_ms, required)
+    return Asynchrony(
+        steps=latency.steps,
+        hz=1e3 / latency.total_ms,
+        delay_ticks=delay,
+        in_time=judged,
+        horizon=delay,
+        youngest_ms=delay * tick_ms,
+        oldest_ms=(2 * delay - 1) * tick_ms,
+    )
+
+
+def _ticks(ms: float, tick_ms: float) -> int:
+    return max(1, math.ceil(ms / tick_ms - 1e-9))
+
+
+RESAMPLES = 2000
+
+
+def steps_line(part: str, samples: Mapping[int, Sequence[float]], resamples: int = RESAMPLES) -> Line | None:
+    """Least squares through (steps, median of the samples); None with fewer than two numbers of steps.
+
+    The 95 % intervals are percentiles of a bootstrap (Efron and Tibshirani, "An Introduction to the Bootstrap", 1993,
+    chapter 13) that draws whole rounds, so that what slows a round alike stays together, wider by what neighbouring
+    rounds share (see `statistics.inflation`). They say how well the line
+    through these numbers of steps is known, not how straight it is. Below six rounds there are none.
+
+    Args:
+        samples: steps → milliseconds of each round, equally many for all.
+
+    Raises:
+        ValueError: not equally many samples, or none.
+    """
+    steps = np.array(sorted(samples), dtype=float)
+    if len(steps) < 2:
+        return None
+    rounds = np.array([samples[int(count)] for count in steps], dtype=float)  # (numbers of steps, rounds)
+    if rounds.ndim != 2 or not rounds.size:
+        raise ValueError("a line needs as many samples for each number of steps, one at least")
+    medians = np.median(rounds, axis=1)
+    per_step, fixed = map(float, np.polyfit(steps, medians, 1))
+    ends: tuple[Interval | None, Interval | None] = (None, None)
+    if rounds.shape[1] >= 6:
+        drawn = np.random.default_rng(0).integers(rounds.shape[1], size=(resamples, rounds.shape[1]))
+        fits = np.polyfit(steps, np.median(rounds[:, drawn], axis=2), 1)  # (slope and offset, resamples)
+        of_rounds = np.polyfit(steps, rounds, 1)
+        slope, offset = (
+            around + (np.percentile(drawn_fits, [2.5, 97.5]) - around) * math.sqrt(inflation(series))
+            for around, drawn_fits, series in zip((per_step, fixed), fits, of_rounds, strict=True)
+        )
+        ends = (Interval(low=offset[0], high=offset[1]), Interval(low=slope[0], high=slope[1]))
+    return Line(
+        part=part,
+        fixed_ms=fixed,
+        fixed_interval=ends[0],
+        per_step_ms=per_step,
+        per_step_interval=ends[1],
+        one_step_ms=float(medians[0] / steps[0]),
+        predicted={int(count): fixed + per_step * float(count) for count in steps},
+    )

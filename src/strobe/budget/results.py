@@ -1,0 +1,83 @@
+"""A budget: what stands between a policy's latency and a target rate. Plain data; every time is in milliseconds."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.data import Data, Finite, Interval
+from strobe.core.results.in_time import InTime
+from strobe.ladder.results import Need
+
+ROUNDING = 1e-9  # rounding of a time
+
+
+class Latency(Data):
+    """Milliseconds of one action chunk with a number of denoising steps."""
+
+    steps: int
+    total_ms: Finite
+    parts: dict[str, Finite] = Field(description="the named parts; the remainder belongs to no part")
+    source: str = Field(default="", description="where the figures come from")
+    in_time: InTime | None = Field(
+        default=None, description="share of chunks in time for the target; None if only a median is known (a table)"
+    )
+
+
+class Line(Data):
+    """``fixed + per_step × steps``, by least squares."""
+
+    part: str
+    fixed_ms: Finite
+    fixed_interval: Interval | None = Field(default=None, description="None with fewer than three numbers of steps")
+    per_step_ms: Finite
+    per_step_interval: Interval | None = None
+    one_step_ms: Finite = Field(description="the median with the fewest steps ÷ that number: basis of 'n × one step'")
+    predicted: dict[int, Finite] = Field(description="number of steps → the fitted median")
+
+    @property
+    def unknown_beyond(self) -> str:
+        """Why the cost of more steps than were measured is not known, in words; '' if the line says it."""
+        ends = self.per_step_interval
+        if ends is None:
+            return "two numbers of steps do not say how well the cost of a step is known"
+        # A line through equal times rises by what rounding leaves.
+        if ends.low * max(self.predicted) <= ROUNDING * max(self.predicted.values()):
+            return f"one more costs {ends.low:.2f} to {ends.high:.2f} ms (95 %), which may be nothing"
+        return ""
+
+
+class Asynchrony(Data):
+    """One latency under asynchronous execution (Real-Time Chunking), at the robot's control rate."""
+
+    steps: int
+    hz: Finite = Field(description="chunks per second if calls follow each other")
+    delay_ticks: int = Field(description="control ticks from an observation to the first action that is executed")
+    in_time: InTime | None = Field(
+        default=None, description="share of chunks within that delay; None if it is a median's: half may come later"
+    )
+    horizon: int = Field(description="fewest actions to execute per chunk so that the next chunk is ready in time")
+    youngest_ms: Finite = Field(description="age of the observation behind the first action executed of a chunk")
+    oldest_ms: Finite = Field(description="age of the observation behind the last one, if calls follow without a gap")
+
+
+class Budget(Answer):
+    """The gap between a policy's latency and a target rate, and the effect of asynchrony."""
+
+    called: ClassVar[str] = "budget"
+
+    study: Literal["budget"] = "budget"
+    target_hz: Finite
+    control_hz: Finite
+    latencies: list[Latency]
+    asked: Finite = Field(default=0.95, description="required share of chunks in time, 0 to 1")
+    total: Line | None = Field(default=None, description="the fitted line; None with one number of steps")
+    denoise: Line | None = None
+    most_steps: int | None = Field(
+        default=None, description="largest number of steps whose (measured or fitted) median meets the target"
+    )
+    judged: Latency = Field(description="the row with the fewest steps, which the needs are computed from")
+    needs: list[Need] = Field(default_factory=list)
+    asynchrony: list[Asynchrony] = Field(default_factory=list)

@@ -1,0 +1,111 @@
+"""strobe breakdown: where does the time of a policy or a backbone go?
+
+Runs the policy as LeRobot does, with probes on its parts. For each part it shows: calls, milliseconds (median and its
+95 % interval), share of the whole, GFLOP, share of this machine's measured ceiling, peak memory. The parts and 'other'
+add up to the whole. Strobe times each part where it runs, and synchronises nothing in the middle.
+
+Examples:
+  strobe breakdown --policy.type=act                                   full size, random weights, synthetic inputs
+  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET         a checkpoint on frames of a LeRobotDataset
+  strobe breakdown --policy.type=pi05 --policy.dtype=bfloat16 --depth=2
+  strobe breakdown --policy.type=act --phases='[inference, training forward, training step]' --batch_size=8
+  strobe breakdown --policy.type=pi05 --rtc.execution_horizon=20       with Real-Time Chunking's inside
+  strobe breakdown --policy.path=FOLDER --recipe=recipe.yaml           with a recipe's treatments on it
+  strobe breakdown --policy.type=act --policy.n_action_steps=10 --pace=30   a call every 333 ms, and back to back
+  strobe breakdown --policy.type=diffusion --policy.size=tiny --env.type=pusht
+  strobe breakdown --model.type=vjepa2 --model.size=large --model.img_size=256 --model.num_frames=16
+  strobe breakdown --model.path=FOLDER_OR_HUB_ID --input.video=FILE --depth=2
+  strobe breakdown --policy.factory=path/to/file.py:make               a policy of another project
+  strobe breakdown --policy.server=ws://HOST:8000                      a policy server: see below
+
+With --pace=HZ Strobe also calls inference as on a robot, in the same rounds: one call every so many control ticks, with
+the machine idle in between. The answer says what those gaps cost. A round takes at least as long as the time between
+two calls. If that time is long, raise --seconds.
+
+A model is a vision or video backbone of transformers: V-JEPA 2 (--model.size=tiny, large, huge, giant, giant-384), or
+another --model.type (vit, dinov2, videomae, …) that Strobe divides along its modules. Its blocks are parts at the first
+level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strobe.core.cli.live import Live
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError, nearest
+from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
+from strobe.servers import command as server
+
+PHASES = ("inference", "training forward", "training step")
+
+
+@dataclass
+class BreakdownConfig(RunConfig):
+    """Flags of `strobe breakdown`."""
+
+    # What to measure, one or more of: inference, training forward, training step.
+    phases: list[str] = field(default_factory=lambda: ["inference"])
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, BreakdownConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    if server.names_server(argv):
+        raise UserError(f"{server.FLAG} is for one `strobe breakdown`; a sweep runs policies on this machine")
+    flags, config = read_flags(BreakdownConfig, argv)
+    for phase in config.phases:
+        if phase not in PHASES:
+            raise UserError(f"unknown phase '{phase}': {nearest(phase, PHASES)}")
+    check_phases(flags, config.phases)
+    check_pace(config, config.phases)
+    check_recipe(flags, config.recipe, config.phases)
+    return flags, config
+
+
+def study(flags: SubjectFlags, config: BreakdownConfig, live: Live) -> Studied:
+    """Load the subject and measure it. Raises UserError; KeyboardInterrupt before the first measurement."""
+    subject = load_subject(flags, config, live)
+    from strobe.core.studies.breakdown import breakdown
+    from strobe.core.treatments.recipe import rungs_of
+    from strobe.core.treatments.treatment import Treatment, Variant
+    from strobe.treatments.flow.rtc import RealTimeChunking, require
+
+    options = options_of(config, len(config.phases))
+    treatments: tuple[Treatment, ...] = ()
+    if config.recipe is not None:
+        treatments = rungs_of(subject, config.recipe)
+    if config.rtc is not None and config.rtc.enabled:
+        require(subject)
+        treatments = (RealTimeChunking(config.rtc, config.inference_delay), *treatments)
+    profilers = Profilers(subject, config, options)
+    result, measured = breakdown(subject, config.phases, options, treatments, live)  # type: ignore[arg-type]
+    if not result.measurements:
+        raise KeyboardInterrupt
+    result.notes += recipe_notes(config.recipe)
+    sections = [measurement.sections for measurement in measured]
+    first = Variant(config.phases[0], treatments if config.phases[0] == "inference" else ())
+    return profilers.look(studied(result, flags, config, sections), first.name, first, live)  # type: ignore[arg-type]
+
+
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return server.read(argv) if server.names_server(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    return server.study(*options) if isinstance(options[0], server.ServerConfig) else study(*options)
+
+
+run = Command(
+    "breakdown",
+    __doc__,
+    BreakdownConfig,
+    _read,
+    _study,
+    subject="policy or model",
+    more_help=server.help_of_server,
+    heavy="timed",
+    gives_way=lambda argv: not server.names_server(argv),
+)

@@ -1,0 +1,206 @@
+"""strobe compare: is it faster, and does the robot still act the same?
+
+Runs variants of one policy in alternation (A B, B A, …) on the same observations with the same noise. It judges each
+variant against the first by the paired ratio of their samples: faster, slower, as fast within 2 % (--as_fast_within),
+no difference that these samples can show, or too noisy to say. For RTC it shows what the guidance costs, and where.
+
+Without --variant, Strobe compares a policy that RTC can guide (pi0, pi05, smolvla, evo1, molmoact2) without and with
+Real-Time Chunking. With --precision it compares the policy in several floating-point formats: fp32, tf32 (CUDA), bf16,
+fp16, or auto for those that make sense on the device.
+
+With --levers Strobe compares a training step with and without what makes training faster or smaller: amp (bf16 or
+fp16), tf32 (CUDA), compile, channels_last, fused (the optimizer in one kernel), foreach, forloop and accumulate=N
+(micro-batches). Each step starts from the same weights (the learning rate is 0). Strobe compares the loss and the
+gradient of each variant with the baseline's, for the same batch and seed.
+
+Examples:
+  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20 --iterations=50
+  strobe compare --policy.type=smolvla --compile                       RTC off and on, eager and compiled
+  strobe compare --policy.type=pi05 --variant '5 steps: policy.num_inference_steps=5'
+  strobe compare --policy.type=pi05 --closed-form                      RTC's guidance without autograd beside it
+  strobe compare --policy.type=act --compile --dataset.root=DATASET
+  strobe compare --policy.type=smolvla --policy.n_action_steps=10 --pace=30   a call every 333 ms
+  strobe compare --model.type=vjepa2 --model.dtype=bfloat16 --compile
+  strobe compare --policy.type=act --precision fp32,bf16
+  strobe compare --model.type=vjepa2 --precision=auto
+  strobe compare --policy.type=act --variant 'half vision: precision=bf16, precision.part=model.backbone'
+  strobe compare --policy.path=FOLDER --recipe=recipe.yaml             as it is against the recipe
+  strobe compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --variant 'compiled: compile=default'
+  strobe compare --policy.type=act --variant 'a: recipe=a.yaml' --variant 'b: recipe=b.yaml'
+  strobe compare --policy.type=pi05 --variant 'trimmed: padding=trimmed' --variant 'int8: precision=bf16, int8=dynamic'
+  strobe compare --policy.type=act --variant 'engine: engine=openvino, engine.part=model.backbone'
+  strobe compare --policy.path=FOLDER --variant 'recipe: recipe=recipe.yaml' --variant 'export: exported=EXPORT'
+  strobe compare --model.type=vjepa2 --variant 'fewer frames: frames=8' --variant 'smaller: images=192'
+  strobe compare --policy.type=act --levers=auto --dataset.root=DATASET
+  strobe compare --policy.type=diffusion --levers=amp,fused,amp+fused,accumulate=4 --batch_size=64
+  strobe compare --policy.server=ws://A:8000 --against.server=ws://B:8000   two policy servers: see below
+  strobe compare --policy.path=FOLDER --variant 'next: python=PYTHON'  the policy in two environments: see below
+
+With --policy.factory the policy is one of another project. Treatments that need only torch modules apply to it. What a
+variant may do to the outputs is then judged in σ of each column of an output, its own spread over the rows and calls.
+
+With --recipe every variant has the recipe's treatments. With --recipe alone, Strobe compares the policy as it is with
+the recipe.
+
+With --pace=HZ Strobe calls every variant as on a robot of that control rate, with gaps between the calls.
+
+A variant is 'NAME: key=value, key=value'. Its keys are rtc.FIELD (turns RTC on), recipe (a file), exported (a folder of
+strobe export, or of physicalai; it stands alone), and the treatments listed at the end.
+
+Exit code: 0, but with an export among the variants 1 if it does not act as the first variant, 3 if that could not be
+judged; 2 for wrong input, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from strobe.core.cli.bounds import above
+from strobe.core.cli.help import with_treatments
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import take_repeated
+from strobe.core.cli.runner import EXIT_CODES, Command, Studied
+from strobe.core.devices.untried import KEY
+from strobe.core.errors import UserError, nearest
+from strobe.environments import compare_command as compare_environments
+from strobe.lerobot.flags.run_flags import RunConfig, SubjectFlags, check_pace, check_phases, check_recipe, read_flags
+from strobe.lerobot.flags.subject import Profilers, load_subject, options_of, recipe_notes, studied
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+from strobe.servers import compare_command as compare_servers
+
+if TYPE_CHECKING:
+    from strobe.commands.variants import RequestedVariants
+
+
+@dataclass
+class CompareConfig(RunConfig):
+    """Flags of `strobe compare`."""
+
+    # Also compare every variant compiled with torch.compile.
+    compile: bool = False
+    # torch.compile's mode: default, reduce-overhead, max-autotune.
+    compile_mode: str = field(default="default", metadata={KEY: ("compile=reduce-overhead",)})
+    # Also compare RTC with its guidance in closed form: the same bits without autograd.
+    closed_form: bool = False
+    # Precisions to compare, the first one is the baseline: fp32,tf32,bf16,fp16, or auto.
+    precision: str = field(default="", metadata={KEY: ("TF32",)})
+    # Levers of a training step, each compared with the step as it is: auto, or e.g. amp,fused,accumulate=4; '+' joins
+    # several.
+    levers: str = field(default="", metadata={KEY: ("TF32",)})
+    # What to compare: inference, training forward or training step (default: inference; with --levers training step).
+    phase: str = ""
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
+    as_fast_within: float = field(default=0.02, metadata=above(0))
+    # What to compare with the policy as it is, 'NAME: key=value, key=value'; may be repeated (see above).
+    variant: list[str] = field(default_factory=list)
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, CompareConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    texts, rest = take_repeated(argv, "--variant")
+    flags, config = read_flags(CompareConfig, rest, extra=["--variant"])
+    config.phase = config.phase or ("training step" if config.levers else "inference")
+    if config.phase not in ("inference", "training forward", "training step"):
+        raise UserError(f"unknown phase '{config.phase}': inference, training forward or training step")
+    from strobe.commands.variant_text import check_levers, check_words
+    from strobe.core.treatments.words import MODES, precisions
+
+    if config.compile_mode not in MODES:
+        raise UserError(f"--compile_mode={config.compile_mode}: {nearest(config.compile_mode, MODES)}")
+    check_phases(flags, [config.phase])
+    check_pace(config, [config.phase])
+    config.variant = texts
+    if isinstance(flags, FactoryOptions) and config.closed_form:
+        raise UserError("--closed_form needs a policy of LeRobot: it is for the guidance of Real-Time Chunking")
+    if config.levers:
+        others = config.precision or config.closed_form or config.recipe or config.rtc is not None
+        check_levers(config.levers, config.phase, other_flags=bool(others))
+    precisions(config.precision, "cpu")
+    recipes = [config.recipe, *(check_words(text).recipe for text in texts)]
+    if not isinstance(flags, PolicyOptions) and not (
+        texts or config.precision.strip() or config.compile or config.recipe
+    ):
+        raise UserError("a comparison needs two variants: add --precision=auto, --compile, --recipe or --variant")
+    if texts or config.levers or config.precision or config.rtc is not None:
+        check_variants(config)
+    for path in recipes:
+        check_recipe(flags, path, [config.phase])
+    return flags, config
+
+
+def check_variants(config: CompareConfig) -> None:
+    """Make the variants' treatments, which imports torch, and check them. Raises UserError."""
+    with importing():
+        from strobe.commands.variants import check
+
+    check(wanted_of(config))
+
+
+def study(flags: SubjectFlags, config: CompareConfig, live: Live) -> Studied:
+    """Load the subject and compare its variants. Raises UserError; KeyboardInterrupt before the first measurement."""
+    subject = load_subject(flags, config, live)
+    from strobe.commands.variants import compose
+    from strobe.core.studies.compare import compare
+
+    wanted = wanted_of(config)
+    composed = compose(subject, wanted)
+    options = options_of(config, phases=1)
+    profilers = Profilers(subject, config, options)
+    result, measured = compare(subject, composed.variants, wanted.phase, options, live)
+    result.caveats += [f"not compared: {reason}" for reason in composed.left_out]
+    result.notes += [note for path in composed.recipes for note in recipe_notes(path)]
+    exported = {each.name for each in composed.variants if any(one.key == "exported" for one in each.treatments)}
+    found = {pair.outcome for pair in result.comparisons if pair.candidate in exported}
+    code = next((EXIT_CODES[outcome] for outcome in ("broken", "not judged") if outcome in found), None)
+    answer = studied(result, flags, config, [measured.sections], code=code)
+    return profilers.look(answer, wanted.phase, composed.variants[0], live)
+
+
+def wanted_of(config: CompareConfig) -> RequestedVariants:
+    """Return the variants that the flags ask for. Raises UserError for one that cannot be read."""
+    from strobe.commands.variants import RequestedVariants, parse_variant
+
+    return RequestedVariants(
+        phase=config.phase,  # type: ignore[arg-type]
+        drafts=tuple(parse_variant(text, config.inference_delay) for text in config.variant),
+        levers=config.levers,
+        precision=config.precision,
+        compile_mode=config.compile_mode if config.compile else "",
+        closed_form=config.closed_form,
+        rtc=config.rtc,
+        inference_delay=config.inference_delay,
+        recipe=config.recipe,
+        batch_size=options_of(config).batch_size,
+    )
+
+
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    if compare_servers.names_servers(argv):
+        return compare_servers.read(argv)
+    return compare_environments.read(argv) if compare_environments.names_environments(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    if isinstance(options[0], compare_servers.CompareServersConfig):
+        return compare_servers.study(*options)
+    of_environments = isinstance(options[1], compare_environments.CompareEnvironmentsConfig)
+    return compare_environments.study(*options) if of_environments else study(*options)
+
+
+def _more_help() -> str:
+    return "\n\n".join([compare_servers.help_of_servers(), compare_environments.help_of_environments()])
+
+
+run = Command(
+    "compare",
+    lambda: with_treatments(__doc__),
+    CompareConfig,
+    _read,
+    _study,
+    subject="policy or model",
+    more_help=_more_help,
+    heavy="timed",
+    gives_way=True,
+)

@@ -1,0 +1,218 @@
+"""Compose the variants of a comparison: from flags to treatments that can be applied.
+
+A variant is written down as a `Draft`: specs and the file of a recipe. It is made for a subject only once that is
+loaded, since a recipe's treatments are for one type, and 'auto' depends on the device. What is
+wrong with it before is reported by `check`, which loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import yaml
+from lerobot.policies.rtc.configuration_rtc import RTCConfig
+
+from strobe.commands.variant_text import check_levers, check_rtc, split_variant
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.treatments import catalogue, levers
+from strobe.core.treatments.recipe import RecipeTreatment, rungs_of, with_specs
+from strobe.core.treatments.treatment import Spec, Treatment, Variant
+from strobe.core.treatments.words import AUTO, precisions
+from strobe.export.exported import group_of
+from strobe.treatments.flow.rtc import RealTimeChunking, WithoutRealTimeChunking, require, supports
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A variant before its treatments are made.
+
+    Args:
+        name: of the variant.
+        first: treatments that are made already, put on before all others.
+        specs: of treatments that are put on by their ranks.
+        recipe: a file, whose treatments join those of ``specs``.
+    """
+
+    name: str
+    first: tuple[Treatment, ...] = ()
+    specs: tuple[Spec, ...] = ()
+    recipe: Path | None = None
+
+    def variant(self, rungs: Sequence[RecipeTreatment] = ()) -> Variant:
+        """Return the variant with ``rungs``, in the order in which all of it is put on. Raises UserError."""
+        return Variant(self.name, (*self.first, *with_specs(rungs, self.specs)))
+
+
+@dataclass(frozen=True)
+class RequestedVariants:
+    """The flags from which the variants of a comparison are composed.
+
+    Args:
+        phase: in which they are compared.
+        drafts: variants that are written out.
+        levers: variants of a training step, such as 'amp,fused,amp+fused', or 'auto' for those that the subject has.
+        precision: variants in these precisions, the first one the baseline, or 'auto'; '' for none.
+        compile_mode: every variant is also compiled, in this mode of torch.compile; '' for none.
+        closed_form: RTC is also compared with its guidance in closed form.
+        rtc: Real-Time Chunking as it is configured; None if nothing is said of it.
+        inference_delay: of RTC, in control ticks.
+        recipe: a file whose treatments are on every variant; by itself it is compared with the subject as it is.
+        batch_size: samples in a training batch.
+    """
+
+    phase: Phase = "inference"
+    drafts: tuple[Draft, ...] = ()
+    levers: str = ""
+    precision: str = ""
+    compile_mode: str = ""
+    closed_form: bool = False
+    rtc: RTCConfig | None = None
+    inference_delay: int = 4
+    recipe: Path | None = None
+    batch_size: int = 8
+
+    @property
+    def without_rtc(self) -> bool:
+        """Whether RTC is to be off."""
+        return self.rtc is not None and not self.rtc.enabled
+
+
+@dataclass(frozen=True)
+class Composed:
+    """The variants of a comparison, the baseline first.
+
+    Args:
+        variants: ready to be put on.
+        left_out: levers that 'auto' did not take, each with the reason.
+        recipes: the files that they carry, each once.
+    """
+
+    variants: list[Variant]
+    left_out: list[str] = field(default_factory=list)
+    recipes: list[Path] = field(default_factory=list)
+
+
+def parse_variant(text: str, inference_delay: int) -> Draft:
+    """Parse ``'NAME: key=value, key=value'`` into a draft. Raises UserError.
+
+    Keys are ``rtc.FIELD``, ``recipe``, ``exported``, ``exported.python``, and those of the catalogue.
+    ``inference_delay`` is RTC's, in control ticks.
+    """
+    parts = split_variant(text)
+    try:
+        specs = tuple(catalogue.parse(parts.treatments))
+        first: list[Treatment] = []
+        if parts.rtc:
+            first.append(RealTimeChunking(_rtc_config(parts.rtc), inference_delay))
+        if parts.exported is not None:
+            first += group_of(parts.exported, parts.exported_python)[1]
+        draft = Draft(parts.name, tuple(first), specs, parts.recipe)
+        draft.variant()
+    except UserError as error:
+        raise UserError(f"--variant '{text}': {error}") from None
+    return draft
+
+
+def check(requested: RequestedVariants) -> None:
+    """Raise UserError for a variant that would measure nothing in the phase, or needs another batch size."""
+    if requested.levers:
+        others = requested.precision or requested.closed_form or requested.recipe or requested.rtc is not None
+        check_levers(requested.levers, requested.phase, other_flags=bool(others))
+    flag = "--levers" if requested.levers else "--phase"
+    drafts = [*_levers(requested), *_in_precisions(requested, "cpu"), *requested.drafts]
+    if requested.rtc is not None and requested.rtc.enabled:
+        drafts.append(Draft("--rtc", (RealTimeChunking(requested.rtc, requested.inference_delay),)))
+    for variant in (draft.variant() for draft in drafts):
+        variant.require(requested.phase, flag)
+        count, size = variant.micro_batches, requested.batch_size
+        if size % count:
+            raise UserError(f"'{variant.name}': a batch of {size} cannot be cut into {count}: change --batch_size")
+
+
+def compose(subject: Subject, requested: RequestedVariants) -> Composed:
+    """Make the requested variants of ``subject``. Raises UserError where it lacks what they need."""
+    drafts, left_out = [*_levers(requested), *requested.drafts], list[str]()
+    if requested.levers == AUTO:
+        tried, left_out = levers.worth_trying(subject, requested.batch_size)
+        drafts = [*(Draft(variant.name, variant.treatments) for variant in tried), *drafts]
+    if requested.rtc is not None:
+        require(subject)
+    against_recipe = _against_recipe(requested, drafts)
+    drafts = _with_baseline(subject, requested, drafts)
+    if requested.compile_mode:
+        compiled: Spec = {"compile": requested.compile_mode}
+        drafts += [replace(draft, name=f"{draft.name}, compiled", specs=(*draft.specs, compiled)) for draft in drafts]
+    # Every variant has rungs of its own: a treatment may build on what was put on before it.
+    paths = [[path for path in (requested.recipe, draft.recipe) if path is not None] for draft in drafts]
+    variants = [
+        draft.variant([rung for path in carried for rung in rungs_of(subject, path)])
+        for draft, carried in zip(drafts, paths, strict=True)
+    ]
+    if against_recipe:
+        variants.insert(0, Variant("as it is"))
+    return Composed(variants, left_out, list(dict.fromkeys(path for carried in paths for path in carried)))
+
+
+def _against_recipe(requested: RequestedVariants, drafts: Sequence[Draft]) -> bool:
+    """Return whether the recipe by itself is compared with the subject as it is."""
+    recipe_only = not drafts and not requested.closed_form and (requested.rtc is None or requested.without_rtc)
+    return requested.recipe is not None and recipe_only
+
+
+def _with_baseline(subject: Subject, requested: RequestedVariants, drafts: list[Draft]) -> list[Draft]:
+    """Return ``drafts`` with their baseline before them, or the comparison that goes without any."""
+    untouched = Draft("recipe" if requested.recipe else "as it is")
+    if in_precisions := _in_precisions(requested, str(subject.device)):
+        if len(in_precisions) == 1:
+            in_precisions.insert(0, replace(untouched, first=in_precisions[0].first))
+        return [*in_precisions, *drafts]
+    if _against_recipe(requested, drafts):
+        return [untouched]
+    with_rtc = requested.rtc is not None or not requested.compile_mode
+    if requested.phase == "inference" and not drafts and not requested.without_rtc and (with_rtc or supports(subject)):
+        return _of_rtc(subject, requested)
+    if requested.closed_form:
+        raise UserError("--closed_form is for RTC's guidance in inference: leave out --variant and --rtc.enabled=false")
+    return [untouched, *drafts]
+
+
+def _of_rtc(subject: Subject, requested: RequestedVariants) -> list[Draft]:
+    require(subject)
+    rtc = RealTimeChunking(requested.rtc or RTCConfig(), requested.inference_delay)
+    drafts = [Draft("without RTC", (WithoutRealTimeChunking(),)), Draft("with RTC", (rtc,))]
+    if requested.closed_form:
+        drafts.append(Draft("RTC in closed form", (rtc,), ({"guidance": "closed form"},)))
+    return drafts
+
+
+def _in_precisions(requested: RequestedVariants, device: str) -> list[Draft]:
+    """Return a draft for each precision, all with or all without RTC where it is requested."""
+    guided: tuple[Treatment, ...] = ()
+    if requested.rtc is not None and requested.phase == "inference":
+        off = requested.without_rtc
+        guided = (WithoutRealTimeChunking() if off else RealTimeChunking(requested.rtc, requested.inference_delay),)
+    return [Draft(name, guided, ({"precision": name},)) for name in precisions(requested.precision, device)]
+
+
+def _levers(requested: RequestedVariants) -> list[Draft]:
+    """Return a draft for each of the levers, but for 'auto', which needs the subject. Raises UserError."""
+    if requested.levers in ("", AUTO):
+        return []
+    return [Draft(variant.name, variant.treatments) for variant in levers.parse(requested.levers)]
+
+
+def _rtc_config(pairs: Sequence[str]) -> RTCConfig:
+    """Make LeRobot's config from ``'rtc.FIELD=value'`` texts. Raises UserError."""
+    values = {
+        key.strip().removeprefix("rtc."): yaml.safe_load(raw) for key, _, raw in (p.partition("=") for p in pairs)
+    }
+    known = {item.name for item in fields(RTCConfig)}
+    for name in values:
+        check_rtc(name, known)
+    try:
+        return RTCConfig(**values)
+    except (TypeError, ValueError) as error:
+        raise UserError(in_a_line(error)) from None

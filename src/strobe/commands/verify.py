@@ -1,0 +1,192 @@
+"""strobe verify: does a policy with a recipe on it act as it does without? The whole check, without timing.
+
+Strobe runs both on at least 16 observations with the same noise. The observations differ in frame, state, prompt, its
+length, and in the cameras that are present. Strobe also runs earlier observations again, after a reset, with and
+without Real-Time Chunking if the policy has it, and with the treatments applied for a single call. Errors are per
+action dimension, in units of its spread (σ). Reference values come from the same run: how far the untouched policy's
+own actions move with sums in another order, with another noise draw, or with the next frame.
+
+The guard is --guard, or else the recipe's own. Exact treatments must agree as well as reordered sums do. If the recipe
+has other treatments too, the exact ones must also do so by themselves.
+
+Exit code: 0 if it acts the same, 1 if it does not, 2 for wrong input, 3 if the guard could not be judged (the answer
+names the missing flag), 130 after Ctrl-C.
+
+Examples:
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --dataset.root=DATASET
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --env.type=pusht
+  strobe verify --recipe=recipe.yaml --policy.path=FOLDER --guard "rms<=0.01, worst<=0.1, flips<=0"
+  strobe verify --recipe=recipe.yaml --policy.type=pi05 --policy.size=tiny        synthetic observations, random weights
+  strobe verify --recipe=recipe.yaml --policy.factory=FILE.py:make                a policy of another project
+  strobe verify --exported=EXPORT --policy.path=FOLDER --dataset.root=DATASET     what strobe export wrote
+  strobe verify --policy.path=FOLDER --against_python=.venv-next/bin/python       another environment: see below
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live
+from strobe.core.cli.runner import EXIT_CODES, Command, Studied
+from strobe.core.errors import UserError
+from strobe.environments import verify_command as verify_environment
+from strobe.lerobot.flags.run_flags import InputFlags, RecipeFlags, SubjectFlags, check_recipe, read_flags
+from strobe.lerobot.flags.subject import load_subject, recipe_notes, studied
+from strobe.lerobot.flags.subject_flags import ModelFlags
+from strobe.lerobot.policies.options import FactoryOptions
+
+if TYPE_CHECKING:
+    from strobe.core.results.answer import VerifyResult
+    from strobe.core.treatments.recipe import RecipeTreatment
+
+    Treatments = tuple[RecipeTreatment, ...]
+
+UNTIMED = (
+    "iterations", "interval", "batch_size", "depth", "serialised", "skip_counting", "operators", "skip_detailed",
+    "python_profile", "profile_functions", "memory_snapshot", "pace", "rtc", "inference_delay",
+)  # fmt: skip
+MANIFESTS = ("export.json", "manifest.json")  # manifests of Strobe's exports and of policy packages
+REFUSED = {
+    f"--{name}": f"--{name} is for timing or calls, which strobe verify chooses itself: leave it out"
+    for name in UNTIMED
+}
+
+
+@dataclass
+class VerifyConfig(OutputFlags, RecipeFlags, InputFlags):
+    """Flags of `strobe verify`."""
+
+    # A folder that strobe export wrote. Its program runs as a user runs it, with the same noise. If a recipe is in the
+    # export, name it with --recipe. Or a policy package of physicalai, which its own runtime runs.
+    exported: Path | None = None
+    # The Python of an environment with physicalai, for such a package (default: this one).
+    exported_python: str = ""
+    # How far the actions may be from the untouched policy's, e.g. "rms<=0.02, worst<=0.2, flips<=0" (default: the
+    # recipe's own guard, else by what its treatments do).
+    guard: str = ""
+    # How many observations to compare on.
+    observations: int = field(default=16, metadata=at_least(2))
+    # How often to go through the observations, each time in another order.
+    passes: int = field(default=2, metadata=at_least(1))
+    # Seconds for the whole check, roughly. If a chunk takes long, there are fewer observations, but at least 4. If the
+    # machine becomes slower on the way, it gets three times as long for those 4. After that nothing is judged.
+    seconds: float | None = field(default=600.0, metadata=above(0))
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, VerifyConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    from strobe.core.measure.guard import Guards
+
+    flags, config = read_flags(VerifyConfig, argv, refused=REFUSED)
+    if isinstance(flags, ModelFlags):
+        raise UserError("a model has no actions: strobe compare shows how far its features move")
+    if config.exported is not None:
+        _check_export(flags, config)
+    elif config.recipe is None:
+        raise UserError("name the recipe to verify: --recipe=recipe.yaml (strobe optimize writes one)")
+    if config.recipe is not None:
+        check_recipe(flags, config.recipe, ["inference"])
+    try:
+        guard = Guards.parse(config.guard)
+        if guard.requested is not None:
+            guard.requested.require_figures("outputs" if isinstance(flags, FactoryOptions) else "actions")
+    except UserError as error:
+        raise UserError(f"--guard={error}") from None
+    if guard.success_drop is not None:
+        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe optimize plays them")
+    return flags, config
+
+
+def _check_export(flags: SubjectFlags, config: VerifyConfig) -> None:
+    """Raise UserError for flags that do not go with --exported, and for a folder that is no export."""
+    if isinstance(flags, FactoryOptions):
+        raise UserError("--exported is for policies of LeRobot")
+    if config.exported is not None and not any((config.exported / name).is_file() for name in MANIFESTS):
+        raise UserError(
+            f"--exported={config.exported}: neither export.json there (strobe export writes it) nor manifest.json "
+            "(physicalai writes it)"
+        )
+
+
+def study(flags: SubjectFlags, config: VerifyConfig, live: Live) -> Studied:
+    """Load the policy and verify the recipe, or the export, on it. Raises UserError."""
+    subject = load_subject(flags, config, live)
+    if config.exported is not None:
+        result = verify_export(subject, config, config.exported, live)
+        return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+    from strobe.core.measure.guard import Guards
+    from strobe.core.results.recipe import require_kind
+    from strobe.core.studies.verify_outputs import verify_recipe
+    from strobe.core.subjects.callable_subject import CallableSubject
+    from strobe.core.treatments.recipe import guards_of, load
+    from strobe.core.treatments.treatment import policy_of
+    from strobe.lerobot.verify import verify
+
+    assert config.recipe is not None  # checked when it was read
+    recipe, name = load(config.recipe), config.recipe.name
+    require_kind(subject.info.kind, recipe, name)
+    guards = Guards.parse(config.guard) if config.guard.strip() else guards_of(recipe)
+    seconds = config.seconds or math.inf
+    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
+    if isinstance(subject, CallableSubject):
+        result = verify_recipe(subject, recipe, name, replace(guards, kind="outputs"), live, **how)
+    else:
+        result = verify(policy_of(subject), recipe, name, guards, live, **how)
+    result.notes += recipe_notes(config.recipe)
+    return studied(result, flags, config, code=EXIT_CODES[result.outcome])
+
+
+def verify_export(subject: Any, config: VerifyConfig, folder: Path, live: Live) -> VerifyResult:
+    """Hold the export in ``folder`` against the untouched policy. Raises UserError."""
+    from strobe.core.measure.guard import Guards
+    from strobe.core.treatments.treatment import policy_of
+    from strobe.lerobot import verify as study_of
+
+    export = study_of.Export(folder, config.exported_python, settings_of(config.recipe)[0])
+    seconds = config.seconds or math.inf
+    how: dict[str, Any] = {"count": config.observations, "passes": config.passes, "seconds": seconds}
+    return study_of.verify_export(policy_of(subject), export, Guards.parse(config.guard), live, **how)
+
+
+def settings_of(path: Path | None) -> tuple[Treatments, Treatments]:
+    """Return the recipe's treatments that an export holds, and the others.
+
+    It holds the policy's own settings, such as its denoising steps. The others may keep what they computed for one
+    observation, such as its prompt, and an export would keep it for ever.
+    """
+    if path is None:
+        return (), ()
+    from strobe.core.treatments.recipe import load, treatments_of
+    from strobe.core.treatments.spec import SETTING
+
+    treatments = treatments_of(load(path), path.name)
+    inside = tuple(treatment for treatment in treatments if treatment.rank == SETTING)
+    return inside, tuple(treatment for treatment in treatments if treatment.rank != SETTING)
+
+
+def _read(argv: Sequence[str]) -> tuple[object, ...]:
+    return verify_environment.read(argv) if verify_environment.names_environment(argv) else read(argv)
+
+
+def _study(*options: Any) -> Studied:
+    of_environments = isinstance(options[1], verify_environment.VerifyEnvironmentConfig)
+    return verify_environment.study(*options) if of_environments else study(*options)
+
+
+run = Command(
+    "verify",
+    __doc__,
+    VerifyConfig,
+    _read,
+    _study,
+    subject="policy or model",
+    more_help=verify_environment.help_of_environment,
+    heavy="untimed",
+    gives_way=True,
+)

@@ -1,0 +1,313 @@
+"""Progress on the terminal: what is being done, how far it is, how long it will take."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from strobe.core.cli.display import quiet
+from strobe.lerobot.quiet import shorten_warnings
+
+if TYPE_CHECKING:
+    from strobe.core.measure.sampling import Progress as Sampled
+    from strobe.sweep.execute import Job, Outcome
+
+
+# Where stderr is no terminal: seconds from a stage's beginning to its first line, and from line to line.
+FIRST_S, EVERY_S = 1.0, 30.0
+# Seconds of a stage without a line, after which one says that it still goes on; and how often that is looked at.
+QUIET_S, LOOK_S = 10.0, 0.5
+# Seconds of work that is usually over at once, such as saving, after which a line says that it goes on.
+SLOW_S = 2.0
+
+
+_before_imports: list[Callable[[], None]] = []
+
+
+@contextlib.contextmanager
+def before_imports(do: Callable[[], None]) -> Iterator[None]:
+    """Have ``do`` called before the first import that takes seconds, if there is one meanwhile."""
+    _before_imports.append(do)
+    try:
+        yield
+    finally:
+        _before_imports.clear()
+
+
+@contextlib.contextmanager
+def importing(*, announced: bool = False) -> Iterator[None]:
+    """Announce imports that take seconds, and collect no garbage during them.
+
+    Python would look through what was imported again and again, a sixth of the time, and find none. One look at the end
+    counts it as old, so that no collection falls into what is measured afterwards.
+
+    Args:
+        announced: whether the command has said already what it does.
+    """
+    shorten_warnings()
+    if "lerobot.policies" in sys.modules or not gc.isenabled():
+        yield
+        return
+    from strobe.lerobot.versions import suit_transformers
+
+    suit_transformers()
+    while _before_imports:
+        _before_imports.pop()()
+    if not announced:
+        Console(stderr=True, quiet=quiet()).print("… importing torch and LeRobot", markup=False, highlight=False)
+    gc.disable()
+    # A command that has announced it shows how long its stage takes by itself.
+    watched = contextlib.nullcontext() if announced else shown_if_slow("importing torch and LeRobot", QUIET_S)
+    try:
+        with watched:
+            yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+@contextlib.contextmanager
+def shown_if_slow(what: str, after_s: float | None = None) -> Iterator[None]:
+    """Say on stderr that ``what`` goes on, once it has taken ``after_s`` (default: `SLOW_S`), then every `EVERY_S`."""
+    ended, began = threading.Event(), time.monotonic()
+    console = Console(file=sys.stderr, quiet=quiet())  # as it is now: what is redirected meanwhile is another's
+
+    def watch() -> None:
+        wait_s = SLOW_S if after_s is None else after_s
+        while not ended.wait(wait_s):
+            wait_s = EVERY_S
+            line = f"… {what}: {time.monotonic() - began:.0f} s so far"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class _Bar:
+    """A progress bar on stderr, gone when the work is done; None if stderr is no terminal."""
+
+    def __init__(self, repaints_per_s: float) -> None:
+        self.console = Console(stderr=True, quiet=quiet())
+        self._repaints_per_s = repaints_per_s
+        self._bar: Progress | None = None
+
+    def _start(self) -> None:
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=self.console, transient=True, refresh_per_second=self._repaints_per_s)
+        self._bar.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class Live(_Bar):
+    """A progress line on stderr; a plain line now and then where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        super().__init__(2)  # slow repaints: a progress bar must not take the time that it reports on
+        self._task: TaskID | None = None
+        self._what = ""
+        self._due = 0.0  # of `time.monotonic`: when a line says how far the stage is
+        self._began = 0.0
+        self._quiet_until = math.inf
+        self._latest: Sampled | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._before: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self._start()
+        else:  # one call may take minutes, and reports nothing before it ends
+            self._ended.clear()
+            self._thread = threading.Thread(target=self._watch, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        super().__exit__(*error)
+
+    @contextlib.contextmanager
+    def without_threads(self) -> Iterator[None]:
+        """Show nothing, and have no thread, in the block: a profiler of Python takes other threads for the program."""
+        shown = self._thread is not None or self._bar is not None
+        self.__exit__()
+        self._thread = self._bar = self._task = None
+        try:
+            yield
+        finally:
+            if shown:
+                self.__enter__()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            self.look()
+
+    def look(self) -> None:
+        """Print that the stage still goes on, where it has printed nothing for long."""
+        now, latest = time.monotonic(), self._latest
+        if now < self._quiet_until:
+            return
+        self._quiet_until = self._due = now + EVERY_S
+        since, far = now - self._began, f" ({latest.done} {latest.unit} done)" if latest is not None else ""
+        self.say(f"… {self._what}: {since:.0f} s so far{far}")
+
+    def before_work(self, do: Callable[[], None]) -> None:
+        """Have ``do`` called once, before the first stage: what is wrong with the flags is said before then."""
+        self._before = do
+
+    def _begin(self, what: str) -> None:
+        before, self._before = self._before, None
+        if before is not None:
+            before()
+        self._what, self._began, self._latest = what, time.monotonic(), None
+        self._due, self._quiet_until = self._began + FIRST_S, self._began + QUIET_S
+
+    def stage(self, what: str) -> None:
+        self._begin(what)
+        if self._bar is None:
+            self.console.print(f"… {what}", markup=False, highlight=False)
+            return
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(what, total=None)
+
+    def doing(self, what: str) -> None:
+        """Begin a stage that is shown on a terminal only: its outcome is printed anyway."""
+        if self._bar is not None:
+            self.stage(what)
+            return
+        self._begin(what)
+        self._due = self._quiet_until
+
+    def say(self, line: str) -> None:
+        """Print a line that stays."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def each[T](self, what: str, items: Sequence[T], unit: str) -> Iterator[T]:
+        """Yield ``items`` in their order; once that takes over a second, show how far it is."""
+        began = first = time.monotonic()
+        if self._bar is not None:
+            self.stage(what)
+        else:
+            self._begin(what)
+        for done, item in enumerate(items):
+            yield item
+            now = time.monotonic()
+            if done == 0:
+                first = now  # it imports what all need
+            elif now - began > FIRST_S:
+                from strobe.core.measure.sampling import Progress  # brings NumPy, which a short list does without
+
+                remaining = (now - first) / done * (len(items) - done - 1)
+                self.progress(Progress(done + 1, len(items), now - began, remaining, unit))
+
+    def progress(self, progress: Sampled) -> None:
+        time_left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left is not None else ""
+        if self._bar is None:
+            self._latest = progress
+            if time.monotonic() >= self._due:
+                self._due = self._quiet_until = time.monotonic() + EVERY_S
+                many = f"{progress.done} of {progress.expected}" if progress.expected else progress.done
+                self.say(f"… {self._what}: {many} {progress.unit}{time_left}")
+            return
+        if self._task is None:
+            return
+        self._bar.update(
+            self._task,
+            completed=progress.done,
+            total=progress.expected,
+            description=f"{self._what}: {progress.done} {progress.unit}{time_left}",
+        )
+
+
+class CellsLive(_Bar):
+    """The progress of a sweep: cells done, running and left, and the time that they will take.
+
+    ``cells`` is None if what comes next depends on what has ended.
+    """
+
+    def __init__(self, cells: int | None, known: int) -> None:
+        super().__init__(1)
+        self._cells, self._known = cells, known
+        self._done, self._failed = 0, 0
+        self._took: list[float] = []
+        self._afresh: set[str] = set()
+        self._running: dict[tuple[str, int], str] = {}
+        self._task = TaskID(0)
+
+    def __enter__(self) -> Self:
+        known = f", {self._known} already done" if self._known else ""
+        if self._cells is not None:
+            self._print(f"{self._cells} runs to go{known}")
+        if self.console.is_terminal and self._cells != 0:
+            self._start()
+            assert self._bar is not None
+            self._task = self._bar.add_task("", total=self._cells)
+        return self
+
+    def began(self, job: Job, node: str = "") -> None:
+        self._running[job.key, job.repeat] = f"{job.label}{f' on {node}' if node else ''}"
+        self._update("")
+
+    def say(self, job: Job, line: str) -> None:
+        self._update(line)
+
+    def lost(self, job: Job, why: str) -> None:
+        self._running.pop((job.key, job.repeat), None)
+        self._print(f"lost  {job.label}: {why}; Strobe runs it again")
+
+    def ended(self, job: Job, outcome: Outcome) -> None:
+        """A cell has ended, whatever became of it."""
+        self._running.pop((job.key, job.repeat), None)
+        self._done += 1
+        self._failed += outcome.status != "done"
+        self._took.append(outcome.duration_s)
+        if outcome.afresh and outcome.node not in self._afresh:
+            self._afresh.add(outcome.node)
+            where = f" on {outcome.node}" if outcome.node else ""
+            self._print(f"each cell{where} is a process of its own, with imports of its own: {outcome.afresh}")
+        reason = f": {outcome.reason}" if outcome.reason else ""
+        self._print(f"{self._place()}  {job.label}  {outcome.status}, {outcome.duration_s:.0f} s{reason}")
+        self._update("")
+
+    def _place(self) -> str:
+        return str(self._done) if self._cells is None else f"{self._done}/{self._cells}"
+
+    def _update(self, line: str) -> None:
+        if self._bar is None:
+            return
+        failed = f", {self._failed} failed" if self._failed else ""
+        time_left = ""
+        if self._took and self._cells is not None:
+            remaining = self._cells - self._done
+            seconds = remaining * sum(self._took) / len(self._took) / max(1, len(self._running))
+            time_left = f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
+        running = "; ".join(self._running.values())
+        detail = f" ({line.removeprefix('… ')[:60]})" if line else ""
+        self._bar.update(
+            self._task,
+            completed=self._done,
+            description=f"{self._place()} cells{failed}{time_left}; {running}{detail}",
+        )
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)

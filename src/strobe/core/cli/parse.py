@@ -1,0 +1,189 @@
+"""From an argument list to a command's config, in LeRobot's spelling.
+
+draccus makes the config. Before it, each flag is checked against the known ones, so that a misspelt one is answered
+with the nearest; arguments without a flag are taken out; values of LeRobot's own configs are checked by its source
+(`lazy_flags`). After it, values are held to their bounds (`bounds`). Whatever goes wrong is one line.
+
+It is the one parser. Rejected: argparse beside it, whose errors and help read otherwise; a cache of LeRobot's flags in
+place of its source, since a first --help would import LeRobot (ten seconds) and each plug-in makes the cache stale.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import draccus
+from draccus.wrappers import docstring
+
+from strobe.core.cli.bounds import bare_of, check_bounds, positional_of
+from strobe.core.cli.placeholders import groups, option_names, refusals
+from strobe.core.errors import UserError
+from strobe.core.findings.thresholds import refusal_of_former
+from strobe.lerobot.flags.lazy_flags import lazy_config, options
+from strobe.lerobot.schema.shapes import nested
+
+# Whenever draccus parses, it searches the source of each class for the help of each field: half of its time.
+docstring.get_attribute_docstring = functools.cache(docstring.get_attribute_docstring)
+
+
+def split_lerobot(argv: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """Split into Strobe's flags and LeRobot's, which stand after ``--`` (None if there is no ``--``)."""
+    arguments = list(argv)
+    if "--" not in arguments:
+        return arguments, None
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def require_lerobot(theirs: list[str] | None, program: str, example: str) -> list[str]:
+    """Return the arguments after ``--``. Raises UserError, with an example, where there is no ``--``."""
+    if theirs is None:
+        raise UserError(f"{program}'s arguments are missing; they come after --: strobe {example}")
+    return theirs
+
+
+def take_repeated(argv: Sequence[str], flag: str) -> tuple[list[str], list[str]]:
+    """Take every occurrence of ``--flag VALUE`` out of ``argv``. Return the values, and the rest."""
+    values, rest = [], []
+    for name, value in pairs(argv):
+        if name != flag:
+            rest.append(spelt(name, value))
+        elif value is None:
+            raise UserError(f"{flag} needs a value")
+        else:
+            values.append(value)
+    return values, rest
+
+
+def take_positional(config_class: Any, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments of ``argv`` that are neither a flag nor a flag's value, and the rest.
+
+    A flag that may stand without a value (`bounds.bare_of`) takes none from the next argument.
+    """
+    bare = {f"--{item.name}" for item in dataclasses.fields(config_class) if bare_of(item) is not None}
+    words, flags, awaited = [], [], False
+    for argument in argv:
+        is_flag = argument.startswith("--")
+        (flags if is_flag or awaited else words).append(argument)
+        awaited = is_flag and "=" not in argument and f"--{argument[2:].replace('-', '_')}" not in bare
+    return words, flags
+
+
+def pairs(argv: Sequence[str]) -> Iterable[tuple[str, str | None]]:
+    """``--a=1 --b 2 --c`` as ``('--a', '1'), ('--b', '2'), ('--c', None)``; ``--a-b`` is ``--a_b``.
+
+    Raises:
+        UserError: something that is neither a flag nor a flag's value.
+    """
+    index = 0
+    while index < len(argv):
+        argument = argv[index]
+        index += 1
+        if not argument.startswith("--"):
+            raise UserError(f"'{argument}' is not a flag; flags start with --")
+        name, equals, value = argument.partition("=")
+        name = f"--{name[2:].replace('-', '_')}"
+        if equals:
+            yield name, value
+        elif index < len(argv) and not argv[index].startswith("--"):
+            yield name, argv[index]
+            index += 1
+        else:
+            yield name, None
+
+
+def spelt(name: str, value: str | None) -> str:
+    """Return a pair of `pairs` as one argument."""
+    return name if value is None else f"{name}={value}"
+
+
+def parse[C](
+    config_class: type[C], argv: Sequence[str], *, extra: Iterable[str] = (), refused: Mapping[str, str] | None = None
+) -> C:
+    """Parse ``argv`` into ``config_class`` (a dataclass).
+
+    Args:
+        extra: flags that were taken out before, offered for a misspelt one that resembles them.
+        refused: flags of other commands → why this one has none of them. A key stands for its fields, too.
+
+    Raises:
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind or outside its bound, a
+            flag that is missing.
+    """
+    items = {f"--{item.name}": item for item in dataclasses.fields(config_class)}  # type: ignore[arg-type]
+    positional = [item for item in items.values() if positional_of(item)]
+    words, argv = take_positional(config_class, argv) if positional else ([], argv)
+    given = list(pairs(argv))
+    for name, _ in given:
+        if why := (refused or {}).get(name) or (refused or {}).get(name.partition(".")[0]):
+            raise UserError(why)
+    lazy = groups(config_class)
+    fields: dict[str, dict[str, str]] = {prefix: {} for prefix in lazy}  # of LeRobot's configs, parsed apart
+    arguments = []
+    for name, value in given:
+        prefix = next((prefix for prefix in fields if name.startswith(f"--{prefix}.")), None)
+        if prefix is not None:
+            fields[prefix][name.removeprefix(f"--{prefix}.")] = value or ""
+        else:  # draccus wants the value of a bare flag spelt out
+            default = bare_of(items[name]) if name in items else None
+            arguments.append(f"{name}={value if value is not None else default or ''}")
+    known = {*option_names(config_class)} - {f"--{item.name}" for item in positional}
+    for prefix, where in lazy.items():
+        if fields[prefix]:
+            known |= {f"--{prefix}.{name}" for name in options(where, fields[prefix].get("type"))}
+
+    def others() -> Iterable[str]:
+        unused = [prefix for prefix in lazy if not fields[prefix]]
+        return [*extra, *(f"--{prefix}.{name}" for prefix in unused for name in options(lazy[prefix]))]
+
+    names = [name for name, _ in given]
+    if former := refusal_of_former(name.removeprefix("--thresholds.") for name in names):
+        raise UserError(former)
+    check_names(known, names, others=others)
+    with refusals():
+        config: C = draccus.parse(config_class, args=arguments)  # type: ignore[assignment]
+        for prefix, where in lazy.items():
+            if fields[prefix]:
+                *path, name = prefix.split(".")
+                owner = functools.reduce(getattr, path, config)
+                setattr(owner, name, lazy_config(where, nested(fields[prefix]), [*path, name], getattr(owner, name)))
+    _set_positional(config, positional, words)
+    check_bounds(config)
+    return config
+
+
+def _set_positional(config: object, items: Sequence[dataclasses.Field[object]], words: Sequence[str]) -> None:
+    """Give the positional fields their words: a list takes all that are there. Raises UserError for too few or many."""
+    remaining = list(words)
+    for item in items:
+        name = positional_of(item)
+        if not remaining:
+            raise UserError(f"{name} is missing: see the examples of --help")
+        if "list" in str(item.type):
+            setattr(config, item.name, [Path(word) for word in remaining])
+            remaining = []
+        else:
+            setattr(config, item.name, Path(remaining.pop(0)))
+    if remaining:
+        raise UserError(f"unexpected argument '{remaining[0]}': see --help")
+
+
+def check_names(known: Collection[str], names: Iterable[str], *, others: Callable[[], Iterable[str]] = tuple) -> None:
+    """Raises UserError for a flag that is not among the ``known`` ones, with the nearest one.
+
+    Args:
+        known: flags; one that ends in ``.*`` stands for all that begin so.
+        others: gives further flags that a misspelt one may have meant.
+    """
+    open_ended = tuple(name[:-1] for name in known if name.endswith(".*"))
+    for name in names:
+        if name in known or name == "--config_path" or (open_ended and name.startswith(open_ended)):
+            continue
+        offered = sorted(option for option in known if option.startswith("--")) + list(others())
+        close = difflib.get_close_matches(name, offered, n=1, cutoff=0.6)
+        raise UserError(f"unknown flag {name}: {f'did you mean {close[0]}?' if close else 'see --help'}")

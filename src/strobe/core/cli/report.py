@@ -1,0 +1,261 @@
+"""strobe report: a run, a sweep or a profiler's trace, on the terminal, as Markdown, or as one HTML page.
+
+Without --format, it writes the run's report.html again and prints the result. The page needs no network. For a folder
+of runs it writes an index.html, in which you can search the runs, open them, and compare some of them.
+
+It also reads a trace of torch.profiler, of any program on CUDA, ROCm or a CPU. It shows what the device waited for,
+stretches that launches limit, copies, synchronisations, kernels, operators, parts and iterations. The page stands
+beside the trace. Several traces, or a folder of them, are the ranks of one program: it shows who waits for whom.
+
+Examples:
+  strobe report runs                                                 an index of all runs in it
+  strobe report runs/2026-11-21_0412_breakdown_act
+  strobe report runs/2026-11-21_0412_breakdown_act --depth 2
+  strobe report runs/2026-11-21_0412_breakdown_act --log=trackio     its figures in Trackio, or --log=wandb
+  strobe report runs/2026-11-21_0412_breakdown_act --output report.md                   Markdown, for a pull request
+  strobe report runs/2026-11-22_1259_rollout_act --format rrd        cameras, actions, queue, sections on one timeline
+  strobe report runs/2026-11-22_0803_optimize_act --output ladder.png                   its main figure, for a talk
+  strobe report runs/2026-11-22_0803_optimize_act --format model-card --output CHECKPOINT/README.md
+  strobe report trace.json.gz                                        of torch.profiler's export_chrome_trace
+  strobe report rank0.json.gz rank1.json.gz --output ranks.html      or the folder that holds them
+
+A rollout's recording opens in Rerun (rrd: `rerun FILE`) or Foxglove (mcap). It has cameras and joints if the run saved
+them: strobe rollout --observations. A model card has latency and success in the Hub's own metadata. If there is a card
+already, its text and all its other results stay.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strobe.core.cli.bounds import at_least, one_of, positional
+from strobe.core.cli.display import log, refuse_log, show
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import parse
+from strobe.core.cli.runner import Command
+from strobe.core.cli.summaries import summary_of_run
+from strobe.core.errors import UserError, in_words, legible
+from strobe.core.runs import store
+from strobe.rollout.recordings import WRITERS
+from strobe.traces.trace_file import ENDINGS, is_trace, traces_in
+
+if TYPE_CHECKING:
+    from strobe.core.results.answer import Answer
+    from strobe.traces.results.trace import TraceAnswer
+
+# Ending of --output → the format that it means.
+ENDS = {".html": "html", ".htm": "html", ".md": "markdown", ".txt": "console", ".png": "png"}
+ENDS |= {f".{name}": name for name in WRITERS}
+
+
+@dataclass
+class ReportConfig:
+    """Arguments and flags of `strobe report`."""
+
+    # A run folder, its result.json, a folder of runs, or the traces of torch.profiler.
+    runs: list[Path] = field(default_factory=list, metadata=positional("RUN"))
+    # Print or write only this. A rollout can also be a recording (rrd, mcap).
+    format: str | None = field(
+        default=None, metadata=one_of("console", "markdown", "html", "model-card", "png", *WRITERS)
+    )
+    # Show this many levels of parts (default: all).
+    depth: int | None = field(default=None, metadata=at_least(1))
+    # Write to this file; its ending gives the format (.html, .md, .txt, .png, .rrd, .mcap), unless --format does.
+    output: Path | None = None
+
+
+def read(argv: Sequence[str]) -> tuple[ReportConfig]:
+    """Return the command's flags, checked. Raises UserError."""
+    config = parse(ReportConfig, argv)
+    if config.format is None and config.output is not None:
+        config.format = ENDS.get(config.output.suffix.lower())
+        if config.format is None:
+            raise UserError(f"--output={config.output}: name a file that ends in {', '.join(ENDS)}, or give --format")
+    if config.format in (*WRITERS, "model-card", "png"):
+        refuse_log(f"--format={config.format} only writes a file; leave it out, or give --format=console")
+    return (config,)
+
+
+def report(config: ReportConfig, live: Live) -> int:
+    """Show or write the run in the format of the flags. Return the exit code. Raises UserError."""
+    shape, output = config.format, config.output
+    if files := _traces_of(config.runs):
+        answer = _read_traces(config.runs, files, shape, live)
+        return _report(answer, config, _page_of(config.runs), config.runs[0].name)
+    if len(config.runs) > 1:
+        raise UserError(f"'{config.runs[1]}' is one argument too many: see --help")
+    (run,) = config.runs
+    if shape in WRITERS:
+        return _recording(run, shape, output)
+    if run.is_dir() and not (run / store.RESULT).is_file() and any(run.glob(f"*/{store.RESULT}")):
+        return _index(run, shape, output, live)
+    folder = run if run.is_dir() else run.parent
+    return _report(store.load_answer(run), config, folder / store.REPORT, folder.resolve().name)
+
+
+def _report(answer: Answer, config: ReportConfig, page_file: Path, name: str) -> int:
+    """Show or write one answer, which is logged as ``name``. Its page goes to ``page_file`` without --output."""
+    from strobe.core.cli.keep import as_markdown, as_text
+    from strobe.core.kinds import page
+
+    shape, output = config.format, config.output
+    if shape == "model-card":
+        return _card(answer, output)
+    if shape == "png":
+        return _picture(answer, output)
+    log(answer, name)
+    if shape in (None, "html"):
+        file = output or page_file
+        content = page(answer, config.depth, page_file.parent)
+        if shape is None:
+            show(answer, config.depth)
+            print()
+        store.write_text(file, content)
+        print(f"report: {file}")
+    elif output:
+        store.write_text(
+            output, as_markdown(answer, config.depth) if shape == "markdown" else as_text(answer, config.depth)
+        )
+        print(f"report: {output}")
+    elif shape == "markdown":
+        print(as_markdown(answer, config.depth), end="")
+    else:
+        show(answer, config.depth)
+    return 0
+
+
+def _traces_of(paths: Sequence[Path]) -> list[Path]:
+    """Return the traces that the arguments name; [] if they name a run or a folder of runs.
+
+    Raises:
+        UserError: several arguments, not all of them traces.
+    """
+    if len(paths) == 1 and paths[0].is_dir():
+        holds_results = (paths[0] / store.RESULT).is_file() or any(paths[0].glob(f"*/{store.RESULT}"))
+        return [] if holds_results else traces_in(paths[0])
+    traces = [path for path in paths if is_trace(path)]
+    if len(paths) > 1 and len(traces) < len(paths):
+        other = next(path for path in paths if path not in traces)
+        raise UserError(
+            f"{other} is no trace of torch.profiler: several arguments are the traces of one program's ranks"
+            if other.exists()
+            else f"no file at {other}"
+        )
+    return traces
+
+
+def _read_traces(paths: Sequence[Path], files: Sequence[Path], shape: str | None, live: Live) -> TraceAnswer:
+    """Return what the traces show, with findings.
+
+    Args:
+        paths: as the command has them.
+        files: the traces.
+        shape: of ``--format``.
+
+    Raises:
+        UserError: none of them is a whole trace, or the format is one of a run.
+    """
+    from strobe.core.cli.keep import complete
+    from strobe.core.findings.thresholds import DEFAULTS
+    from strobe.traces.run import trace
+
+    if shape in (*WRITERS, "model-card"):
+        raise UserError(f"--format={shape} is of a run of Strobe, and {paths[0]} is a trace of torch.profiler")
+    started = time.monotonic()
+    with live:
+        answer = trace(files, lambda path: live.doing(f"reading {path.name}"))
+    complete(answer, ["report", *map(str, paths)], started, {}, DEFAULTS)
+    return answer
+
+
+def _page_of(paths: Sequence[Path]) -> Path:
+    """Return where the page of traces goes: beside the trace, or into the folder of several."""
+    first = paths[0]
+    if first.is_dir():
+        return first / store.REPORT
+    if len(paths) > 1:
+        return first.parent / store.REPORT
+    stem = next((first.name.removesuffix(end) for end in reversed(ENDINGS) if first.name.endswith(end)), first.name)
+    return first.parent / f"{stem}.{store.REPORT}"
+
+
+def _index(folder: Path, shape: str | None, output: Path | None, live: Live) -> int:
+    """Write the page of a folder of runs. Raises UserError for another shape, or if it cannot be written."""
+    from strobe.core.report import html
+
+    if shape not in (None, "html"):
+        raise UserError(f"{folder} contains several runs, and --format={shape} shows one: name one of them")
+    refuse_log(f"{folder} contains several runs; name one of them")
+    lines, left_out = [], []
+    with live:
+        for name, file in live.each("reading runs", list(store.below(folder, parts=False)), "runs"):
+            try:
+                lines.append(html.run_line(summary_of_run(file), name))
+                if not (file.parent / store.REPORT).exists():
+                    _write_page(file)
+            except UserError as error:
+                left_out.append(f"left out {legible(name)}: {error}")
+    file = output or folder / "index.html"
+    store.write_text(file, html.render_runs(lines, folder.resolve().name))
+    print(*left_out, sep="\n", end="\n" * bool(left_out))
+    print(f"{len(lines)} run{'s' * (len(lines) != 1)}: {file}")
+    return 0
+
+
+def _write_page(file: Path) -> None:
+    """Write the page of a saved run. Raises UserError."""
+    from strobe.core.kinds import page
+
+    store.write_text(file.parent / store.REPORT, page(store.load_answer(file), folder=file.parent))
+
+
+def _card(answer: Answer, output: Path | None) -> int:
+    """Print a model card, or write it; an existing card gets a new part. Raises UserError."""
+    from strobe.ladder import model_card
+
+    if output is None:
+        print(model_card.render(answer), end="")
+        return 0
+    try:
+        earlier = output.read_text(encoding="utf-8") if output.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {output}: {in_words(error) if isinstance(error, OSError) else error}") from None
+    store.write_text(output, model_card.render(answer, earlier))
+    print(f"card: {output}{' (its other text stays)' if earlier else ''}")
+    return 0
+
+
+def _picture(answer: Answer, output: Path | None) -> int:
+    """Write the answer's main figure as a PNG. Raises UserError without a browser, or if it cannot be written."""
+    from strobe.core.kinds import document, figures
+    from strobe.core.report import picture
+
+    file = output or Path(f"{answer.study.replace(' ', '-')}.png")
+    picture.write(file, document(answer), figures(answer))
+    print(f"picture: {file}")
+    return 0
+
+
+def _recording(run: Path, shape: str, output: Path | None) -> int:
+    """Write a rollout as a recording for a viewer. Raises UserError without events, or if it cannot be written."""
+    from strobe.rollout.streams import streams
+
+    folder = run if run.is_dir() else run.parent
+    file = output or folder / f"rollout.{shape}"
+    samples = iter(streams(run, lambda text: print(f"strobe: {text}", file=sys.stderr)))
+    first = list(itertools.islice(samples, 1))  # a run without events leaves no file
+    try:
+        count = WRITERS[shape](file, folder.resolve().name, itertools.chain(first, samples))
+    except OSError as error:
+        raise UserError(f"cannot write {file}: {in_words(error)}") from None
+    print(f"recording: {file}  ({count:,} samples; opens in {'Rerun' if shape == 'rrd' else 'Foxglove'})")
+    return 0
+
+
+run = Command("report", __doc__, ReportConfig, read, report, bar=False)

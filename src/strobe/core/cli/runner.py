@@ -1,0 +1,249 @@
+"""One life of a command: its help or its flags, its work, the findings, the screen, the run's folder, the exit code.
+
+A command's module says what differs, and calls it ``run``:
+
+    run = Command("verify", __doc__, VerifyConfig, read, study)
+
+Commands without an answer to keep (`strobe record`) do their work in ``study`` as well, and return an exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from strobe.core.cli.display import asks_for_help
+from strobe.core.cli.help import factory_help, help_text, model_help, policy_help
+from strobe.core.cli.live import Live, before_imports, shown_if_slow
+from strobe.core.cli.parse import parse
+from strobe.core.errors import UserError, not_kept
+from strobe.core.findings.thresholds import DEFAULTS, Thresholds
+from strobe.core.json_text import JsonObject
+
+if TYPE_CHECKING:
+    from strobe.core.results.agreement import Outcome
+    from strobe.core.timeline.timeline import Section
+
+FACTORY = "--policy.factory"
+FOR_FACTORIES = ("breakdown", "compare", "verify", "optimize", "sweep")  # commands that run policies of other projects
+EXIT_CODES: dict[Outcome, int] = {"held": 0, "broken": 1, "not judged": 3}
+
+
+@dataclass
+class Studied:
+    """The answer of a study, with what completes it and where it is kept.
+
+    Args:
+        result: the answer, a `strobe.core.results.answer.Answer`, without findings.
+        options: the flags by name, for ``result.config``; configs in it become JSON data.
+        root: the folder in which the run's folder is made; None for an answer that is shown alone.
+        thresholds: the limits of the findings; None for a study that draws its findings itself.
+        sections: recorded sections of each measurement, for a trace; None for a study without one.
+        profiled: events of torch.profiler, for the trace.
+        files: name → content of further files of the run.
+        made_of: makes further files of the completed answer.
+        folder: a folder that holds parts of the answer already (episodes, a sweep's cells); the answer is kept there.
+        page: the file of a page of the answer, as ``--output`` names it.
+        code: the exit code of a run that was not interrupted, or what makes it of the completed answer; None for 0, or
+            1 where the answer says 'failed'.
+        shown: False for an answer that another process shows and keeps.
+        after: does what is left to do once the answer is kept in a folder (None: in no folder). Yields lines to print.
+        held: left once the answer is kept, such as a lock.
+    """
+
+    result: Any
+    options: Mapping[str, Any]
+    root: Path | None
+    thresholds: Thresholds | None = DEFAULTS
+    sections: Sequence[Sequence[Section]] | None = None
+    profiled: list[JsonObject] | None = None
+    files: dict[str, bytes] = field(default_factory=dict)
+    made_of: Callable[[Any], dict[str, bytes]] | None = None
+    folder: Path | None = None
+    page: Path | None = None
+    code: int | Callable[[Any], int] | None = None
+    shown: bool = True
+    after: Callable[[Path | None], Iterable[str]] | None = None
+    held: contextlib.AbstractContextManager[object] = field(default_factory=contextlib.nullcontext)
+
+    @property
+    def exit_code(self) -> int:
+        """0, 1, 2, 3, or 130 after Ctrl-C."""
+        if self.result.status == "interrupted":
+            return 130
+        if self.code is not None:
+            return self.code if isinstance(self.code, int) else self.code(self.result)
+        return int(self.result.status == "failed")
+
+
+@dataclass
+class Command:
+    """A command. Called with its arguments, it returns the exit code.
+
+    Args:
+        doc: the text of its help, or what makes it: what it answers in a line, then more, then examples.
+        config: the dataclass of its flags.
+        read: turns arguments into the options that ``study`` takes. Raises UserError, before anything heavy is loaded.
+            None if the config is all that there is to read.
+        study: does the work, from the options and a `Live`. Returns the answer, or an exit code.
+        subject: whose flags the help describes as well.
+        bar: False where the work prints its own progress, or LeRobot's log does.
+        bare: whether the command without arguments shows its help.
+        more_help: makes text that stands after the flags.
+        heavy: how other work on this machine changes the command, which then says so before it begins: 'timed' where
+            it measures times, 'untimed' where it takes long and measures none; '' if it does not matter.
+        gives_way: whether torch's threads sleep while they wait, on a machine that is busy when the command begins; or
+            what says so of its arguments.
+    """
+
+    name: str
+    doc: str | Callable[[], str] | None
+    config: type
+    read: Callable[[Sequence[str]], tuple[Any, ...]] | None
+    study: Callable[..., Studied | int]
+    subject: Literal["", "policy", "policy or model"] = ""
+    bar: bool = True
+    bare: bool = False
+    more_help: Callable[[], str] | None = None
+    heavy: Literal["", "timed", "untimed"] = ""
+    gives_way: bool | Callable[[Sequence[str]], bool] = False
+
+    def __call__(self, argv: Sequence[str]) -> int:
+        """Run the command. Raises UserError for wrong flags, or an answer that could not be kept."""
+        if asks_for_help(argv) or (self.bare and not argv):
+            print(self.help())
+            return 0
+        if self.name not in FOR_FACTORIES and any(argument.partition("=")[0] == FACTORY for argument in argv):
+            raise UserError(
+                f"{FACTORY} is for strobe {', '.join(FOR_FACTORIES[:-1])} and {FOR_FACTORIES[-1]}: strobe {self.name} "
+                "needs a policy of LeRobot"
+            )
+        live = Live()
+        beside: list[str] = []
+        looked = False
+
+        def look() -> None:
+            nonlocal looked
+            if not looked:
+                looked = True
+                beside.extend(self._look(live, argv))
+
+        early = self.heavy and self.bar
+        with before_imports(look) if early else contextlib.nullcontext():
+            options = self.read(argv) if self.read is not None else (parse(self.config, argv),)
+        for option in options:
+            _try_output(getattr(option, "output_dir", None))
+        started = time.monotonic()
+        if early:
+            live.before_work(look)
+        elif self.heavy:
+            look()
+        with live if self.bar else contextlib.nullcontext():
+            answer = self.study(*options, live)
+        if isinstance(answer, int):
+            return answer
+        answer.result.notes += beside
+        if answer.shown:
+            with answer.held:
+                with shown_if_slow("drawing findings"):
+                    trace = finish(answer, [self.name, *argv], started)
+                _keep(answer, trace)
+        return answer.exit_code
+
+    def _look(self, live: Live, argv: Sequence[str]) -> list[str]:
+        """Say what else keeps this machine busy, and have torch's threads give way to it. Return notes on both."""
+        from strobe.core.measure import other_work
+
+        notes = say_other_work(live, timed=self.heavy == "timed")
+        gives_way = self.gives_way(argv) if callable(self.gives_way) else self.gives_way
+        if notes and gives_way and (note := other_work.give_way()):
+            notes.append(note)
+        return notes
+
+    def help(self) -> str:
+        """Return the command's text, its flags, and those of its policy or model."""
+        doc = self.doc() if callable(self.doc) else self.doc or ""
+        parts = [help_text(doc, self.config)]
+        if self.more_help is not None:
+            parts.append(self.more_help())
+        if self.subject:
+            parts.append(policy_help())
+        if self.subject == "policy or model":
+            parts += [factory_help(), model_help()]
+        return "\n\n".join(parts)
+
+
+def _try_output(folder: object) -> None:
+    """Write a file where the run is to be saved, and remove it: a measurement must not be lost for a folder.
+
+    Raises:
+        NotKeptError: nothing can be written there.
+    """
+    if isinstance(folder, Path):
+        try:
+            there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+            with tempfile.TemporaryFile(dir=there) as file:
+                file.write(b"0")
+        except OSError as error:
+            raise not_kept("run", "--output_dir", folder, error) from None
+
+
+def say_other_work(live: Live, *, timed: bool = True) -> list[str]:
+    """Say on stderr what else keeps this machine busy. Return it in a note; no note on a machine at rest.
+
+    Args:
+        timed: whether times are measured beside it.
+    """
+    from strobe.core.measure import other_work
+
+    words = other_work.look().words(timed=timed)
+    if words:
+        live.say(f"… {words}")
+    return [f"when it began, {words}"] if words else []
+
+
+def finish(answer: Studied, argv: Sequence[str], started: float) -> JsonObject | None:
+    """Complete the answer's result with its command, config and findings. Return its trace, None without sections.
+
+    Args:
+        argv: the command and its flags, without 'strobe'.
+        started: `time.monotonic` at the command's start, in seconds.
+    """
+    from strobe.core.cli.keep import complete, latest, trace_of
+
+    complete(answer.result, argv, started, as_json(dict(answer.options)), answer.thresholds)
+    if answer.made_of is not None:
+        answer.files |= answer.made_of(answer.result)
+    if answer.sections is None:
+        return None
+    sections = [section for recorded in answer.sections for section in latest(recorded)]
+    return trace_of(answer.result, sections, answer.profiled)
+
+
+def as_json(value: object) -> Any:
+    """Return configs and what holds them as JSON data; what JSON does not know as text."""
+
+    def plain(part: object) -> object:
+        return dataclasses.asdict(part) if dataclasses.is_dataclass(part) and not isinstance(part, type) else str(part)
+
+    return json.loads(json.dumps(value, default=plain))
+
+
+def _keep(answer: Studied, trace: JsonObject | None) -> None:
+    """Show and keep a completed answer. Raises NotKeptError where it cannot be written."""
+    from strobe.core.cli.keep import keep, keep_in
+
+    if answer.folder is not None:
+        keep_in(answer.result, answer.folder)
+        folder: Path | None = answer.folder
+    else:
+        folder = keep(answer.result, answer.root, trace, answer.files, answer.page)
+    for line in answer.after(folder) if answer.after is not None else ():
+        print(line)

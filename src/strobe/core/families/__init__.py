@@ -1,0 +1,1 @@
+"""The record of one kind of policy or backbone, and where all of them are found."""

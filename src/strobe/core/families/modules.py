@@ -1,0 +1,213 @@
+"""Families for modules without a record of LeRobot's: along their submodules, or as policies of another project."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from strobe.core.families.family import Family, blocks
+from strobe.core.timeline.probe import Probe
+from strobe.lerobot.families import groot, pi
+
+_REGISTERS = frozenset(vars(nn.Module()))  # attributes of torch.nn.Module itself
+
+
+def along_modules(module: nn.Module) -> Family:
+    """Return a family that divides ``module`` at the first level at which it forks, then two levels below.
+
+    Modules that it holds without registering them are parts too.
+    """
+    name, root = "", module
+    while len(children := list(_callable_children(root))) == 1:  # skip wrappers such as policy.model
+        step, root = children[0]
+        name = f"{name}.{step}" if name else step
+
+    def probes(_: nn.Module) -> Sequence[Probe]:
+        unlisted = [Probe.module(path, re.sub(r"[{}]", "", path), optional=True) for path, _ in unregistered(module)]
+        return [*_methods(module, root, name), *_below(root, name, 1), *unlisted]
+
+    return Family("modules", (), probes, outside=lambda _: [child for _, child in unregistered(module)])
+
+
+def unregistered(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the path of each module that ``module`` holds in a list, a dictionary or an object of its own package.
+
+    ``parameters``, ``eval`` and ``state_dict`` reach none of them.
+    """
+    package = type(module).__module__.partition(".")[0]
+    seen = {id(child) for child in module.modules()}
+    looked_at = [
+        (f"{path}.{name}" if path else name, value)
+        for path, child in module.named_modules()
+        for name, value in vars(child).items()
+        if name not in _REGISTERS
+    ]
+    while looked_at:
+        path, value = looked_at.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, nn.Module):
+            seen |= {id(child) for child in value.modules()}
+            yield path, value
+        else:
+            looked_at += [(f"{path}.{name}", child) for name, child in _children(value, package)]
+
+
+def _children(value: Any, package: str) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, list | tuple):
+        return enumerate(value)
+    if isinstance(value, dict):
+        return value.items()
+    if type(value).__module__.partition(".")[0] == package and hasattr(value, "__dict__"):
+        return vars(value).items()
+    return ()
+
+
+def along_blocks(module: nn.Module) -> Family:
+    """Return a family that divides a backbone: every part on the way down to its blocks, and each block.
+
+    The blocks are the longest list of modules of one class that is in no other list. They are stages if they hold lists
+    themselves, since stages differ by design. A backbone without such a list is divided like a policy.
+    """
+    lists = [
+        (path, child)
+        for path, child in module.named_modules()
+        if isinstance(child, nn.ModuleList) and len({type(block) for block in child}) == 1 and len(child) > 1
+    ]
+    lists = [(path, child) for path, child in lists if not any(step.isdecimal() for step in path.split("."))]
+    if not lists:
+        return along_modules(module)
+    where, repeated = max(lists, key=lambda entry: len(entry[1]))
+    inside = repeated[0]
+    name = "stage" if any(isinstance(child, nn.ModuleList | nn.Sequential) for child in inside.modules()) else "block"
+
+    def probes(_: nn.Module) -> Sequence[Probe]:
+        parts, owner, path = [], module, ""
+        for step in where.split("."):
+            for child, _ in _callable_children(owner):
+                full = f"{path}.{child}" if path else child
+                if not f"{full}.".startswith(f"{where}."):
+                    parts.append(Probe.module(full, re.sub(r"[{}]", "", child), optional=True))
+            owner, path = owner.get_submodule(step), f"{path}.{step}" if path else step
+        parts.append(blocks(where, name, level=1))
+        inner = _below(inside, "", 2)
+        return parts + [replace(probe, path=f"{where}.*.{probe.path}", optional=True) for probe in inner]
+
+    return Family("modules", (), probes)
+
+
+def _methods(policy: nn.Module, root: nn.Module, path: str) -> Iterable[Probe]:
+    """Yield the public methods of the policy's own classes at the fork: a part may work outside of ``forward``."""
+    package = type(policy).__module__.rpartition(".")[0]
+    if not package:
+        return
+    for step, child in _callable_children(root):
+        kind = type(child)
+        if not kind.__module__.startswith(package):
+            continue
+        for method, function in vars(kind).items():
+            if inspect.isfunction(function) and not method.startswith("_") and method != "forward":
+                where = f"{path}.{step}" if path else step
+                yield Probe.method(where, method, f"{re.sub(r'[{}]', '', step)}.{method}", optional=True)
+
+
+def _below(module: nn.Module, path: str, level: int) -> Iterable[Probe]:
+    if level > 3:
+        return
+    for step, child in _callable_children(module):
+        full = f"{path}.{step}" if path else step
+        yield Probe.module(full, re.sub(r"[{}]", "", step), level=level)
+        yield from _below(child, full, level + 1)
+
+
+def _callable_children(module: nn.Module) -> Iterable[tuple[str, nn.Module]]:
+    # Containers are skipped: they have no forward pass of their own. A module used twice is probed once.
+    for step, child in module.named_children():
+        if isinstance(child, nn.ModuleList | nn.ModuleDict) and type(child).forward is nn.Module.forward:
+            for inner, grandchild in _callable_children(child):
+                yield f"{step}.{inner}", grandchild
+        else:
+            yield step, child
+
+
+# Policies of openpi and Isaac-GR00T, known by the names of their classes and modules; neither project is imported.
+#
+# LeRobot's pi0, pi0.5 and GR00T N1.7 are ports of them that keep these names, so that both have the same parts. The
+# names are those of openpi's ``models_pytorch/pi0_pytorch.py`` and ``policies/policy.py``, and of Isaac-GR00T's
+# ``model/gr00t_n1d7/gr00t_n1d7.py`` and ``policy/gr00t_policy.py``.
+
+_WRAPPER = {"pi": "model", "groot": "_groot_model"}  # LeRobot's attribute that holds what the other project passes
+
+
+def _inside(probes: Sequence[Probe], family: str) -> list[Probe]:
+    """Return the probes below LeRobot's wrapper, with paths from the module in it; none of them has to fit."""
+    wrapper = _WRAPPER[family]
+    return [
+        replace(probe, path=probe.path.removeprefix(wrapper).removeprefix("."), optional=True)
+        for probe in probes
+        if f"{probe.path}.".startswith(f"{wrapper}.")
+    ]
+
+
+def _pi_probes(module: Any) -> Sequence[Probe]:
+    resize = Probe.method("", "_preprocess_observation", "image resize", optional=True)
+    return [resize, *_inside([*pi.probes(module), *pi.inference(module)], "pi")]
+
+
+def _groot_probes(module: Any) -> Sequence[Probe]:
+    return _inside(groot.probes(module), "groot")
+
+
+def _openpi_policy(_: object) -> Sequence[Probe]:
+    """Return probes on what `Policy.infer` calls. The names of the parts are those of LeRobot's processors."""
+    return [
+        Probe.method("", "_input_transform", "preprocessing", optional=True),
+        Probe.method("", "_sample_actions", "policy", optional=True),
+        Probe.method("", "_output_transform", "postprocessing", optional=True),
+    ]
+
+
+def _groot_policy(_: object) -> Sequence[Probe]:
+    """Return probes on what `Gr00tPolicy.get_action` calls. Python looks up a processor's ``__call__`` in its class."""
+    return [
+        Probe.method("processor.__class__", "__call__", "preprocessing", optional=True),
+        Probe.method("", "collate_fn", "collation", optional=True),
+        Probe.method("model", "get_action", "policy", optional=True),
+        Probe.method("processor", "decode_action", "postprocessing", optional=True),
+    ]
+
+
+# The last steps of a class's full name → its record. A subclass is what its base is.
+_MODULES = {
+    "pi0_pytorch.PI0Pytorch": Family("pi", (), _pi_probes),
+    "gr00t_n1d7.Gr00tN1d7": Family("groot", (), _groot_probes),
+}
+_POLICIES = {
+    "openpi.policies.policy.Policy": Family("openpi policy", (), _openpi_policy),
+    "gr00t_policy.Gr00tPolicy": Family("groot policy", (), _groot_policy),
+}
+
+
+def module_of_other_project(module: object) -> Family | None:
+    """Return the record of a torch module of openpi or Isaac-GR00T; None of any other object."""
+    return _named(module, _MODULES)
+
+
+def policy_of_other_project(policy: object) -> Family | None:
+    """Return the record of an object of theirs that holds such a module: its probes are around it. Else None."""
+    return _named(policy, _POLICIES)
+
+
+def _named(thing: object, records: dict[str, Family]) -> Family | None:
+    for kind in type(thing).__mro__:
+        full = f".{kind.__module__}.{kind.__qualname__}"
+        for name, record in records.items():
+            if full.endswith(f".{name}"):
+                return record
+    return None

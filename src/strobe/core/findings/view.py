@@ -1,0 +1,167 @@
+"""Reading a result: parts found by name, and numbers put in words."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from strobe.core.results import units
+from strobe.core.results.answer import CompareResult, Result
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.numerals import fixed
+
+CENTURY_MS = 1e12  # longest credible time: beyond it, or below a nanosecond, it was not measured but made up
+NANOSECOND_MS = 1e-6
+CUDA_GRAPHS = (
+    "CUDA graphs (`strobe compare --variant 'graph: graph=chunk'` for inference, else --compile "
+    "--compile_mode=reduce-overhead)"
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One or more components of the same name, taken together."""
+
+    name: str
+    ms: float  # median per iteration
+    share: float  # of the whole
+    calls: float  # per iteration
+    components: tuple[Component, ...]
+
+
+def part(components: Sequence[Component]) -> Part | None:
+    """``components`` as one part; None if there are none, or if they took no time."""
+    if not components:
+        return None
+    if len({len(component.values) for component in components}) == 1 and components[0].values:
+        ms = statistics.median(map(sum, zip(*(component.values for component in components), strict=True)))
+    else:
+        ms = sum(component.summary.median for component in components)
+    share = sum(component.share for component in components)
+    if not (ms >= NANOSECOND_MS and share > 0):
+        return None
+    return Part(components[0].name, ms, share, sum(component.calls for component in components), tuple(components))
+
+
+def find(measurement: Measurement, name: str, *, inside: str | None = None) -> Part | None:
+    """The part called ``name``, summed where it appears more than once; ``inside`` names an ancestor."""
+    return part(
+        [
+            component
+            for component in measurement.components
+            if not component.other
+            and component.path[-1] == name
+            and name not in component.path[:-1]
+            and (inside is None or inside in component.path[:-1])
+        ]
+    )
+
+
+def top(measurement: Measurement, name: str) -> Part | None:
+    """The part called ``name`` at the top of the tree."""
+    return part([c for c in measurement.components if not c.other and c.path == [name]])
+
+
+def first_level(measurement: Measurement) -> list[Part]:
+    """The parts of the family's first level: what is two deep, and what is one deep without parts of its own.
+
+    The numbered modules of a sequence are no parts of their own: '2' is one thing in each sequence.
+    """
+    named = [each for each in measurement.components if not each.other and not each.name.isdecimal()]
+    parents = {component.path[0] for component in named if component.depth > 1}
+    groups: dict[str, list[Component]] = {}
+    for component in named:
+        if component.depth == 2 or (component.depth == 1 and component.path[0] not in parents):
+            groups.setdefault(component.name, []).append(component)
+    return [whole for group in groups.values() if (whole := part(group)) is not None]
+
+
+def examined(result: Result, phase: str | None = None) -> Iterator[Measurement]:
+    """The measurements whose parts findings are about, of ``phase`` or of all."""
+    return (measurement for measurement in result.advised() if phase in (None, measurement.phase))
+
+
+def compared(result: CompareResult) -> Iterator[tuple[Comparison, Measurement, Measurement]]:
+    """Each comparison with the measurements of its baseline and of its candidate."""
+    known = {measurement.name: measurement for measurement in result.measurements}
+    for comparison in result.comparisons:
+        before, after = known.get(comparison.baseline), known.get(comparison.candidate)
+        if before is not None and after is not None:
+            yield comparison, before, after
+
+
+def plausible[R: Result](result: R) -> R:
+    """``result`` without what cannot have been measured: rules divide and extrapolate."""
+
+    def possible(component: Component) -> bool:
+        numbers = [*component.values, component.summary.median, component.host_ms or 0.0, component.gflop or 0.0]
+        return (
+            bool(component.path)
+            and all(abs(number) <= CENTURY_MS for number in numbers)
+            and abs(component.share) <= 10
+            and 0 <= component.calls <= CENTURY_MS
+        )
+
+    measurements = [
+        measurement.model_copy(update={"components": [c for c in measurement.components if possible(c)]})
+        for measurement in result.measurements
+        if NANOSECOND_MS <= measurement.samples.summary.median <= CENTURY_MS
+    ]
+    return result.model_copy(update={"measurements": measurements})
+
+
+def number(value: float | None) -> float | None:
+    """Return ``value`` as a float; None if it is missing, or too large to have been measured."""
+    return float(value) if value is not None and abs(value) <= CENTURY_MS else None
+
+
+def whole_ms(measurement: Measurement) -> float:
+    """The median of the whole."""
+    return measurement.samples.summary.median
+
+
+def without(whole: float, share: float) -> float:
+    """The rest of ``whole`` if ``share`` of it were free."""
+    return whole * max(1 - share, 0.0)
+
+
+def ms(value: float) -> str:
+    """Milliseconds in a sentence."""
+    return f"{units.short_ms(value)} ms"
+
+
+def percent(share: float) -> str:
+    """A share of 1 in per cent; one decimal below ten."""
+    return f"{fixed(share * 100, 0 if abs(share) >= 0.0995 else 1)} %"
+
+
+def evidence_of(component: Part, measurement: Measurement, saved: float | None = None) -> dict[str, float | str | None]:
+    """Return the evidence of a finding on one part; ``saved``: the share that it may save (default: the part's)."""
+    whole, saved = whole_ms(measurement), component.share if saved is None else saved
+    seen: dict[str, float | str | None] = {"share": component.share, "part_ms": component.ms, "whole_ms": whole}
+    return seen | {"without_ms": without(whole, saved), "gain_share": min(saved, 1.0)}
+
+
+def free(measurement: Measurement, share: float) -> str:
+    """Amdahl's bound in words: what the whole would be if ``share`` of it cost nothing."""
+    before = whole_ms(measurement)
+    after = without(before, share)
+    return f"at most: if it were free, the {measurement.phase} would go from {ms(before)} to {ms(after)} (computed)"
+
+
+def sigma(value: float) -> str:
+    """An error in units of a spread, with two figures."""
+    return f"{number_in_words(value)} σ"
+
+
+def number_in_words(value: float) -> str:
+    """A number with two figures."""
+    return units.sigma(value) or "" if math.isfinite(value) else "no finite number"
+
+
+def gib(size: float, decimals: int = 1) -> str:
+    """Bytes in GiB."""
+    return f"{size / 2**30:.{decimals}f} GiB"

@@ -1,0 +1,331 @@
+"""Comparing actions: how far two variants' chunks differ on the same observations with the same noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.core.results.agreement import ActionScale, Agreement, DimensionAgreement
+
+# A decision counts as made where the untouched action is further from the middle than this share of the way from one
+# decision to the other. One that sits in the middle can fall to either side by rounding, and says nothing.
+UNDECIDED = 0.05
+
+
+def agree(
+    baseline: Sequence[Tensor],
+    candidate: Sequence[Tensor],
+    scale: ActionScale | None = None,
+    *,
+    executed: int | None = None,
+    calls: Sequence[str] = (),
+) -> Agreement:
+    """Compare action chunks of equal shape, pair by pair.
+
+    Numbers that are not finite in one of a pair are left out of the errors and counted; the cosine is then 0. Those
+    that are the same in both, as the −inf of a mask is, are no error.
+
+    Args:
+        baseline, candidate: chunks, (…, chunk, action dim) where there is a ``scale``, else of any shape.
+        scale: the spread of each dimension; None for errors in the action's own units alone.
+        executed: actions of a chunk that are executed, from its first on; None if that is not known.
+        calls: of each pair, what the call was, to say where the largest error is.
+
+    Raises:
+        ValueError: no pairs, pairs of unequal shape, or a ``scale`` of other dimensions than the actions have.
+    """
+    if not baseline or len(baseline) != len(candidate):
+        raise ValueError(f"need as many candidate chunks as baseline chunks, got {len(baseline)} and {len(candidate)}")
+    product = left = right = largest = total = 0.0
+    compared = broken = shared = 0
+    for a, b in zip(baseline, candidate, strict=True):
+        if a.shape != b.shape:
+            raise ValueError(f"chunks of unequal shape: {tuple(a.shape)} and {tuple(b.shape)}")
+        a, b = a.double().flatten(), b.double().flatten()
+        finite = a.isfinite() & b.isfinite()
+        if not finite.all():
+            alike = int(_same_and_not_finite(a, b).sum())
+            shared, broken = shared + alike, broken + int((~finite).sum()) - alike
+            a, b = a[finite], b[finite]
+        error = (a - b).abs()
+        product, left, right = product + float(a @ b), left + float(a @ a), right + float(b @ b)
+        largest, total = max(largest, float(error.max()) if error.numel() else 0.0), total + float(error.sum())
+        compared += error.numel()
+    lengths = (left * right) ** 0.5
+    # What is not finite has no direction: no cosine of the rest may vouch for it. Zeros on both sides are the same.
+    cosine = 0.0 if broken else product / lengths if lengths > 0 else float(left == right)
+    agreement = Agreement(
+        cosine=min(max(cosine, -1.0), 1.0),
+        largest_error=largest,
+        mean_error=total / max(compared, 1),
+        observations=len(baseline),
+        note=f"{_not_finite(broken, compared + broken + shared)}, so the cosine is given as 0" if broken else "",
+        not_finite=broken,
+    )
+    if shared:
+        add_note(agreement, f"{_not_finite(shared, compared + broken + shared)}, the same in both")
+    if scale is not None:
+        _by_dimension(agreement, baseline, candidate, scale, executed, calls)
+    return agreement
+
+
+def in_common(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    """Cut chunks, (…, chunk, action dim), to the actions that both of a pair have."""
+    lengths = [min(a.shape[-2], b.shape[-2]) for a, b in zip(baseline, candidate, strict=True)]
+    return (
+        [chunk[..., :length, :] for chunk, length in zip(baseline, lengths, strict=True)],
+        [chunk[..., :length, :] for chunk, length in zip(candidate, lengths, strict=True)],
+    )
+
+
+def add_note(agreement: Agreement, note: str) -> None:
+    """Append ``note`` to the agreement's notes; '' adds nothing."""
+    agreement.note = "; ".join(filter(None, (agreement.note, note)))
+
+
+def in_words(agreement: Agreement) -> str:
+    """Describe an agreement in a line."""
+    if agreement.rms is None or agreement.worst is None:
+        cosine, largest = agreement.cosine, agreement.largest_error
+        figures = f"cosine {cosine:.6f}, largest difference {largest:.4g} in the {agreement.of}' own units"
+    else:
+        figures = f"{agreement.of} move by {agreement.rms:.2g} σ (RMS), {agreement.worst:.2g} σ at most"
+        where = ", ".join(filter(None, (agreement.worst_dimension, agreement.worst_at)))
+        figures += f" ({where})" if where and agreement.worst else ""
+        if agreement.flips:
+            figures += f", {100 * agreement.flips:.3g} % of decisions flip"
+    return f"{figures}; {agreement.note}" if agreement.note else figures
+
+
+def _same_and_not_finite(before: Tensor, after: Tensor) -> Tensor:
+    """Return where two numbers are not finite and the same."""
+    return (before.isnan() & after.isnan()) | (before.isinf() & (before == after))
+
+
+def _not_finite(broken: int, of: int) -> str:
+    return f"{broken:,} numbers of {of:,} are infinite or not a number"
+
+
+def _by_dimension(
+    agreement: Agreement,
+    baseline: Sequence[Tensor],
+    candidate: Sequence[Tensor],
+    scale: ActionScale,
+    executed: int | None,
+    calls: Sequence[str],
+) -> None:
+    """Fill in what is told in units of the spread."""
+    width = len(scale.spread)
+    if any(chunk.shape[-1] != width for chunk in baseline):
+        raise ValueError(f"the spread has {width} dimensions, the actions {baseline[0].shape[-1]}")
+    before, after = (torch.stack([c.double().reshape(-1, width) for c in chunks]) for chunks in (baseline, candidate))
+    finite = before.isfinite() & after.isfinite()
+    errors = torch.where(finite, after - before, 0.0) / torch.tensor(scale.spread, dtype=torch.float64)
+    sizes = errors.abs()
+    flips = [
+        _flips(before[..., d], after[..., d], scale.middle[d], scale.width[d]) if scale.decides[d] else None
+        for d in range(width)
+    ]
+    agreement.spread = scale.source
+    add_note(agreement, scale.note)
+    agreement.dimensions = [
+        DimensionAgreement(
+            name=scale.names[d],
+            spread=scale.spread[d],
+            judged_by=scale.judged_by[d] if scale.judged_by else "statistics",
+            rms=_rms(errors[..., d]),
+            p99=float(sizes[..., d].flatten().quantile(0.99)),
+            worst=float(sizes[..., d].max()),
+            offset=float(errors[..., d].mean()),
+            flips=flips[d],
+            along=[_rms(errors[:, step, d]) for step in range(errors.shape[1])],
+        )
+        for d in range(width)
+    ]
+    dimensions = agreement.dimensions
+    agreement.rms = max(one.rms for one in dimensions)
+    agreement.p99 = max(one.p99 for one in dimensions)
+    agreement.worst = max(one.worst for one in dimensions)
+    call, step, dimension = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+    agreement.worst_dimension = scale.names[dimension]
+    agreement.worst_at = ", ".join(
+        filter(None, (calls[call] if calls else f"call {call + 1}", f"action {step + 1} of {errors.shape[1]}"))
+    )
+    made = [share for share in flips if share is not None]
+    agreement.flips = max(made) if made else None
+    agreement.predicted = errors.shape[1]
+    if executed is not None:
+        agreement.executed = count = min(executed, errors.shape[1])
+        run, made = errors[:, :count], [d for d in range(width) if scale.decides[d]]
+        agreement.executed_rms = max(_rms(run[..., d]) for d in range(width))
+        agreement.executed_p99 = max(float(run[..., d].abs().flatten().quantile(0.99)) for d in range(width))
+        agreement.executed_worst = float(run.abs().max())
+        shares = [_flips(before[:, :count, d], after[:, :count, d], scale.middle[d], scale.width[d]) for d in made]
+        agreement.executed_flips = max((share for share in shares if share is not None), default=None)
+
+
+def _rms(errors: Tensor) -> float:
+    return float(errors.square().mean().sqrt())
+
+
+def _flips(before: Tensor, after: Tensor, middle: float, width: float) -> float | None:
+    """Share of the decisions made that are the other one after; None if none was made."""
+    made = (before - middle).abs() > UNDECIDED * width
+    flipped = made & ((before > middle) != (after > middle))
+    return float(flipped.sum()) / int(made.sum()) if made.any() else None
+
+
+# Comparing a backbone's features: channel by channel and token by token, each channel in its own spread.
+#
+# One cosine over all features sees neither a factor nor what happens beside a channel of large numbers, which many
+# vision transformers have ("Massive Activations in Large Language Models", Sun et al., COLM 2024, section 5).
+
+SHOWN_CHANNELS = 8  # channels that are listed, by their RMS
+# A channel rests whose own standard deviation is less than this share of its magnitude: 0.02 σ, which rounding may do,
+# would be three steps of float32, which no sum can go below.
+STILL_CHANNEL = 1e-5
+CHANNEL_SPREAD = "each channel's own standard deviation over the untouched tokens"
+FEWEST_TOKENS = 8  # tokens whose standard deviation says something
+
+
+def agree_features(baseline: Sequence[Tensor], candidate: Sequence[Tensor]) -> Agreement:
+    """Compare features of equal shape, pair by pair: (…, tokens, channels).
+
+    Errors of a channel are in units of its spread σ: its standard deviation over all untouched tokens. A channel that
+    does not move is judged by its own magnitude, and one that is 0 throughout by the others' least magnitude. Fewer
+    than `FEWEST_TOKENS` tokens have no spread, and no figures in σ.
+
+    Raises:
+        ValueError: no pairs, or pairs of unequal shape.
+    """
+    agreement = agree(baseline, candidate)
+    agreement.of = "features"
+    agreement.distinct = len(baseline)
+    width = baseline[0].shape[-1] if baseline[0].dim() else 1
+    before, after = (
+        torch.cat([features.double().reshape(-1, width) for features in rows]) for rows in (baseline, candidate)
+    )
+    if len(before) < FEWEST_TOKENS or not (before.isfinite() & after.isfinite()).all():
+        return agreement
+    spread = _spread(before)
+    errors = (after - before) / spread
+    sizes = errors.abs()
+    channels = errors.square().mean(0).sqrt()
+    tokens = errors.square().mean(1).sqrt()
+    agreement.rms, agreement.worst, agreement.token = float(channels.max()), float(sizes.max()), float(tokens.max())
+    agreement.p99 = float(np.quantile(sizes.numpy(), 0.99))
+    agreement.spread = CHANNEL_SPREAD
+    agreement.worst_dimension = f"channel {int(sizes.max(0).values.argmax())}"
+    agreement.worst_at = f"token {int(tokens.argmax()) + 1:,} of {len(tokens):,}"
+    agreement.dimensions = [
+        DimensionAgreement(
+            name=f"channel {at}",
+            spread=float(spread[at]),
+            rms=float(channels[at]),
+            p99=float(sizes[:, at].quantile(0.99)),
+            worst=float(sizes[:, at].max()),
+            offset=float(errors[:, at].mean()),
+        )
+        for at in channels.topk(min(SHOWN_CHANNELS, width)).indices.tolist()
+    ]
+    return agreement
+
+
+def _spread(features: Tensor) -> Tensor:
+    deviation, magnitude = features.std(0), features.square().mean(0).sqrt()
+    spread = torch.where(deviation > STILL_CHANNEL * magnitude, deviation, magnitude)
+    moving = spread[spread > 0]
+    return torch.where(spread > 0, spread, moving.min() if len(moving) else torch.ones((), dtype=spread.dtype))
+
+
+# Comparing the outputs of an object in Python: column by column, each in its own spread.
+
+COLUMN_SPREAD = "each column's own standard deviation over the untouched outputs"
+
+
+def agree_outputs(
+    baseline: Sequence[Tensor], candidate: Sequence[Tensor], shapes: Sequence[tuple[str, tuple[int, ...]]]
+) -> Agreement:
+    """Compare outputs of equal shape, pair by pair. Nothing is known of what their numbers mean.
+
+    A column is a place along the last dimension of an array; its rows are all that the array has there, in all outputs.
+    Errors of a column are in units of its spread σ: its standard deviation over its untouched rows. A column that does
+    not move among others that do is judged by its magnitude, as a channel of features is. An array with fewer than
+    `FEWEST_TOKENS` different rows has no spread. If it differs at all, then there are no figures in σ, and the note
+    says so.
+
+    Args:
+        baseline, candidate: the numbers of each output: one array in its own shape, or several in a row.
+        shapes: path → shape of the arrays of each output.
+
+    Raises:
+        ValueError: no pairs, or pairs of unequal shape.
+    """
+    agreement = agree(baseline, candidate)
+    agreement.of = "outputs"
+    if agreement.not_finite:
+        return agreement
+    whole = sum(math.prod(shape) for _, shape in shapes)
+    if any(output.numel() != whole for output in baseline):
+        return agreement  # only some rows of each output are held, or they change their shape
+    columns: list[DimensionAgreement] = []
+    at, largest = 0, -1.0
+    for path, shape in shapes:
+        width, numbers = shape[-1] if shape else 1, math.prod(shape)
+        before, after = (
+            torch.cat([each.double().flatten()[at : at + numbers].reshape(-1, width) for each in outputs])
+            for outputs in (baseline, candidate)
+        )
+        at += numbers
+        finite = before.isfinite() & after.isfinite()
+        if torch.equal(before[finite], after[finite]):
+            continue
+        if not finite.all():  # the same in both, or `not_finite` would have been counted: their column's mean
+            mean = torch.where(finite, before, 0.0).sum(0) / finite.sum(0).clamp(min=1)
+            before, after = torch.where(finite, before, mean), torch.where(finite, after, mean)
+        if (different := len(before.unique(dim=0))) < FEWEST_TOKENS:
+            rows = f"{path or 'an output'} has {different} different row{'s' * (different != 1)}"
+            add_note(agreement, f"no spread (σ) is known: {rows}, and {FEWEST_TOKENS} show one; give more inputs")
+            return agreement
+        spread = _spread(before)
+        errors = (after - before) / spread
+        sizes = errors.abs()
+        shown = _columns(errors, spread, path)
+        columns += shown
+        if float(sizes.max()) > largest:
+            largest = float(sizes.max())
+            row, column = (int(i) for i in torch.unravel_index(sizes.argmax(), sizes.shape))
+            each = numbers // width
+            agreement.worst_dimension = _named(path, column)
+            agreement.worst_at = f"call {row // each + 1}" + (f", row {row % each + 1} of {each}" if each > 1 else "")
+        agreement.p99 = max(agreement.p99 or 0.0, float(np.quantile(sizes.numpy(), 0.99)))
+    agreement.spread = COLUMN_SPREAD
+    agreement.dimensions = sorted(columns, key=lambda column: -column.rms)[:SHOWN_CHANNELS]
+    agreement.rms = max((column.rms for column in columns), default=0.0)
+    agreement.p99 = agreement.p99 or 0.0
+    agreement.worst = max(largest, 0.0)
+    return agreement
+
+
+def _columns(errors: Tensor, spread: Tensor, path: str) -> list[DimensionAgreement]:
+    """Return the columns of an array with the largest RMS; ``errors`` are in σ, (rows, columns)."""
+    rms = errors.square().mean(0).sqrt()
+    return [
+        DimensionAgreement(
+            name=_named(path, at),
+            spread=float(spread[at]),
+            rms=float(rms[at]),
+            p99=float(np.quantile(errors[:, at].abs().numpy(), 0.99)),
+            worst=float(errors[:, at].abs().max()),
+            offset=float(errors[:, at].mean()),
+        )
+        for at in rms.topk(min(SHOWN_CHANNELS, len(rms))).indices.tolist()
+    ]
+
+
+def _named(path: str, column: int) -> str:
+    return f"{path} {column}" if path else f"column {column}"

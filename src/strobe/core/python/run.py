@@ -1,0 +1,152 @@
+"""Measure what a request names: the same studies as on the command line, on a `CallableSubject`."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rich.console import Console
+
+from strobe.core.cli.live import Live
+from strobe.core.cli.runner import say_other_work
+from strobe.core.errors import UserError
+from strobe.core.kinds import advise
+from strobe.core.measure.guard import Guard, Guards
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.python.request import VerbArguments
+from strobe.core.python.shown import ShownAnswer
+from strobe.core.results.agreement import Effect
+from strobe.core.results.answer import BreakdownResult, CompareResult, Result, VerifyResult
+from strobe.core.studies.breakdown import breakdown
+from strobe.core.studies.compare import compare
+from strobe.core.studies.shared.measuring import Measured, Options
+from strobe.core.studies.shared.targets import variants_of
+from strobe.core.studies.verify_outputs import verify_outputs
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.callables import Target, one_part, target_of
+from strobe.core.timeline import Section
+from strobe.core.treatments.treated import treated
+from strobe.ladder.python import FoundRecipe
+from strobe.ladder.results import OptimizeResult
+
+CLOSING_S = 30.0  # longest closing run of a ladder, as on the command line
+Work = Callable[[CallableSubject, Live], tuple[Result, Measured | None]]
+
+
+def compared(request: VerbArguments, guards: Guards | None) -> ShownAnswer[CompareResult]:
+    """Compare the things of ``request``, the first of which is the baseline. Raises UserError."""
+
+    def work(subject: CallableSubject, live: Live) -> tuple[CompareResult, Measured]:
+        subject.first_calls(live.stage)
+        # Probes would be in the way of what was compiled before, and a count of what torch does not compute.
+        options = _options(request, counted=False, probed=False)
+        return compare(subject, variants_of(subject.targets), "inference", options, live, guards)
+
+    return _answer(request, work, {"guard": str(guards.requested) if guards is not None else ""})
+
+
+def broken_down(request: VerbArguments, depth: int, count: bool) -> ShownAnswer[BreakdownResult]:
+    """Measure where the time of the one thing of ``request`` goes. Raises UserError."""
+
+    def work(subject: CallableSubject, live: Live) -> tuple[BreakdownResult, Measured]:
+        target = subject.target
+        subject.first_calls(live.stage)
+        if why := one_part(target):
+            subject.notes.append(f"{subject.info.name} is one part: {why}")
+        counted = count and bool(target.modules) and not target.opaque
+        options = _options(request, counted=counted, depth=depth)
+        result, (measured,) = breakdown(subject, ["inference"], options, reporter=live)
+        return result, measured
+
+    return _answer(request, work, {"depth": depth, "count": count})
+
+
+def optimized(
+    request: VerbArguments, guards: Guards, target_ms: float, seconds: float | None, lossy: bool
+) -> FoundRecipe:
+    """Climb to ``target_ms`` on the one thing of ``request``. Raises UserError."""
+    from strobe.ladder.candidates import Choice  # which the other verbs need not wait for
+    from strobe.ladder.run import optimize
+    from strobe.ladder.settings import Aim
+
+    effects: tuple[Effect, ...] = ("exact", "rounding", "lossy") if lossy else ("exact", "rounding")
+    aim = Aim(1e3 / target_ms, guards=guards, choice=Choice(effects=effects), time_limit=seconds)
+    sections: list[Section] = []
+
+    def work(subject: CallableSubject, live: Live) -> tuple[OptimizeResult, None]:
+        if not subject.target.modules:
+            raise UserError(f"{subject.info.name} has no torch module inside: there is nothing to optimize")
+        subject.first_calls(live.stage)
+        budget = SamplingBudget(seconds=CLOSING_S, precision=request.interval)
+        result, recorded = optimize(subject, aim, Options(budget, batch_size=1), (), live, "used")
+        sections.extend(recorded)
+        return result, None
+
+    config = {"target_ms": target_ms, "guard": str(guards), "lossy": lossy, "seconds": seconds}
+    answer = _answer(request, work, config)
+    return FoundRecipe(answer.result, sections)
+
+
+def verified(request: VerbArguments, guard: Guard) -> ShownAnswer[VerifyResult]:
+    """Hold the second thing of ``request`` against the first. Raises UserError."""
+    return _answer(request, lambda subject, live: (verify_outputs(subject, guard, live), None), {"guard": str(guard)})
+
+
+def _options(request: VerbArguments, **how: Any) -> Options:
+    budget = SamplingBudget(seconds=request.seconds, precision=request.interval)
+    return Options(budget, in_spread=False, **how)
+
+
+def _answer(request: VerbArguments, work: Work, config: dict[str, Any]) -> ShownAnswer[Any]:
+    """Make the subject, have ``work`` measure it, and complete the answer."""
+    started = time.monotonic()
+    with _plain(Live()) as live:
+        subject = _subject(request)
+        beside = say_other_work(live)
+        with subject.generators_kept():
+            result, measured = work(subject, live)
+    result.notes += beside
+    result.duration_s = round(time.monotonic() - started, 3)
+    result.config = {**request.config, **config}
+    result.findings = [finding.model_copy(update={"do": as_arguments(finding.do)}) for finding in advise(result)]
+    return ShownAnswer(result, measured.sections if measured is not None else ())
+
+
+def as_arguments(text: str) -> str:
+    """Write the flags in ``text`` that are arguments here as arguments.
+
+    >>> as_arguments("Measure longer: --seconds=120.")
+    'Measure longer: seconds=120.'
+    """
+    text = text.replace("--time_limit", "seconds").replace("--allow=lossy", "lossy=True")
+    return re.sub(r"--(seconds|interval|depth|guard|device|seed)\b", r"\1", text)
+
+
+def _subject(request: VerbArguments) -> CallableSubject:
+    targets = [target_of(name, thing) for name, thing in request.things.items()]
+    _refuse_one_recipe_on_both(targets)
+    inputs = request.inputs if type(request.inputs) is list else [request.inputs]
+    return CallableSubject(targets, inputs, request.seed, request.device, request.name)
+
+
+def _refuse_one_recipe_on_both(targets: Sequence[Target]) -> None:
+    """Raises UserError where two targets have a module in common that has a recipe on it: it is on both or on none."""
+    for (one, first), (other, second) in itertools.combinations([(each.name, each.modules) for each in targets], 2):
+        known = {id(module) for module in first.values()}
+        both = [module for module in second.values() if id(module) in known]
+        if any(treated(module) is not None for module in both):
+            raise UserError(
+                f"'{one}' and '{other}' are one object, and put_on has put a recipe on it: it is on both. "
+                "Make the policy twice, and put the recipe on one of the two"
+            )
+
+
+def _plain(live: Live) -> Live:
+    """Have progress in plain lines in a notebook, where rich would put each into an output of its own."""
+    if live.console.is_jupyter:
+        live.console = Console(file=sys.stderr, force_jupyter=False, force_terminal=False)
+    return live

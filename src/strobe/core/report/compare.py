@@ -1,0 +1,166 @@
+"""Comparison → document: the verdicts first, then the variants side by side, then each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import breakdown, charts, limits, measured, memory, pace, sameness, sameness_plots, tables
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import Document, Section
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.core.results.agreement import Yardstick
+from strobe.core.results.answer import CompareResult, Result
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.measurement import Measurement
+from strobe.environments import page as environments
+from strobe.ladder.results import OptimizeResult
+from strobe.traces.pages import profiles
+
+
+def outline(result: CompareResult, depth: int | None = None) -> Document:
+    """Return the document of a comparison; ``depth`` limits the levels of its trees."""
+    shown = sections(result, depth)
+    shown += environments.sections(result.environments, result.passes)
+    shown += limits.sections(_named(result), result.measurements[-1].name) if result.measurements else []
+    shown += memory.sections(result.measurements, depth, detail=True)
+    shown += profiles.sections(result.operators, result.python)
+    sentences = _other_acting(result) + answers(result) + pace.cadence_answers(result)
+    sentences += sameness.answers(sameness.of_comparisons(result.judged()), result.yardsticks)
+    sentences += environments.answers(result.passes)
+    return measured.document(result, sentences, shown)
+
+
+def answers(result: Result) -> list[str]:
+    """Return the verdicts and, of backbones, their rates; the biggest parts where nothing could be judged."""
+    if not result.judged():
+        return breakdown.answers(result)
+    sentences = [pair.verdict.sentence for pair in result.judged()]
+    sentences += [sentence for pair in result.judged() if (sentence := _outputs(pair))]
+    return sentences + [f"{m.name}: {rate}" for m in result.measurements if (rate := breakdown.rate(m))]
+
+
+def _other_acting(result: Result) -> list[str]:
+    """Return which variants do not act as their baseline, before anything is said of their time."""
+    return [
+        f"'{pair.candidate}' does not act as '{pair.baseline}' does: {pair.broken}."
+        for pair in result.judged()
+        if pair.broken and not (pair.agreement is not None and pair.agreement.on_purpose)
+    ]
+
+
+def _outputs(pair: Comparison) -> str:
+    """Return how far the outputs of a target in Python are from the first one's; '' for anything else."""
+    same = pair.agreement
+    if same is None or same.of != "outputs" or same.rms is not None:  # in its own spread it has a sentence elsewhere
+        return ""
+    if not same.observations:
+        return f"The outputs of {pair.candidate} were not compared: {same.unjudged}."
+    held = pair.outcome
+    judged = f"{held}: {pair.broken or pair.unjudged}" if pair.broken or pair.unjudged else held
+    guard = f"; the guard ({pair.guard}) is {judged}" if held is not None else "; no guard was given to judge it by"
+    note = f" (not compared: {same.uncompared})" if same.uncompared else ""
+    if same.largest_error == 0 and not same.not_finite:
+        same_as = f"{pair.candidate} returns the same numbers as {pair.baseline}"
+        return f"{same_as}{guard if held is not None else ''}{note}."
+    return (
+        f"The outputs of {pair.candidate} differ from those of {pair.baseline} by up to "
+        f"{units.number(same.largest_error)} (cosine {same.cosine:.6f}){guard}{note}."
+    )
+
+
+def sections(result: Result, depth: int | None) -> list[Section]:
+    """Return the variants side by side, then each of them; of a single one, what a breakdown shows."""
+    if len(result.measurements) < 2:
+        return measured.sections(result, depth)
+    shown = [Section("samples", "Comparison", tables.metrics(result))]
+    if result.judged():
+        shown.append(Section("verdict", "Verdict", tables.verdicts(result), _about(result)))
+    shown += agreement(result)
+    if (same := tables.gradients(result)) is not None:
+        notes = dict.fromkeys(c.gradient.note for c in result.judged() if c.gradient and c.gradient.note)
+        shown.append(Section("gradients", "Do they train the same?", same, text=list(notes)))
+    shown += measured.guidance(result)
+    parted = _with_parts(result)
+    if len(parted) > 1:
+        shown.append(Section("parts", "Parts side by side", tables.parts(parted, depth)))
+    shown += pace.cadence_sections(result)
+    return [*shown, *measured.each(result, depth, detail=len(parted) > 1), *measured.blocks(result)]
+
+
+def _about(result: Result) -> list[str]:
+    """Return which ratio the verdicts go by, and where that of the medians is another."""
+    about = [
+        "The change is that of the typical pair (Hodges and Lehmann's estimate). A disturbance that slows both "
+        "sides of a pair cancels in it."
+    ]
+    medians = {m.name: m.samples.summary.median for m in result.measurements}
+    for pair in result.judged():
+        before, after = medians.get(pair.baseline, 0.0), medians.get(pair.candidate, 0.0)
+        interval = pair.verdict.interval
+        if pair.verdict.pairs and before > 0 and after > 0 and not interval.low <= after / before <= interval.high:
+            names = f"{pair.candidate} and {pair.baseline}"
+            about.append(
+                f"The medians of {names} differ by {units.change(after / before)}, their pairs by "
+                f"{units.change(pair.verdict.ratio)}: the samples are skewed, or have two modes. Believe the pairs."
+            )
+    return about if any(pair.verdict.pairs for pair in result.judged()) else []
+
+
+def agreement(result: Result) -> list[Section]:
+    """Return how far the candidates' actions moved: in σ with yardsticks where that is known, else by the cosine."""
+    candidates = sameness.of_comparisons(result.judged())
+    if sameness.has_errors(candidates):
+        of_outputs = sameness.what_moves(candidates) == "outputs"
+        return sameness.sections(candidates, yardsticks(result), sameness.OF_OUTPUTS if of_outputs else sameness.TITLE)
+    if (same := tables.agreement(result)) is None:
+        return []
+    known = [c.agreement for c in result.judged() if c.agreement is not None]
+    title = sameness.OF_OUTPUTS if any(agreement.of == "outputs" for agreement in known) else sameness.TITLE
+    notes = dict.fromkeys(agreement.note for agreement in known if agreement.note)
+    return [Section(sameness.KEY, title, same, text=list(notes))]
+
+
+def yardsticks(result: Result) -> list[Yardstick]:
+    """Return the result's yardsticks, or [] for studies without any."""
+    return result.yardsticks if isinstance(result, CompareResult | OptimizeResult) else []
+
+
+def plots(result: Result, depth: int | None = None) -> Plots:
+    """Return the plots of each section, by its key; ``depth`` limits the levels of the parts side by side."""
+    drawn, parted = measured.plots(result), _with_parts(result)
+    drawn |= sameness_plots.plots(sameness.of_comparisons(result.judged()), yardsticks(result))
+    drawn |= limits.plots(_named(result), result.machine.ceiling)
+    return drawn | ({"parts": [_side_by_side(parted, depth)]} if len(parted) > 1 else {})
+
+
+def _named(result: Result) -> list[limits.Named]:
+    return [(m.name, m) for m in result.measurements]
+
+
+def _with_parts(result: Result) -> list[Measurement]:
+    return [m for m in result.measurements if m.components]
+
+
+def _side_by_side(measurements: Sequence[Measurement], depth: int | None) -> Plot:
+    medians = tables.side_by_side(measurements, depth)
+
+    def largest(path: tuple[str, ...]) -> float:
+        return max(by_path[path].share for by_path in medians if path in by_path)
+
+    paths = [p for p in tables.aligned([list(by_path) for by_path in medians]) if largest(p) >= 0.01]
+    names = [" › ".join(path[-2:]) for path in paths]
+    traces = []
+    for index, (m, by_path) in enumerate(zip(measurements, medians, strict=True)):
+        parts = [by_path.get(path) for path in paths]
+        values = [part.summary.median if part else None for part in parts]
+        hover = "%{text}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+        traces.append(charts.bars(m.name, range(len(paths)), values, charts.colour(index), hover, labels=names))
+    layout = charts.layout(
+        120 + max(26, 15 * len(measurements)) * len(paths),
+        charts.axis("ms per iteration (median)"),
+        charts.names_axis(names, **charts.DOWN),
+        barmode="group",
+        bargap=0.3,
+    )
+    return Plot("As bars", "Parts under 1 % everywhere are in the table only.", traces, layout)

@@ -1,0 +1,180 @@
+"""A document on the terminal: whole, or on one screen."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from strobe.core.report.document import Document, Row, Section, Table
+from strobe.core.results import units
+from strobe.core.results.finding import Finding
+
+FINDINGS, ANSWERS, ROWS = 4, 8, 14  # on one screen
+FACTS = ("Subject", "Machine")  # facts without which no figure means anything
+MARKS = {"warning": ("!", "yellow"), "info": ("i", "cyan"), "good": ("✓", "green")}
+
+
+def render(document: Document, console: Console) -> None:
+    """Print the answer first, then findings, tables and notes."""
+    _opening(document, document.answers, console)
+    for finding in document.findings:
+        console.print()
+        _finding(finding, console)
+    for section in document.sections:
+        if not section.detail:
+            _section(section, console)
+    console.print()
+    for note in document.notes:
+        console.print(_hanging("· ", note, "dim"))
+    for name, text in document.facts:
+        console.print(Text(f"{name}: {text}", style="dim"))
+
+
+def render_brief(document: Document, console: Console, whole: str = "--full") -> None:
+    """Print the answers, the first findings with what to do, the first table, and what was left out.
+
+    Args:
+        whole: the flag, or the call, that prints all of it.
+    """
+    _opening(document, document.answers[:ANSWERS], console)
+    if document.findings:
+        console.print()
+    for finding in document.findings[:FINDINGS]:
+        _brief_finding(finding, console)
+    section = first_table(document)
+    hidden = 0
+    if section is not None and section.table is not None:
+        shown = shallow(section.table, ROWS)
+        hidden = len(section.table.rows) - len(shown.rows)
+        console.print()
+        console.print(Text(section.title.upper(), style="bold"))
+        print_table(shown, console)
+    console.print()
+    for name, text in document.facts:
+        if name in FACTS:
+            console.print(Text(f"{name}: {text}", style="dim"))
+    if more := _left_out(document, hidden):
+        console.print(Text(f"More: {more}. {whole} prints all of it; the report shows it with plots.", style="dim"))
+
+
+def first_table(document: Document) -> Section | None:
+    """Return the section that a reader looks at first: the first one with a table."""
+    return next((section for section in document.sections if section.table is not None and not section.detail), None)
+
+
+def shallow(whole: Table, limit: int) -> Table:
+    """Return at most ``limit`` rows: the deepest parts go first, then the last rows."""
+    deepest = max((row.depth for row in whole.rows), default=0)
+    rows = whole.rows
+    while len(rows) > limit and deepest > 0:
+        deepest -= 1
+        rows = [row for row in whole.rows if row.depth <= deepest]
+    return Table(whole.columns, rows[:limit])
+
+
+def _left_out(document: Document, rows: int) -> str:
+    """Return in words how much a brief view leaves out; '' if that is nothing."""
+    tables = sum(section.table is not None and not section.detail for section in document.sections)
+    tables -= first_table(document) is not None
+    counts = {
+        "answer": len(document.answers) - ANSWERS,
+        "finding": len(document.findings) - FINDINGS,
+        "row": rows,
+        "table": tables,
+        "note": len(document.notes),
+    }
+    return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts.items() if count > 0)
+
+
+def _brief_finding(finding: Finding, console: Console) -> None:
+    mark, colour = MARKS[finding.level]
+    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+    if finding.do and finding.level != "good":
+        console.print(_hanging("  → ", finding.do, ""))
+
+
+def _opening(document: Document, answers: Sequence[str], console: Console) -> None:
+    """Print what a document is about, and ``answers``, its first ones."""
+    # Text objects, never markup: names come from outside, and '[' must stay '['.
+    console.print(Text(f"{document.kind}  {document.title}", style="dim"))
+    if document.banner:
+        console.print(Text(document.banner, style="bold yellow"))
+    console.print()
+    for index, sentence in enumerate(answers):
+        console.print(Text(sentence, style="" if index else "bold"))
+
+
+def _hanging(mark: str, text: str, style: str) -> RichTable:
+    """Return text whose lines begin behind ``mark``."""
+    grid = RichTable.grid(padding=0)
+    grid.add_row(Text(mark, style=style), Text(text, style=style))
+    return grid
+
+
+def _finding(finding: Finding, console: Console) -> None:
+    mark, colour = MARKS[finding.level]
+    console.print(_hanging(f"{mark} ", finding.title, f"bold {colour}"))
+    gain = f"Gain: {finding.gain}" if finding.gain else ""
+    for lead, text in (("  ", finding.seen), ("  ", finding.why), ("→ ", finding.do), ("  ", gain)):
+        if text:
+            console.print(Padding(_hanging(lead, text, ""), (0, 0, 0, 2)))
+
+
+def _section(section: Section, console: Console) -> None:
+    console.print()
+    console.print(Text(section.title.upper(), style="bold"))
+    for text in section.text:
+        console.print(Text(text, style="dim" if section.table else ""))
+    if section.table is not None:
+        print_table(section.table, console)
+
+
+def print_table(whole: Table, console: Console) -> None:
+    """Print a table whole. A terminal too narrow for it loses the columns on the right, and a line says so."""
+    fitting = whole
+    while _width(fitting, console) > console.width and console.is_terminal and len(fitting.columns) > 3:
+        fitting = fitting.first_columns(len(fitting.columns) - 1)
+    shown = _rich(fitting)
+    if _width(fitting, console) > console.width:
+        # Rich takes columns away until the rest fits, unless the table itself says how wide it is.
+        shown.width = _width(fitting, console)
+    console.print(shown, crop=False)
+    if left_out := [column.title for column in whole.columns[len(fitting.columns) :]]:
+        console.print(Text(f"(no room here for: {', '.join(left_out)})", style="dim"))
+
+
+def _width(table: Table, console: Console) -> int:
+    wide = console.options.update(width=10_000)
+    return Measurement.get(console, wide, _rich(table)).minimum
+
+
+def _rich(table: Table) -> RichTable:
+    shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, column in enumerate(table.columns):
+        cells = [cell_len(_cell(row, index)) for row in table.rows]
+        # Numbers broken over two lines cannot be compared: headings, labels and long texts give way instead.
+        widest = max([1, *cells, *map(cell_len, column.title.split())])
+        shown.add_column(
+            Text(column.title if index == 0 else textwrap.fill(column.title, widest)),
+            justify="right" if column.numeric else "left",
+            no_wrap=index > 0 and column.numeric,
+            overflow="fold",
+            min_width=widest if column.numeric else min(widest, 24),
+        )
+    for row in table.rows:
+        style = {"whole": "bold", "other": "dim", "part": ""}[row.kind]
+        shown.add_row(*(Text(_cell(row, index), style=style) for index in range(len(table.columns))))
+    return shown
+
+
+def _cell(row: Row, index: int) -> str:
+    cell = row.cells[index]
+    return 2 * row.depth * " " + (cell or "") if index == 0 else units.NONE if cell is None else cell

@@ -1,0 +1,119 @@
+"""The frame of every report: findings, notes, the machine, the run, and the data that it was made from."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import Document, Section
+from strobe.core.results import units
+from strobe.core.results.answer import Answer
+from strobe.core.results.finding import Finding
+from strobe.core.results.subject import Machine
+
+LEVELS: dict[str, int] = {"warning": 0, "info": 1, "good": 2}
+Plots = dict[str, list[Plot]]  # of each section, by its key
+
+
+class Page[A: Answer](Protocol):
+    """The report on one kind of answer: the file of this package that is called like the study.
+
+    ``depth`` is the number of levels to show of an answer's trees, None for all.
+    """
+
+    def outline(self, answer: A, depth: int | None = None, /) -> Document:
+        """Return the words and the tables."""
+        ...
+
+    def plots(self, answer: A, depth: int | None = None, /) -> Plots:
+        """Return the plots of each section, by its key."""
+        ...
+
+
+def document(
+    answer: Answer,
+    answers: Sequence[str],
+    sections: Sequence[Section],
+    *,
+    kind: str = "",
+    banner: str | None = None,
+    notes: Sequence[str] | None = None,
+    facts: Sequence[tuple[str, str | None]] = (),
+    raw: Mapping[str, object] | None = None,
+) -> Document:
+    """Return the document of ``answer``: what its study says, within what all say alike.
+
+    Args:
+        answers: the sentences that come first.
+        kind: the command that gives such an answer, where it is not called like the study.
+        notes: in place of the answer's own.
+        facts: in front of those of the run; without those that are empty.
+        raw: data to show as JSON, besides the config.
+    """
+    return Document(
+        kind=f"strobe {kind or answer.study}",
+        title=answer.title,
+        banner=banner,
+        answers=[*answers[:1], *(f"{text[:1].upper()}{text[1:]}." for text in answer.caveats), *answers[1:]],
+        findings=sort_findings(answer.findings),
+        sections=list(sections),
+        notes=list(dict.fromkeys(answer.notes if notes is None else notes)),
+        facts=[(name, text) for name, text in facts if text] + run(answer),
+        raw=_raw(answer.command, {"Config": answer.config, **(raw or {})}),
+    )
+
+
+def sort_findings(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings as they are shown, warnings first."""
+    return sorted(findings, key=lambda finding: LEVELS[finding.level])
+
+
+def machine(m: Machine) -> str:
+    """Return where the numbers come from, in a line."""
+    words = [f"{m.device_name} ({m.device})" if m.device_name else m.device]
+    if m.device != "cpu":
+        words += [m.cpu]
+    if m.device_memory_bytes is not None:
+        words += [f"{units.size(m.device_memory_bytes)} on it"]
+    threads = [units.count(m.threads, "thread")] if m.threads else []
+    words += [units.count(m.cores, "core"), *threads, units.size(m.memory_bytes)]
+    return ", ".join([*words, m.system])
+
+
+def ceiling(m: Machine) -> str | None:
+    """Return the rates that the machine was measured to reach, in a line; None if none was measured."""
+    rates = [f"{rate:,.0f} GFLOP/s {dtype}" for dtype, rate in m.ceiling.gflops.items()]
+    if m.ceiling.vector_gflops is not None:
+        rates += [f"{m.ceiling.vector_gflops:,.0f} GFLOP/s elementwise"]
+    if m.ceiling.memory_gbps is not None:
+        rates += [f"{m.ceiling.memory_gbps:,.1f} GB/s"]
+    return ", ".join(rates) or None
+
+
+def versions(answer: Answer, m: Machine | None) -> str:
+    """Return the versions of Strobe and of what it ran with, in a line."""
+    known = {"strobe": answer.strobe_version, **(m.versions if m is not None else {})}
+    return ", ".join(f"{name} {version}" for name, version in known.items())
+
+
+def power(m: Machine) -> str:
+    """Return the machine's settings of power, in a line."""
+    return ", ".join(f"{name} {value}" for name, value in m.power.items())
+
+
+def run(answer: Answer) -> list[tuple[str, str]]:
+    """Return when the answer was made, how long that took, and by which command."""
+    pairs = [
+        ("Run", f"{answer.started:%Y-%m-%d %H:%M %Z}, {answer.duration_s:,.0f} s"),
+        ("Command", shlex.join(answer.command)),
+    ]
+    return [(name, text) for name, text in pairs if text]
+
+
+def _raw(command: Sequence[str], data: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the command, ready to be pasted, and data as JSON; empty ones are left out."""
+    shown = [(name, json.dumps(d, indent=2, ensure_ascii=False, default=str)) for name, d in data.items() if d]
+    return [("Command", shlex.join(command)), *shown] if command else shown

@@ -1,0 +1,339 @@
+"""Agreement → its part of a document: how far treated actions are from the untouched policy's, and yardsticks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.results import units
+from strobe.core.results.agreement import Agreement, Check, DimensionAgreement, Effect, Yardstick
+from strobe.core.results.comparison import Comparison
+
+KEY = "agreement"
+TITLE = "Do they act the same?"
+OF_OUTPUTS = "Are the outputs the same?"
+FEW = 3  # dimensions shown of each candidate, by their RMS; the one of the largest error and those that decide besides
+FOCUS = 3  # candidates whose dimensions are shown and plotted
+SENTENCES = 6  # candidates that have a sentence each
+# Yardstick → what moves the actions, as the subject of a sentence.
+MOVES = {
+    "reordered sums": "taking the same sums in another order",
+    "another noise draw": "another noise draw",
+    "neighbouring frame": "the neighbouring frame",
+    "another observation": "another observation",
+}
+MEANING = {
+    "actions": "Errors are in σ, the spread of each action dimension, from {spread}. RMS, p99 and flips are those of "
+    "the worst dimension. A flip is a decision, such as open or shut, that becomes the opposite.",
+    "features": "Errors are in σ, the spread of each channel: {spread}. RMS and p99 are those of the worst channel, "
+    "over all tokens. 'Worst token' is the RMS over all channels of one token.",
+    "outputs": "Errors are in σ, the spread of each column: {spread}. A column is a place along the last dimension of "
+    "an array. RMS and p99 are those of the worst column. An array with the same numbers everywhere has none.",
+}
+EXACT = "'exact' allows a small multiple of the distance that reordered sums cause, measured in the same run."
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Treated actions, and what they were held against.
+
+    Args:
+        name: as tables and sentences have it, a plain line.
+        agreement: None if a call failed.
+        guard, broken, unjudged: '' if there is none.
+    """
+
+    name: str
+    agreement: Agreement | None
+    effect: Effect | None = None
+    guard: str = ""
+    broken: str = ""
+    unjudged: str = ""
+
+    @property
+    def measured(self) -> bool:
+        """Whether its errors are known in units of the spread."""
+        return self.agreement is not None and self.agreement.rms is not None
+
+
+def of_comparisons(comparisons: Sequence[Comparison]) -> list[Candidate]:
+    """Return the candidates whose actions were compared; with their baseline's name where there are several."""
+    several = len({pair.baseline for pair in comparisons}) > 1
+    candidates = []
+    for pair in comparisons:
+        if pair.agreement is not None:
+            name = f"{pair.candidate} vs {pair.baseline}" if several else pair.candidate
+            candidates.append(Candidate(name, pair.agreement, pair.effect, pair.guard, pair.broken, pair.unjudged))
+    return candidates
+
+
+def of_checks(checks: Sequence[Check]) -> list[Candidate]:
+    """Return a candidate for each check."""
+    return [
+        Candidate(check.name, check.agreement, check.effect, check.guard, check.broken, check.unjudged)
+        for check in checks
+    ]
+
+
+def has_errors(candidates: Sequence[Candidate]) -> bool:
+    """Return whether there is more to tell than cosines."""
+    return any(candidate.measured for candidate in candidates)
+
+
+def focus(candidates: Sequence[Candidate], closely: Sequence[str] | None = None) -> list[Candidate]:
+    """Return the candidates worth a closer look: those named, else those that broke their guard, then the last ones."""
+    known = [candidate for candidate in candidates if candidate.measured]
+    if closely is not None and (named := [candidate for candidate in known if candidate.name in closely]):
+        return named
+    chosen = [
+        *(candidate for candidate in known if candidate.broken),
+        *reversed([candidate for candidate in known if not candidate.broken]),
+    ][:FOCUS]
+    return [candidate for candidate in known if candidate in chosen]
+
+
+def answers(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
+    """Return a sentence for each candidate with its guard, and one for the yardsticks; none with only cosines."""
+    if not has_errors(candidates):
+        return []
+    shown = [candidate for candidate in candidates if candidate.measured or candidate.broken or candidate.unjudged]
+    # Of many, those that do not hold their guard come before those that are as they should be.
+    faulty = [candidate for candidate in shown if candidate.broken or candidate.unjudged]
+    chosen = [*faulty, *(candidate for candidate in shown if candidate not in faulty)][:SENTENCES]
+    sentences = [
+        f"{_describe_move(candidate)}{_describe_guard(candidate)}." for candidate in shown if candidate in chosen
+    ]
+    sentences += [f"The table has {len(shown) - len(chosen):,} more."] if len(shown) > len(chosen) else []
+    return [*sentences, describe_yardsticks(yardsticks, what_moves(candidates))] if yardsticks else sentences
+
+
+def describe_yardsticks(yardsticks: Sequence[Yardstick], of: str = "actions") -> str:
+    """Return how far each yardstick moves the untouched policy's actions, or a backbone's features, in a sentence."""
+    listed = [
+        f"{MOVES[yardstick.name]} moves the {of} by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks[:1]
+    ]
+    listed += [f"{MOVES[yardstick.name]} by {units.sigma(yardstick.rms)} σ" for yardstick in yardsticks[1:]]
+    return f"For comparison: {', '.join(listed)}."
+
+
+def describe_agreement(same: Agreement) -> str:
+    """Return how far the actions moved, in a sentence: in σ where that is known, with the cosine."""
+    if same.of == "features":
+        moved = f"move by {units.sigma(same.rms)} σ, {units.sigma(same.token)} σ in the worst token" if same.rms else ""
+        return (
+            f"Its features {moved} (cosine {same.cosine:.6f})."
+            if moved
+            else f"Its features' cosine is {same.cosine:.6f}."
+        )
+    if same.rms is None or same.worst is None:
+        return f"The cosine of its {same.of} to the untouched policy's is {same.cosine:.6f}."
+    flips = f", {share_of_flips(same.flips)} of decisions flip" if same.flips else ""
+    return (
+        f"Its {same.of} are {units.sigma(same.rms)} σ from the untouched policy's, {units.sigma(same.worst)} σ at most"
+        f"{flips} (cosine {same.cosine:.6f})."
+    )
+
+
+def sections(
+    candidates: Sequence[Candidate],
+    yardsticks: Sequence[Yardstick],
+    title: str = TITLE,
+    closely: Sequence[str] | None = None,
+) -> list[Section]:
+    """Return the candidates with the yardsticks, then their dimensions; none where no errors are known in σ.
+
+    Args:
+        closely: names of the candidates whose dimensions are shown; None for those that `focus` finds.
+    """
+    if not has_errors(candidates):
+        return []
+    shown = focus(candidates, closely)
+    notes = [candidate.agreement.note for candidate in candidates if candidate.agreement and candidate.agreement.note]
+    text = [*_about(candidates, yardsticks), *dict.fromkeys(notes)]
+    shown_sections = [Section(KEY, title, table(candidates, yardsticks), text)]
+    if any(_dimensions(candidate) for candidate in shown):
+        shown_sections.append(_worst_dimensions(shown, len(candidates)))
+    for index, candidate in enumerate(shown):
+        dimensions = _dimensions(candidate)
+        if len(_worst_and_deciding(dimensions)) < len(dimensions):
+            rows = [_dimension(dimension) for dimension in dimensions]
+            name = f"{candidate.name}, dimension by dimension"
+            shown_sections.append(Section(f"{KEY}-{index}", name, _of_dimensions("Dimension", rows), detail=True))
+    return shown_sections
+
+
+def table(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> Table:
+    """Return candidates, then yardsticks, with the figures of each."""
+    of = "Outputs of" if what_moves(candidates) == "outputs" else "Actions of"
+    columns = [Column(of, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
+    columns += [Column("Flips"), Column("Guard", numeric=False), Column("Executed: RMS (σ)")]
+    columns += [
+        Column("Executed: worst (σ)"),
+        Column("Worst token (σ)"),
+        Column("Cosine"),
+        Column("Calls"),
+        Column("Worst in", numeric=False),
+    ]
+    rows = [
+        Row(_figures(candidate), "whole" if candidate.broken or candidate.unjudged else "part")
+        for candidate in candidates
+    ]
+    rows += [Row(["yardsticks", *[""] * (len(columns) - 1)], "other")] if yardsticks else []
+    rows += [Row(_yardstick(yardstick), "other", depth=1) for yardstick in yardsticks]
+    places = [index for index in range(len(columns)) if any(row.cells[index] for row in rows)]
+    rows = [Row([row.cells[index] for index in places], row.kind, row.depth) for row in rows]
+    return Table([columns[index] for index in places], rows)
+
+
+def share_of_flips(share: float | None) -> str | None:
+    """Return a share of decisions in per cent, with two figures: one in ten thousand is seen too."""
+    return None if share is None else f"{units.sigma(100 * share)} %"
+
+
+def _figures(candidate: Candidate) -> list[str | None]:
+    same = candidate.agreement
+    held = "held" if candidate.guard else None
+    if candidate.broken or candidate.unjudged:
+        held = f"broken: {candidate.broken}" if candidate.broken else f"not judged: {candidate.unjudged}"
+    if same is None:
+        return [candidate.name, *[None] * 4, held, *[None] * 6]
+    figures = [units.sigma(same.rms), units.sigma(same.p99), units.sigma(same.worst), share_of_flips(same.flips)]
+    where = ", ".join(filter(None, (same.worst_dimension, same.worst_at))) if same.worst else ""
+    executed = (
+        [units.sigma(same.executed_rms), units.sigma(same.executed_worst)]
+        if _is_partly_executed(same)
+        else [None, None]
+    )
+    figures += [held, *executed, units.sigma(same.token), f"{same.cosine:.6f}", f"{same.observations:,}"]
+    return [candidate.name, *figures, where or None]
+
+
+def _yardstick(yardstick: Yardstick) -> list[str | None]:
+    dimensions = yardstick.dimensions
+    worst = max(dimensions, key=lambda dimension: dimension.worst, default=None)
+    p99 = max((dimension.p99 for dimension in dimensions), default=None)
+    flips = max((dimension.flips for dimension in dimensions if dimension.flips is not None), default=None)
+    figures = [units.sigma(yardstick.rms), units.sigma(p99), units.sigma(yardstick.worst), share_of_flips(flips), None]
+    figures += [None, None, units.sigma(yardstick.token), None, f"{yardstick.observations:,}"]
+    return [yardstick.name, *figures, worst.name if worst and worst.worst else None]
+
+
+def _describe_move(candidate: Candidate) -> str:
+    same = candidate.agreement
+    if same is None:
+        return f"{candidate.name} could not be compared"
+    if same.not_finite:
+        return f"{candidate.name} gives {units.count(same.not_finite, 'number')} that are infinite or not a number"
+    if same.rms is None or same.worst is None:
+        return f"{candidate.name}: cosine {same.cosine:.6f}"
+    if not same.worst:
+        return f"{candidate.name} does not move the {same.of}: they are the same to the bit in {_calls(same)}"
+    flips = f"; {share_of_flips(same.flips)} of its decisions flip" if same.flips else ""
+    worst = {"actions": "dimension", "features": "channel", "outputs": "column"}[same.of]
+    return (
+        f"{candidate.name} moves the {same.of} by {units.sigma(same.rms)} σ (RMS of the worst {worst}), "
+        f"{units.sigma(same.worst)} σ at most{flips}"
+    )
+
+
+def _describe_guard(candidate: Candidate) -> str:
+    if candidate.broken:
+        return f": it breaks its guard ({candidate.broken})"
+    if candidate.unjudged:
+        return f": its guard was not judged ({candidate.unjudged})"
+    return f": its guard holds ({candidate.guard})" if candidate.guard else ""
+
+
+def what_moves(candidates: Sequence[Candidate]) -> str:
+    """Return what the candidates' figures are of: 'actions', 'features' or 'outputs'."""
+    return next(
+        (candidate.agreement.of for candidate in candidates if candidate.measured and candidate.agreement is not None),
+        "actions",
+    )
+
+
+def _is_partly_executed(same: Agreement) -> bool:
+    """Return whether only the first actions of a chunk are executed: else their figures are those of all."""
+    length = max((len(dimension.along) for dimension in same.dimensions), default=0)
+    return same.executed is not None and (same.executed < length or not length)
+
+
+def _calls(same: Agreement) -> str:
+    return f"all {same.observations:,} calls" if same.observations > 1 else "the one call"
+
+
+def _about(candidates: Sequence[Candidate], yardsticks: Sequence[Yardstick]) -> list[str]:
+    known = [
+        candidate.agreement
+        for candidate in candidates
+        if candidate.agreement is not None and candidate.agreement.rms is not None
+    ]
+    spread = "; ".join(dict.fromkeys(same.spread for same in known if same.spread))
+    about = [MEANING[what_moves(candidates)].format(spread=spread or "an unnamed source")]
+    how = dict.fromkeys(same.how for same in known if same.how)
+    about += [f"Compared, with the same noise: {'; or '.join(how)}."] if how else []
+    executed = dict.fromkeys(same.executed for same in known if _is_partly_executed(same))
+    about += [f"Executed are the first {' or '.join(map(str, executed))} actions of a chunk."] if executed else []
+    if yardsticks:
+        described = [
+            f"{yardstick.name} ({yardstick.about})" if yardstick.about else yardstick.name for yardstick in yardsticks
+        ]
+        about.append(f"Yardsticks, the untouched policy against itself: {'; '.join(described)}.")
+    guards: dict[str, list[str]] = {}
+    for candidate in candidates:
+        if candidate.guard:
+            guards.setdefault(candidate.guard, []).append(candidate.name)
+    if guards:
+        listed = list(guards) if len(guards) == 1 else [f"{guard} for {', '.join(of)}" for guard, of in guards.items()]
+        exact = f" {EXACT}" if any(guard.startswith("exact") for guard in guards) else ""
+        about.append(f"Guard: {'; '.join(listed)}.{exact}")
+    return about
+
+
+def _worst_dimensions(shown: Sequence[Candidate], of: int) -> Section:
+    rows: list[Row] = []
+    for candidate in shown:
+        dimensions = _dimensions(candidate)
+        if len(shown) > 1 and dimensions:
+            rows.append(Row([candidate.name, *[""] * 7], "whole"))
+        rows += [_dimension(dimension, depth=int(len(shown) > 1)) for dimension in _worst_and_deciding(dimensions)]
+    most = max(len(_dimensions(candidate)) - len(_worst_and_deciding(_dimensions(candidate))) for candidate in shown)
+    about = [f"Of {shown[0].name}."] if len(shown) == 1 < of else []
+    about += (
+        [f"The {FEW} dimensions that move most, the dimension of the largest error, and those that decide."]
+        if most
+        else []
+    )
+    text = [" ".join(about)] if about else []
+    return Section(f"{KEY}-dimensions", "Which dimensions move", _of_dimensions("Dimension", rows), text)
+
+
+def _of_dimensions(label: str, rows: list[Row]) -> Table:
+    columns = [Column(label, numeric=False), Column("RMS (σ)"), Column("p99 (σ)"), Column("Worst (σ)")]
+    columns += [Column("Mean offset (σ)"), Column("Mean offset (own units)"), Column("Flips")]
+    columns += [Column("σ (own units)")]
+    return Table(columns, rows).without_empty_columns()
+
+
+def _dimension(dimension: DimensionAgreement, depth: int = 0) -> Row:
+    cells = [dimension.name, units.sigma(dimension.rms), units.sigma(dimension.p99), units.sigma(dimension.worst)]
+    cells += [units.sigma(dimension.offset), units.sigma(_offset(dimension)), share_of_flips(dimension.flips)]
+    return Row([*cells, units.number(dimension.spread, 3)], depth=depth)
+
+
+def _offset(dimension: DimensionAgreement) -> float:
+    return dimension.offset * dimension.spread
+
+
+def _worst_and_deciding(dimensions: Sequence[DimensionAgreement]) -> list[DimensionAgreement]:
+    """Return the worst ones and those that decide, in their own order; all where one or two would be left out."""
+    if len(dimensions) <= FEW + 2:
+        return list(dimensions)
+    worst = sorted(range(len(dimensions)), key=lambda index: -dimensions[index].rms)[:FEW]
+    worst.append(max(range(len(dimensions)), key=lambda index: dimensions[index].worst))
+    return [dimension for index, dimension in enumerate(dimensions) if index in worst or dimension.flips is not None]
+
+
+def _dimensions(candidate: Candidate) -> list[DimensionAgreement]:
+    return candidate.agreement.dimensions if candidate.agreement is not None else []

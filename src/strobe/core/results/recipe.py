@@ -1,0 +1,73 @@
+"""A recipe: treatments that make a policy fast, in a file that people read and any machine loads.
+
+`strobe.treatments` knows the meaning of the treatments, and its ``recipe.load`` checks them. `strobe.core.runs.recipe_file`
+reads and writes the file. Here it is data.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic import Field
+
+from strobe.core.errors import UserError
+from strobe.core.results.agreement import Agreement, Effect
+from strobe.core.results.data import Data, Finite
+
+VERSION = 1
+NOT_USED = "strobe_recipe_not_used"  # attribute of a log record: why a robot's process did not use a recipe, in words
+
+
+class RecipeRung(Data):
+    """Speed and cost of one treatment, together with those before it."""
+
+    name: str
+    ms: Finite = Field(description="median time of one chunk")
+    hz: Finite = Field(description="chunks per second")
+    times: Finite = Field(description="speed relative to the untouched policy")
+    effect: Effect
+    cosine: Finite | None = Field(default=None, description="cosine with the untouched policy's actions")
+    rms: Finite | None = Field(default=None, description="σ: RMS distance from the untouched policy's actions")
+    worst: Finite | None = Field(default=None, description="σ: largest such distance")
+    build_s: Finite | None = Field(default=None, description="seconds to put it on: compiling, building, calibrating")
+
+
+class RecipeEpisodes(Data):
+    """Episodes of the treated policy in a simulator, and the untouched one's from the same starts."""
+
+    environment: str
+    pairs: int
+    success: Finite = Field(description="share of the treated policy's episodes, 0 to 1")
+    baseline_success: Finite = Field(description="share of the untouched policy's")
+    possible_drop: Finite = Field(description="loss of success rate that these pairs cannot exclude, 0 to 1")
+    same: int = Field(description="pairs in which all actions were bit-identical")
+
+
+class Recipe(Data):
+    """Treatments for one type of policy, with their measured effect and the machine."""
+
+    version: int = VERSION
+    policy: str = Field(description="the policy's type, e.g. 'pi05'")
+    size: str = Field(default="full", description="size of the policy that it was found on")
+    object: str = Field(
+        default="", description="class of the Python object that it was found on; '' for a LeRobot policy"
+    )
+    treatments: list[dict[str, str | int | Finite | bool]] = Field(
+        min_length=1, description="treatments as in --variant: a key with its value, then its options"
+    )
+    guard: str = Field(default="", description="what the agreement must satisfy, e.g. 'rms<=0.02, worst<=0.2'")
+    agreement: Agreement | None = Field(default=None, description="the treated policy against the untouched one")
+    episodes: RecipeEpisodes | None = Field(default=None, description="paired episodes in a simulator, if requested")
+    baseline_ms: Finite | None = Field(default=None, description="median time of one chunk of the untouched policy")
+    ms: Finite | None = Field(default=None, description="median time of one chunk of the treated policy")
+    rungs: list[RecipeRung] = Field(default_factory=list, description="what each treatment gained, in order")
+    device_name: str = ""
+    versions: dict[str, str] = Field(default_factory=dict, description="versions of strobe, lerobot, torch …")
+    command: str = Field(default="", description="the command that found it")
+    made: datetime = Field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
+
+
+def require_kind(kind: str, recipe: Recipe, name: str = "recipe") -> None:
+    """Raise UserError unless ``recipe`` is for policies (or models) of the type ``kind``."""
+    if kind != recipe.policy:
+        raise UserError(f"{name} is a recipe for the type '{recipe.policy}', and this is '{kind}'")

@@ -1,0 +1,61 @@
+"""The subject of a run, and its machine."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite
+
+
+class SubjectInfo(Data):
+    """The policy or model, its weights, and its inputs."""
+
+    name: str
+    kind: str = Field(description="the policy's type, e.g. 'act', 'pi05'")
+    source: str = Field(description="a folder, a Hub id, or 'random weights'")
+    size: Literal["full", "tiny"] = "full"
+    parameters: int
+    weight_bytes: int
+    dtypes: dict[str, int] = Field(default_factory=dict, description="dtype → number of parameters")
+    inputs: str = Field(description="where the observations come from, in words")
+    stand_ins: list[str] = Field(default_factory=list, description="stand-ins for things that this machine lacks")
+    anatomy: str = Field(default="modules", description="anatomy that named the parts; 'modules' without one")
+    compilable: bool = Field(default=False, description="LeRobot has a setting that compiles it: `compile_model`")
+    mps_known: bool = Field(
+        default=False, description="the RTC profiling toolkit's times on Apple silicon are for this policy"
+    )
+
+
+class Ceiling(Data):
+    """Highest rates that this machine was measured to reach, in the same run."""
+
+    gflops: dict[str, Finite] = Field(
+        default_factory=dict, description="dtype name → GFLOP/s of a large matrix product (of integers: GOP/s)"
+    )
+    vector_gflops: Finite | None = Field(
+        default=None, description="GFLOP/s of an elementwise float32 multiply-add on data in the cache"
+    )
+    memory_gbps: Finite | None = Field(
+        default=None,
+        description="GB/s (1e9 bytes) read + written by a large stream: the faster of a copy and a triad; older "
+        "results lack the triad",
+    )
+
+
+class Machine(Data):
+    """Where the numbers come from."""
+
+    system: str
+    cpu: str
+    cores: int
+    threads: int = Field(description="torch's intra-op threads; 0 if torch was not loaded")
+    nodes: int = Field(default=1, ge=1, description="memory nodes (NUMA) with processors available to the process")
+    memory_bytes: int
+    device: str = Field(description="torch device, e.g. 'cpu', 'cuda:0'")
+    device_name: str
+    device_memory_bytes: int | None = None
+    power: dict[str, str] = Field(default_factory=dict, description="governor, clocks, limits and temperatures")
+    versions: dict[str, str] = Field(default_factory=dict)
+    ceiling: Ceiling = Field(default_factory=lambda: Ceiling())

@@ -1,0 +1,133 @@
+"""Numbers as people read them, with as many digits as the whole they belong to deserves."""
+
+from __future__ import annotations
+
+from strobe.core.results.data import Interval
+from strobe.core.results.numerals import fixed, minus, significant
+
+NONE = "–"
+
+
+def plain(text: str) -> str:
+    """Return one printable line: names and notes come from outside and may hold newlines or terminal escapes."""
+    if text.isprintable() and "  " not in text:  # nearly always, and much faster
+        return text.strip()
+    return " ".join("".join(c if c.isprintable() or c.isspace() else "\ufffd" for c in text).split())
+
+
+def digits(whole_ms: float) -> int:
+    """Return the decimals for every time in a table whose largest figure is ``whole_ms``, so that columns align."""
+    for limit, decimals in ((1000, 1), (10, 2), (1, 3)):
+        if abs(whole_ms) >= limit:
+            return decimals
+    return 4
+
+
+def ms(value: float | None, decimals: int = 2) -> str | None:
+    """Return milliseconds with so many decimals: '12.30'; None for None."""
+    return None if value is None else fixed(value, decimals)
+
+
+def signed(value: float | None, decimals: int = 2) -> str | None:
+    """Return a number with its sign: '+1.20', '−0.50'; None for None."""
+    return None if value is None else fixed(value, decimals, plus=True)
+
+
+def span(interval: Interval | None, decimals: int = 2) -> str | None:
+    """Return an interval as '1.20 to 3.40'; None for None."""
+    return None if interval is None else f"{fixed(interval.low, decimals)} to {fixed(interval.high, decimals)}"
+
+
+def signed_span(interval: Interval | None, decimals: int = 2) -> str | None:
+    """Return an interval with signs: '−0.20 to +3.40'; None for None."""
+    if interval is None:
+        return None
+    return f"{signed(interval.low, decimals)} to {signed(interval.high, decimals)}"
+
+
+def percent(share: float | None) -> str | None:
+    """Return a share from 0 to 1 as '12.3 %'; None for None."""
+    return None if share is None else f"{fixed(100 * share, 1)} %"
+
+
+def change(ratio: float | None) -> str | None:
+    """Return a ratio as a change: 1.031 is ``+3.1 %``, and 120 is ``120 ×``."""
+    return None if ratio is None else _change(ratio, " %")
+
+
+def change_span(interval: Interval | None) -> str | None:
+    """Return an interval of ratios as changes: '+1.2 to +3.4 %'; None for None."""
+    return None if interval is None else f"{_change(interval.low)} to {_change(interval.high, ' %')}"
+
+
+def change_ends(interval: Interval) -> str:
+    """Return the ends of an interval of ratios, to stand behind a `change`: ``[+1.2, +3.4]``."""
+    return f"[{_change(interval.low)}, {_change(interval.high)}]"
+
+
+def _change(ratio: float, unit: str = "") -> str:
+    if ratio < 100:
+        return f"{signed(100 * (max(ratio, 0.0) - 1), 1)}{unit}"
+    return f"{ratio:,.0f} ×" if ratio < 1e6 else "over 1,000,000 ×"
+
+
+def calls(value: float | None) -> str | None:
+    """Return calls per iteration, with a decimal where they are no whole number; None for None."""
+    return None if value is None else fixed(value, 0 if value == round(value) else 1)
+
+
+def gflop(value: float | None) -> str | None:
+    """Return GFLOP, with two decimals below 100; None for None."""
+    return None if value is None else fixed(value, 2 if round(value, 2) < 100 else 0)
+
+
+def size(value: int | None) -> str | None:
+    """Return bytes in the largest binary unit of which there is one, after rounding."""
+    if value is None:
+        return None
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if round(abs(amount)) < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{fixed(amount, 0 if unit == 'B' or abs(amount) >= 99.95 else 1)} {unit}"
+
+
+def number(value: float | None, figures: int = 4) -> str | None:
+    """Return a number with so many figures, and no exponent where a person would write none."""
+    return None if value is None else significant(value, figures)
+
+
+def short_ms(value: float) -> str:
+    """Return milliseconds for a sentence: three figures, from a second on all of them."""
+    return fixed(value, 0) if abs(value) >= 1000 else rate(value)
+
+
+def rate(value: float) -> str:
+    """Return a number with three figures, and no exponent where a person would write none."""
+    return significant(value)
+
+
+def count(value: int, noun: str) -> str:
+    """Return a number with its noun: '1 call', '2 calls'."""
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+def metric(value: float) -> str:
+    """Return a large count in short: 51600000 is ``51.6 M``, and 999999 is ``1 M``."""
+    for limit, unit in ((1e9, " B"), (1e6, " M"), (1e3, " k")):
+        if float(f"{abs(value):.3g}") >= limit:
+            return f"{significant(value / limit)}{unit}"
+    return minus(f"{value + 0.0:g}")
+
+
+def sigma(value: float | None) -> str | None:
+    """Return a number with two figures, such as an error in σ; with an exponent only below a thousandth."""
+    if value is None:
+        return None
+    if value and abs(value) < 0.001:
+        digits, _, power = f"{abs(value):.1e}".partition("e")
+        shown = f"{digits.removesuffix('.0')}e{int(power)}"
+    else:
+        shown = significant(abs(value), 2)
+    return f"−{shown}" if value < 0 else shown

@@ -1,0 +1,92 @@
+"""Saved runs to look at together: all in a folder, or one run as git has it at each commit."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.core.results.run_summary import RunSummary, SubjectSummary
+from strobe.core.runs import store
+
+Read = Callable[[Path], RunSummary]  # of a `result.json`. Raises UserError.
+
+
+@dataclass(frozen=True)
+class Run:
+    """A measured run with the name it goes by."""
+
+    name: str
+    summary: RunSummary
+    subject: SubjectSummary
+
+
+@dataclass(frozen=True)
+class UnreadableRun:
+    """A run that cannot be read, and why; ``last``: it is listed after all that can."""
+
+    name: str
+    why: str
+    last: bool
+
+
+def measured_runs(files: Iterable[tuple[str, Path]], read: Read) -> tuple[list[Run], list[UnreadableRun]]:
+    """Return the measured runs among ``files`` (name, its ``result.json``), and what cannot be read."""
+    return _measured((name, partial(read, file)) for name, file in files)
+
+
+def in_git(path: Path, read: Read) -> tuple[list[Run], list[UnreadableRun]]:
+    """Return the versions of one run's result that git knows, and what cannot be read.
+
+    Raises:
+        UserError: there is no such file, no git, or no commit of it.
+    """
+    file = path / store.RESULT if path.is_dir() else path
+    if not file.is_file():
+        raise UserError(f"no {store.RESULT} at {path}: name a run's folder that is under git")
+    where, name = file.resolve().parent, file.name
+    listed = _git(where, "log", "--reverse", "--format=%H %h", "--", name).splitlines()
+    if not listed:
+        raise UserError(f"git knows no commit of {file}: commit it first")
+    with tempfile.TemporaryDirectory() as scratch:
+
+        def version(commit: str, short: str) -> RunSummary:
+            copy = Path(scratch) / f"{short}.json"
+            try:
+                copy.write_text(_git(where, "show", f"{commit}:./{name}"), encoding="utf-8")
+                return read(copy)
+            except UserError as error:
+                raise UserError(str(error).replace(str(copy), "its result")) from None
+
+        commits = [line.split() for line in listed]
+        return _measured((short, partial(version, commit, short)) for commit, short in commits)
+
+
+def _measured(summaries: Iterable[tuple[str, Callable[[], RunSummary]]]) -> tuple[list[Run], list[UnreadableRun]]:
+    """Return the measured runs among ``summaries`` (name, what reads it), and what cannot be read."""
+    runs: list[Run] = []
+    unread: list[tuple[str, str, int]] = []
+    for name, read in summaries:
+        try:
+            summary = read()
+        except UserError as error:
+            unread.append((name, str(error), len(runs)))
+            continue
+        if summary.subject is not None:
+            runs.append(Run(name, summary, summary.subject))
+    return runs, [UnreadableRun(name, why, before == len(runs)) for name, why, before in unread]
+
+
+def _git(where: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(where), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError("--git needs git, which is not installed") from None
+    if done.returncode:
+        errors = done.stderr.strip().splitlines()
+        raise UserError(f"git: {errors[-1] if errors else 'failed'}")
+    return done.stdout

@@ -1,0 +1,1 @@
+"""The studies of any subject: breakdown, compare, verify; and what the studies of slices share."""

@@ -1,0 +1,72 @@
+"""Breakdown: where do the milliseconds of a phase go?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strobe.core.measure.verdicts import difference_interval, paired_verdict
+from strobe.core.results.answer import BreakdownResult
+from strobe.core.results.comparison import Comparison
+from strobe.core.studies.shared.machine_state import begin_result
+from strobe.core.studies.shared.measuring import Measured, Options, measure
+from strobe.core.studies.shared.progress import Reporter, Silent
+from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.treatments.treatment import Treatment, Variant
+
+PACED = "paced inference"  # the measurement of calls at the robot's pace
+
+
+def breakdown(
+    subject: Subject,
+    phases: Sequence[Phase],
+    options: Options,
+    treatments: tuple[Treatment, ...] = (),
+    reporter: Reporter | None = None,
+) -> tuple[BreakdownResult, list[Measured]]:
+    """Measure each phase on its own and cut it into the family's parts; ``treatments`` hold for inference.
+
+    With a pace in ``options``, inference is measured twice in the same rounds: back to back, and at the robot's pace.
+
+    Returns:
+        The result, without findings, and per phase what it was made from. Ctrl-C keeps the rounds measured so far and
+        leaves out the phases not begun.
+    """
+    reporter = reporter or Silent()
+    title = f"{subject.info.name}: where the time goes"
+    result = begin_result(BreakdownResult, subject, title, options, reporter)
+    measured: list[Measured] = []
+    for phase in phases:
+        if measured and options.limit.spent:
+            options.limit.leave_out(f"{phase} was not measured")
+            continue
+        variants = [Variant(phase, treatments if phase == "inference" else ())]
+        if options.pace_hz and phase == "inference":
+            variants.append(Variant(PACED, treatments))
+        how = replace(options, back_to_back=frozenset({phase}))
+        run = measure(subject, phase, variants, how, result.machine.ceiling, reporter)
+        measured.append(run)
+        result.measurements += run.measurements
+        if len(run.measurements) == 2:
+            result.gap = _gap(run)
+        if run.interrupted:
+            result.status = "interrupted"
+            break
+    result.notes += options.limit.left_out
+    return result, measured
+
+
+def _gap(measured: Measured) -> Comparison | None:
+    """Compare calls at the robot's pace with the same back to back; None with fewer than two of each."""
+    together, paced = measured.measurements
+    before, after = together.samples.values, paced.samples.values
+    if len(before) < 2:
+        return None
+    difference_ms, interval = difference_interval(before, after)
+    return Comparison(
+        baseline=together.name,
+        candidate=paced.name,
+        verdict=paired_verdict(before, after, baseline_name="back to back", candidate_name="at the robot's pace"),
+        difference=interval,
+        difference_ms=difference_ms,
+    )

@@ -1,0 +1,221 @@
+"""Compare: two or more variants of one subject, run in alternation, judged in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import add_note
+from strobe.core.measure.guard import LEAST_OF_ENGINES, Guard, Guards, strongest
+from strobe.core.measure.sampling import SETTLE_S, Collected, SamplingBudget
+from strobe.core.measure.verdicts import LEVEL, too_short
+from strobe.core.results.answer import CompareResult
+from strobe.core.results.measurement import Measurement
+from strobe.core.studies.shared.action_check import SHARE, ActionCheck, check_actions, check_features, kind_of, limit_of
+from strobe.core.studies.shared.gradients import gradients
+from strobe.core.studies.shared.machine_state import begin_result
+from strobe.core.studies.shared.measuring import Measured, Options, Session
+from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES, judge
+from strobe.core.studies.shared.progress import Reporter, Silent
+from strobe.core.studies.shared.targets import variants_of
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.callables import target_of
+from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.treatments.treatment import Variant
+from strobe.evaluate.measure.success_rates import bonferroni
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.servers.protocols.observations import Observations
+from strobe.servers.protocols.side import FRAME, LocalSide, ServerSide
+
+NO_GUARD = "how far outputs may move is not judged: no guard was given, and no spread (σ) of these outputs is known"
+BESIDE_RTC = (
+    "RTC changes the actions on purpose, and what the other treatments do beside it was not looked at: compare them "
+    "without RTC, or with RTC in the first variant too"
+)
+MOST_S = 60.0  # longest sampling; the check of a variant takes its share of it
+
+
+def compare(
+    subject: Subject,
+    variants: Sequence[Variant],
+    phase: Phase,
+    options: Options,
+    reporter: Reporter | None = None,
+    guards: Guards | None = None,
+) -> tuple[CompareResult, Measured]:
+    """Judge every variant against the first one, on the same observations with the same noise.
+
+    Args:
+        guards: how far the actions of a variant may be from the first one's; None for the usual. The outputs of a call
+            in Python are judged by the usual guard of each effect only where `Options.in_spread` says so.
+
+    Raises:
+        UserError: fewer than two variants, two of one name, or a treatment that does not apply or is not for ``phase``.
+    """
+    names = [variant.name for variant in variants]
+    if len(names) < 2:
+        raise UserError(
+            "a comparison needs two variants or more: add --compile or --variant 'NAME: policy.FIELD=VALUE'"
+        )
+    if len(set(names)) < len(names):
+        raise UserError(f"two variants have the same name: {', '.join(names)}")
+    for variant in variants:
+        variant.require(phase)
+    reporter = reporter or Silent()
+    title = f"{subject.info.name}: {' against '.join(names)}"
+    dtypes = [dtype for variant in variants for dtype in variant.weight_dtypes]
+    result = begin_result(CompareResult, subject, title, options, reporter, dtypes)
+    if dtypes and options.counted:
+        result.notes.append(SEVERAL_COPIES)
+    check = ActionCheck()
+    by_effect = not isinstance(subject, CallableSubject) or options.in_spread
+
+    def check_outputs(collected: Collected) -> None:
+        nonlocal check
+        if phase == "inference" and options.checked and by_effect:
+            check = _looks(subject, variants, options, collected, reporter)
+
+    ceiling = result.machine.ceiling
+    measured = Session(subject, phase, variants, options, ceiling, reporter, afterwards=check_outputs).measure()
+    result.measurements = measured.measurements
+    result.status = "interrupted" if measured.interrupted or check.interrupted else "complete"
+    result.yardsticks = check.yardsticks
+    result.caveats += check.notes
+    pairs = [pair for pair in _pairs(measured) if len(pair[1].samples.values) > 1]
+    level = bonferroni(len(pairs), LEVEL)
+    result.comparisons = [judge(*pair, measured, within=options.within, level=level) for pair in pairs]
+    if not by_effect:
+        _hold_outputs(result, guards.requested if guards is not None else None)
+    elif phase == "inference":
+        _hold(result, measured, check, guards or Guards(kind=kind_of(subject)))
+    if phase != "inference" and result.status == "complete" and isinstance(subject, PolicySubject):
+        _compare_gradients(subject, variants, result, options, reporter)
+    result.notes += options.limit.left_out
+    return result, measured
+
+
+def _looks(
+    subject: Subject, variants: Sequence[Variant], options: Options, collected: Collected, reporter: Reporter
+) -> ActionCheck:
+    """Look at the outputs of every variant, for as long as the rounds took or may take."""
+    rounds_s = min(options.budget.seconds, MOST_S)
+    most_s = max(collected.seconds, rounds_s)
+    seconds = [samples.summary.median / 1e3 for samples in collected.samples.values()]
+    if isinstance(subject, PolicySubject):
+        chunk_s = max(seconds)
+        limit = limit_of(most_s, chunk_s, options.limit)
+        return check_actions(subject, variants, chunk_s, SHARE * rounds_s, reporter, limit)
+    call_s = min(seconds)
+    return check_features(subject, variants, call_s, reporter, limit_of(most_s, call_s, options.limit))
+
+
+def _compare_gradients(
+    subject: PolicySubject, variants: Sequence[Variant], result: CompareResult, options: Options, reporter: Reporter
+) -> None:
+    step_s = max(measurement.samples.summary.median for measurement in result.measurements) / 1e3
+    check = gradients(subject, variants, options.batch_size, reporter, options.limit, step_s)
+    for comparison in result.comparisons:
+        if comparison.baseline == variants[0].name:
+            comparison.gradient = check.agreements.get(comparison.candidate)
+    result.notes += [check.note] if check.note else []
+    if check.interrupted:
+        result.status = "interrupted"
+        missing = [variant.name for variant in variants[1:] if variant.name not in check.agreements]
+        result.notes += (
+            [f"stopped before the gradients of these were compared: {', '.join(missing)}"] if missing else []
+        )
+
+
+def _hold_outputs(result: CompareResult, guard: Guard | None) -> None:
+    """Hold the outputs of targets in Python against the guard that the user gave; say so where there is none."""
+    for comparison in result.comparisons:
+        agreement = comparison.agreement
+        if guard is not None:
+            comparison.guard = str(guard)
+            if agreement is None:
+                comparison.unjudged = "one of the two returns no numbers"
+            else:
+                judged = guard.judge(agreement)
+                comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+        elif agreement is not None:
+            add_note(agreement, NO_GUARD)
+
+
+def _hold(result: CompareResult, measured: Measured, check: ActionCheck, guards: Guards) -> None:
+    """Hold the comparisons with the first variant against the guard of what the candidate has beyond it."""
+    first = measured.variants[result.measurements[0].name]
+    for comparison in result.comparisons:
+        candidate = measured.variants[comparison.candidate]
+        added = [treatment for treatment in candidate.treatments if treatment not in first.treatments]
+        others = [treatment for treatment in added if not treatment.guided]
+        if comparison.baseline != first.name or (candidate.guided != first.guided and not others):
+            continue
+        comparison.effect = strongest([treatment.effect for treatment in others])
+        of_engine = any(treatment.key == "exported" for treatment in others)
+        guard = (replace(guards, least=LEAST_OF_ENGINES) if of_engine else guards).of([comparison.effect])
+        comparison.guard = str(guard)
+        if candidate.guided != first.guided:
+            comparison.unjudged = BESIDE_RTC
+            continue
+        comparison.agreement = check.agreements.get(comparison.candidate, comparison.agreement)
+        comparison.broken = check.failed.get(comparison.candidate, "")
+        if comparison.agreement is not None and not comparison.broken:
+            judged = guard.judge(comparison.agreement, check.reordered)
+            comparison.broken, comparison.unjudged = judged.broken, judged.unjudged
+        if not comparison.broken:  # what was not looked at is not held, whatever the rounds say
+            comparison.unjudged = check.unseen.get(comparison.candidate, comparison.unjudged)
+
+
+def _pairs(measured: Measured) -> list[tuple[Measurement, Measurement]]:
+    # All against the first; and where RTC and compilation are crossed, the compiled pair against each other as well,
+    # as are RTC's two ways to compute its guidance.
+    baseline, *others = measured.measurements
+    compiled, guided = list[Measurement](), list[Measurement]()
+    for candidate in others:
+        variant = measured.variants[candidate.name]
+        if "compiled" in variant.builds:
+            compiled.append(candidate)
+        elif variant.guided:
+            guided.append(candidate)
+    pairs = [(baseline, candidate) for candidate in others]
+    return pairs + [(group[0], candidate) for group in (compiled, guided) for candidate in group[1:]]
+
+
+def compare_servers(
+    sides: Mapping[str, ServerSide | LocalSide],
+    observations: Observations,
+    budget: SamplingBudget,
+    within: float,
+    reporter: Reporter,
+) -> CompareResult:
+    """Judge the second side against the first one: its time, with the way to a server, and its actions.
+
+    Args:
+        observations: of the first server; the other side has the same frames.
+        within: the share of the time within which two sides are as fast as each other.
+
+    Raises:
+        UserError: a call that fails.
+    """
+    inputs = [{FRAME: number, "observation": dict(each)} for number, each in enumerate(observations.each)]
+    targets = [target_of(name, side) for name, side in sides.items()]
+    subject = CallableSubject(targets, inputs, label="policy servers")
+    facts = {"inputs": observations.description, "source": " and ".join(sides), "kind": "policy server"}
+    subject.info = subject.info.model_copy(update=facts)
+    for name, side in sides.items():
+        if isinstance(side, ServerSide):
+            words = "; ".join(f"{key}: {value}"[:200] for key, value in list(side.wire.metadata.items())[:8])
+            subject.notes.append(
+                f"{name} speaks the protocol of {side.wire.protocol} and says of itself: {words or '—'}"
+            )
+    subject.first_calls(reporter.stage)
+    options = Options(budget, counted=False, probed=False, within=within)
+    with subject.generators_kept():
+        result, _ = compare(subject, variants_of(targets), "inference", options, reporter)
+    seconds = sum(sum(measurement.samples.values) for measurement in result.measurements) / 1e3
+    for pair in result.comparisons:
+        pair.verdict = too_short(
+            pair.verdict, seconds, SETTLE_S, baseline_name=pair.baseline, candidate_name=pair.candidate
+        )
+    return result

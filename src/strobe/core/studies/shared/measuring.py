@@ -1,0 +1,380 @@
+"""Measure variants: run them in turn, count FLOP and memory, hold them against the machine's limits, note the rest.
+
+`Session.measure` is the sequence, one method for each step; `rounds` makes a measurement of what was recorded.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from torch import Tensor
+
+from strobe.core.devices.accelerators import convolutions_in_tf32
+from strobe.core.errors import UserError
+from strobe.core.measure.accounting import weight_bytes
+from strobe.core.measure.ceiling import raise_to_now
+from strobe.core.measure.components import iterations
+from strobe.core.measure.memory import kernel_use
+from strobe.core.measure.roofline import limits
+from strobe.core.measure.sampling import Collected, SamplingBudget, collect
+from strobe.core.measure.time_limit import TimeLimit, WorkLimit
+from strobe.core.measure.verdicts import WITHIN
+from strobe.core.results.agreement import ActionScale
+from strobe.core.results.data import Samples
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.subject import Ceiling
+from strobe.core.results.traits import Traits
+from strobe.core.studies.shared.cadence import Spacing, ticks_between_calls
+from strobe.core.studies.shared.counting import Counted, count, lacking
+from strobe.core.studies.shared.progress import Reporter, Silent, Steps
+from strobe.core.studies.shared.rounds import (
+    Outputs,
+    Round,
+    Seen,
+    above_ceiling,
+    attribute,
+    complete_rounds,
+    measurement_of,
+    silent_probes,
+    unseen_parts,
+)
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.outputs import Numbers
+from strobe.core.subjects.subject import ITERATION, Phase, Subject
+from strobe.core.timeline import Section, Timeline
+from strobe.core.timeline.probe import Attached
+from strobe.core.treatments.room import noted
+from strobe.core.treatments.treatment import Variant
+from strobe.lerobot.policies.policy_subject import PolicySubject
+
+COUNTED_CALLS = 2.0  # approximate cost of a counted call, in calls
+AGAIN_S = 3.0  # time to measure the ceiling once more
+COUNTING_S = 20.0  # longest time for counting, however short the rounds were
+LATE = (
+    "FLOP and memory were not counted: counting the variants before took as long as the rounds. --skip_counting leaves "
+    "all counting out"
+)
+ABOVE_CEILING = (
+    "a part above 100 % of the ceiling: convolutions whose algorithm (Winograd's) saves part of the arithmetic that is "
+    "counted, or a machine that was slower while its ceiling was measured than while the policy ran"
+)
+ABOVE_WITH_TF32 = (
+    "a part above 100 % of the ceiling is convolutions of float32, which cuDNN computes in TF32 unless told otherwise "
+    "(torch.backends.cudnn.allow_tf32); the ceiling is that of products without TF32"
+)
+
+
+@dataclass
+class Options:
+    """How to measure, whatever is measured."""
+
+    budget: SamplingBudget
+    depth: int = 1
+    batch_size: int = 8
+    serialised: bool = False
+    counted: bool = True
+    probed: bool = True
+    checked: bool = True  # whether a comparison also looks at the actions on observations that find faults
+    in_spread: bool = True  # whether the outputs of a call in Python are compared in their own spread (σ)
+    within: float = WITHIN  # of the time: a variant is called as fast as another where its interval lies in there
+    pace_hz: float | None = None  # control rate at which inference is called, in ticks per second; None: back to back
+    back_to_back: frozenset[str] = frozenset()  # names of variants that are called without gaps in spite of a pace
+    limit: WorkLimit = field(default_factory=WorkLimit)  # of all that the command measures
+
+
+@dataclass
+class Measured:
+    """Measurements of one phase, one per variant, and what they were made from.
+
+    Args:
+        first_s: variant → seconds of putting it on, with its first call.
+        variants: by name.
+        counts: variant → its FLOP and memory; without those that were not counted.
+        scale: of a policy's actions; None for other subjects, or where outputs were not kept whole.
+        executed: actions of a chunk that the robot executes.
+        features: whether the outputs are a backbone's features and not actions.
+        forms: of outputs of targets in Python: variant → input's index → shapes. None for other subjects.
+        in_spread: whether such outputs are compared in their own spread.
+    """
+
+    measurements: list[Measurement]
+    collected: Collected
+    outputs: Outputs
+    sections: list[Section] = field(default_factory=list)
+    interrupted: bool = False
+    first_s: dict[str, float] = field(default_factory=dict)
+    variants: dict[str, Variant] = field(default_factory=dict)
+    counts: dict[str, Counted] = field(default_factory=dict)
+    scale: ActionScale | None = None
+    executed: int | None = None
+    features: bool = False
+    forms: Mapping[str, Mapping[int, Numbers]] | None = None
+    in_spread: bool = True
+
+    @property
+    def actions(self) -> dict[str, list[Tensor]]:
+        """Return the actions or features of an inference, aligned over the variants."""
+        return self.outputs.aligned(self.collected.warmup_rounds)
+
+    @property
+    def pooled(self) -> dict[str, list[Tensor]]:
+        """Return a backbone's features as their mean over the tokens, which every clip has, whatever its size."""
+        return self.outputs.pooled(self.collected.warmup_rounds)
+
+
+def measure(
+    subject: Subject,
+    phase: Phase,
+    variants: Sequence[Variant],
+    options: Options,
+    ceiling: Ceiling | None = None,
+    reporter: Reporter | None = None,
+) -> Measured:
+    """Run ``variants`` of one phase in alternation until the budget is spent. See `Session`."""
+    return Session(subject, phase, variants, options, ceiling, reporter or Silent()).measure()
+
+
+@dataclass
+class Session:
+    """One run of variants of one phase, in alternation.
+
+    Args:
+        ceiling: of this machine; it is raised where a part ran above it and the machine reaches more by then.
+        afterwards: called after the last round, while the probes are still attached: without them, code that was
+            compiled with them would be compiled again. Not called after Ctrl-C.
+        known: what an earlier run counted of variants, by name: they are not counted again.
+
+    Raises:
+        UserError: a treatment does not apply, or is not for ``phase``; a probe does not fit.
+    """
+
+    subject: Subject
+    phase: Phase
+    variants: Sequence[Variant]
+    options: Options
+    ceiling: Ceiling | None = None
+    reporter: Reporter = field(default_factory=Silent)
+    afterwards: Callable[[Collected], None] = lambda _: None
+    known: Mapping[str, Counted] = MappingProxyType({})
+
+    def __post_init__(self) -> None:
+        for variant in self.variants:
+            variant.require(self.phase)
+        subject, options = self.subject, self.options
+        self._call = subject.call(self.phase, options.batch_size)
+        self._hooks = subject.hooks(self.phase, options.depth) if options.probed else []
+        self._timeline = Timeline(subject.device, serialised=options.serialised)
+        self._outputs = Outputs([variant.name for variant in self.variants])
+        self._seen = {variant.name: Seen(variant) for variant in self.variants}
+        pace_hz = options.pace_hz if self.phase == "inference" else None
+        self._spacing = Spacing(pace_hz, options.back_to_back) if pace_hz else None
+        self._interrupted = False
+        self._uncounted: dict[str, str] = {}  # variants whose counted call failed, with the reason
+        self._late: set[str] = set()  # variants that there was no time to count
+        self._forms: dict[str, dict[int, Numbers]] = {}  # of what a call in Python returns: variant → input → shapes
+
+    def measure(self) -> Measured:
+        """Sample until the budget is spent, then count, hold against the machine's limits, and note.
+
+        Ctrl-C keeps the complete rounds. A round in which the timeline has not exactly one iteration of each variant is
+        left out of all of them, with a note.
+
+        Raises:
+            RuntimeError: the timeline has no round with one iteration of each variant.
+        """
+        collected = self._sample()
+        sections = self._timeline.sections()
+        rounds = [seen.rounds for seen in self._seen.values()]
+        attribute([round for each in rounds for round in each], iterations(sections, ITERATION))
+        complete, lost = complete_rounds([each[: collected.rounds] for each in rounds], collected.warmup_rounds)
+        if not complete:
+            raise RuntimeError(f"no round of {', '.join(self._seen)} was recorded as one '{ITERATION}' of each")
+        counts = self._count(collected)
+        measurements = self._within_ceiling(complete, collected.warmup_rounds, counts)
+        for measurement in measurements:
+            if isinstance(self.subject, CallableSubject) and not self._hooks:
+                measurement.components = []  # a whole that nothing divides has no rest
+            self._annotate(measurement, collected.samples[measurement.name], complete, lost)
+            if measurement.name in counts and counts[measurement.name].uncounted:
+                measurement.notes.append(lacking(counts[measurement.name].uncounted))
+            if measurement.name in self._uncounted:
+                measurement.notes.append(f"FLOP and memory were not counted: {self._uncounted[measurement.name]}")
+            if measurement.name in self._late:
+                measurement.notes.append(LATE)
+        self._add_limits(measurements)
+        outputs, policy = self._outputs, self.subject if isinstance(self.subject, PolicySubject) else None
+        acting = policy if self.phase == "inference" and outputs.whole else None
+        return Measured(
+            measurements,
+            collected,
+            outputs,
+            sections,
+            self._interrupted,
+            first_s={name: seen.first_s for name, seen in self._seen.items()},
+            variants={variant.name: variant for variant in self.variants},
+            counts=counts,
+            scale=acting.scale(outputs.first(self.variants[0].name)) if acting is not None else None,
+            executed=acting.executed if acting is not None else None,
+            features=policy is None,
+            forms=self._forms if isinstance(self.subject, CallableSubject) else None,
+            in_spread=self.options.in_spread,
+        )
+
+    def _sample(self) -> Collected:
+        """Build what is built, then run all variants in turn under the timeline."""
+        stage = f"{self.phase}: {', '.join(self._seen)}"
+        self.reporter.stage(stage)
+        with Attached(self._hooks):
+            building = [seen for seen in self._seen.values() if seen.variant.builds]
+            for seen in building:  # building can take longer than all the sampling, whose time it is not
+                verb = "compiling" if "compiled" in seen.variant.builds else "building"
+                self.reporter.stage(f"{verb} {seen.variant.name}")
+                seen.first_s = _build(self.subject, seen.variant, self._call)
+                self.options.limit.exclude(seen.first_s)
+            if building:
+                self.reporter.stage(stage)
+            with self._timeline:
+                runners = {name: self._runner(seen) for name, seen in self._seen.items()}
+                collected = collect(runners, self.options.budget, self.reporter.progress)
+            self._interrupted = collected.interrupted
+            self._allow_for_slow_rounds(collected)
+            if not collected.interrupted:
+                self.afterwards(collected)
+        return collected
+
+    def _allow_for_slow_rounds(self, collected: Collected) -> None:
+        """Give the command's work more time where the fewest rounds took longer than they had."""
+        self.options.limit.extend(2 * (collected.seconds - self.options.budget.seconds))
+
+    def _runner(self, seen: Seen) -> Callable[[], float]:
+        """Return what makes the next call of a variant, and returns its milliseconds."""
+        subject, call, timeline, spacing = self.subject, self._call, self._timeline, self._spacing
+
+        def run() -> float:
+            begun = time.perf_counter()
+            undo = seen.variant.apply(subject)
+            try:
+                index = len(seen.rounds)  # every variant sees the same observation and noise in a round
+                if not index:
+                    seen.weights = weight_bytes(subject.module, *subject.family.outside(subject.module))
+                if spacing is not None:
+                    spacing.before(seen.variant.name, ticks_between_calls(subject), lambda: call(index + 1))
+                before, start_ns = kernel_use(), timeline.now_ns()
+                with nullcontext() if index else noted(subject):  # the first call is warm-up
+                    output = call(index)
+                round = Round(index, start_ns, timeline.now_ns(), kernel_use() - before)
+                if not index and not seen.variant.builds:
+                    seen.first_s = time.perf_counter() - begun
+                seen.rounds.append(round)
+                self._outputs.add(seen.variant.name, output, getattr(subject, "pooled", None))
+                if isinstance(subject, CallableSubject) and subject.form is not None:
+                    self._forms.setdefault(seen.variant.name, {})[index % len(subject.inputs)] = subject.form
+                if not index:
+                    seen.traits = _traits(subject, self.phase, self.options)
+                    seen.tensor_float = convolutions_in_tf32(subject.device)
+                # What a target in Python returns is copied after its time is taken.
+                return subject.took_ms if isinstance(subject, CallableSubject) else round.took_ms
+            finally:
+                undo()
+
+        return run
+
+    def _count(self, collected: Collected) -> dict[str, Counted]:
+        """Return the FLOP and memory of each variant: as they are known, else counted, until Ctrl-C.
+
+        Counting may take as long as the rounds took, and the first variant's longer; none begins that would not end
+        within the command's limit.
+        """
+        if not self.options.counted:
+            return {}
+        counts = {name: self.known[name] for name in self._seen if name in self.known}
+        unknown = [name for name in self._seen if name not in counts]
+        limit = TimeLimit(max(collected.seconds, COUNTING_S))
+        steps = Steps(self.reporter, "variants")
+        for done, name in enumerate(unknown, 1):
+            if self._interrupted:
+                break
+            if done > 1 and limit.over:
+                self._late.add(name)
+                continue
+            estimate_s = COUNTED_CALLS * collected.samples[name].summary.median / 1e3
+            if not self.options.limit.fits(estimate_s):
+                self.options.limit.leave_out(f"FLOP and memory of {name} were not counted", estimate_s)
+                continue
+            self.reporter.stage(f"{self.phase}: counting FLOP and memory of {name}")
+            try:
+                counts[name] = count(self.subject, self._seen[name].variant, self._call, self._hooks)
+            except KeyboardInterrupt:
+                self._interrupted = True
+            except UserError as error:  # what was timed must not be lost for it
+                self._uncounted[name] = str(error)
+            else:
+                steps(done, len(unknown))
+        return counts
+
+    def _within_ceiling(self, rounds: Sequence[int], warmup: int, counts: Mapping[str, Counted]) -> list[Measurement]:
+        """Return a measurement of each variant; where a part ran above the ceiling, after measuring that once more."""
+
+        def described() -> list[Measurement]:
+            return [
+                measurement_of(seen, self.phase, rounds, warmup, counts.get(name), self.ceiling)
+                for name, seen in self._seen.items()
+            ]
+
+        measurements = described()
+        if self.ceiling is None or self._interrupted or not any(map(above_ceiling, measurements)):
+            return measurements
+        if not self.options.limit.fits(AGAIN_S):
+            self.options.limit.leave_out("a part ran above the ceiling, which was not measured once more", AGAIN_S)
+            return measurements
+        self.reporter.stage("a part ran above the ceiling: measuring once more what this machine can do")
+        try:
+            raise_to_now(self.ceiling, self.subject.device, Steps(self.reporter, "figures"))
+        except KeyboardInterrupt:
+            self._interrupted = True
+        return described()
+
+    def _annotate(self, measurement: Measurement, samples: Samples, rounds: Sequence[int], lost: str) -> None:
+        """Add how the calls came, which parts were not seen, and notes."""
+        seen = self._seen[measurement.name]
+        runs = seen.runs(rounds)
+        measurement.unseen = unseen_parts(self._hooks, runs)
+        measurement.samples.notes = samples.notes
+        measurement.samples.longest_state_s = samples.longest_state_s
+        measurement.cadence = self._spacing.of(measurement.name, rounds) if self._spacing is not None else None
+        if above_ceiling(measurement):
+            measurement.notes.append(ABOVE_WITH_TF32 if seen.tensor_float else ABOVE_CEILING)
+        if not measurement.unseen and self.options.depth == 1:
+            measurement.notes += silent_probes(self._hooks, runs)
+        if self.options.serialised:
+            measurement.notes.append("serialised: the device was synchronised around every part, nothing overlapped")
+        measurement.notes += [lost] if lost else []
+
+    def _add_limits(self, measurements: Sequence[Measurement]) -> None:
+        """Add the least time by the roofline to inferences, but for those in TF32, whose ceiling is not known."""
+        if self.ceiling is None or self.phase != "inference":
+            return
+        for measurement, limit in zip(measurements, limits(measurements, self.ceiling), strict=True):
+            in_tf32 = "tf32" in self._seen[measurement.name].variant.dtypes
+            measurement.limit = None if in_tf32 else limit
+
+
+def _build(subject: Subject, variant: Variant, call: Callable[[int], object]) -> float:
+    """Put ``variant`` on and run it once. Return the seconds of both."""
+    begun = time.perf_counter()
+    undo = variant.apply(subject)
+    try:
+        call(0)
+        return time.perf_counter() - begun
+    finally:
+        undo()
+
+
+def _traits(subject: Subject, phase: Phase, options: Options) -> Traits:
+    traits = subject.traits(phase, options.batch_size)
+    traits.device = str(subject.device)
+    return traits

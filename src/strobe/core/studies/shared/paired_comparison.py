@@ -1,0 +1,101 @@
+"""Judge two variants that ran in alternation: how many times as fast, and how far their actions differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strobe.core.measure.agreement import add_note, agree, agree_features, agree_outputs, in_common
+from strobe.core.measure.verdicts import LEVEL, WITHIN, difference_interval, paired_verdict
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.measurement import Measurement
+from strobe.core.studies.shared.measuring import Measured
+from strobe.core.subjects.outputs import Numbers, not_compared
+
+SEVERAL_COPIES = "the peaks of memory include the weights in every precision compared, which are held at the same time"
+
+
+def judge(
+    baseline: Measurement,
+    candidate: Measurement,
+    measured: Measured,
+    *,
+    within: float = WITHIN,
+    level: float = LEVEL,
+) -> Comparison:
+    """Judge two measurements whose samples alternate, and how far their actions differ."""
+    before, after = baseline.samples.values, candidate.samples.values
+    difference_ms, interval = difference_interval(before, after, level=level)
+    agreement = None
+    if baseline.phase == "inference":
+        agreement = _agreement(baseline, candidate, measured)
+        if (
+            agreement is not None
+            and measured.variants[candidate.name].guided != measured.variants[baseline.name].guided
+        ):
+            agreement.on_purpose = True
+            add_note(agreement, "RTC changes the actions on purpose: it guides them towards the previous chunk")
+    return Comparison(
+        baseline=baseline.name,
+        candidate=candidate.name,
+        verdict=paired_verdict(
+            before, after, baseline_name=baseline.name, candidate_name=candidate.name, within=within, level=level
+        ),
+        difference=interval,
+        difference_ms=difference_ms,
+        agreement=agreement,
+    )
+
+
+def _agreement(baseline: Measurement, candidate: Measurement, measured: Measured) -> Agreement | None:
+    before, after = baseline.name, candidate.name
+    if measured.forms is not None:
+        return _of_outputs(before, after, measured, measured.forms)
+    shapes = measured.outputs.shapes
+    if shapes[before] == shapes[after] or not measured.pooled[after]:
+        chunks = measured.actions[before], measured.actions[after]
+        if measured.features:
+            agreement = agree_features(*chunks)
+        elif measured.variants[after].changes_execution or measured.variants[before].changes_execution:
+            agreement = agree(*in_common(*chunks), measured.scale, executed=measured.executed)
+            agreement.changes_execution = True
+        elif shapes[before] != shapes[after]:
+            unlike = f"chunks of {shapes[after]} against {shapes[before]} cannot be compared action by action"
+            return Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=unlike, unjudged=unlike)
+        else:
+            agreement = agree(*chunks, measured.scale, executed=measured.executed)
+        add_note(agreement, measured.outputs.note)
+        return agreement
+    # One by one they cannot be compared: a token is another piece of another picture.
+    agreement = agree(measured.pooled[before], measured.pooled[after])
+    agreement.of = "features"
+    counts = [m.traits.backbone.tokens or 0 if m.traits.backbone else 0 for m in (candidate, baseline)]
+    tokens = " against ".join(f"{count:,}" for count in counts)
+    add_note(agreement, f"{after}: {tokens} tokens a clip, so what is compared is each clip's mean over its tokens")
+    return agreement
+
+
+def _of_outputs(
+    before: str, after: str, measured: Measured, forms: Mapping[str, Mapping[int, Numbers]]
+) -> Agreement | None:
+    """Compare outputs whose meaning is not known. None if one of the two returns no numbers.
+
+    With an input that gives outputs of other shapes than the others, they are compared without a spread.
+    """
+    alike = [(forms[before][index], forms[after][index]) for index in forms[before] if index in forms[after]]
+    if not all(first.shapes and second.shapes for first, second in alike):
+        return None
+    unlike = next((words for one, other in alike if (words := one.unlike(other))), "")
+    first, second = measured.actions[before], measured.actions[after]
+    if unlike or any(a.shape != b.shape for a, b in zip(first, second, strict=True)):
+        words = f"they cannot be compared number by number: {unlike or 'an output in another shape at times'}"
+        agreement = Agreement(cosine=0, largest_error=0, mean_error=0, observations=0, note=words, unjudged=words)
+    else:
+        shapes = {output.shapes for output, _ in alike}
+        spread_known = measured.in_spread and len(shapes) == 1
+        agreement = agree_outputs(first, second, shapes.pop()) if spread_known else agree(first, second)
+        agreement.distinct = min(len(alike), agreement.observations)
+        add_note(agreement, measured.outputs.note)
+        agreement.uncompared = not_compared(alike)
+    agreement.of = "outputs"
+    return agreement

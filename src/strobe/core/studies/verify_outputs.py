@@ -1,0 +1,254 @@
+"""Verify what is called in Python: do two things to call return the same, or one with a recipe on it and without?
+
+Nothing is timed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from strobe.core.errors import UserError
+from strobe.core.measure.agreement import agree, agree_outputs
+from strobe.core.measure.guard import Guard, Guards, strongest
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.time_limit import LookInterrupted
+from strobe.core.results.agreement import Agreement, Check, Yardstick, yardstick
+from strobe.core.results.answer import VerifyResult
+from strobe.core.results.recipe import Recipe
+from strobe.core.sameness.reordered import features_reordered
+from strobe.core.sameness.visits import FEWEST, CheckCall, describe, plan
+from strobe.core.studies.shared.machine_state import begin_result
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.progress import Reporter, Steps
+from strobe.core.subjects.callable_subject import CallableSubject
+from strobe.core.subjects.callables import Target
+from strobe.core.subjects.outputs import Numbers, not_compared, numbers_of
+from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments_of
+from strobe.core.treatments.treatment import Variant
+
+
+class _CallError(Exception):
+    """A call failed with the treatments on, and did not without."""
+
+
+def verify_outputs(subject: CallableSubject, guard: Guard, reporter: Reporter) -> VerifyResult:
+    """Hold the outputs of the subject's second target against those of its first, on each input.
+
+    A second target that fails, or returns other shapes, breaks the guard. Ctrl-C keeps the inputs that both were
+    called with.
+
+    Raises:
+        UserError: the first target fails.
+    """
+    first, second = subject.targets
+    title = f"{subject.info.name}: {second.name} against {first.name}"
+    options = Options(SamplingBudget(), counted=False)
+    result = begin_result(VerifyResult, subject, title, options, reporter, recipe="", guard=str(guard))
+    # Nothing is known of what the second does: the guard says what it may do.
+    check = Check(name=second.name, treatments=[], effect="lossy", guard=str(guard))
+    result.checks.append(check)
+    pairs: list[tuple[Numbers, Numbers]] = []
+    reporter.stage(title)
+    steps = Steps(reporter, "inputs")
+    try:
+        for index in range(len(subject.inputs)):
+            expected = _numbers(subject, first, index)
+            try:
+                pairs.append((expected, _numbers(subject, second, index)))
+            except UserError as error:
+                check.broken = str(error)
+                break
+            steps(index + 1, len(subject.inputs))
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+    # Not before: an object that counts its calls would be ahead of the other one.
+    if result.status == "complete":
+        subject.first_calls(reporter.stage, [first])
+        result.notes, result.caveats = list(subject.notes), list(subject.caveats)
+    if alike := _of_equal_shape(check, pairs, first.name):
+        check.agreement = agree(*alike)
+        check.agreement.of = "outputs"
+        check.agreement.distinct = len({subject.digest_of(index) for index in range(len(pairs))})
+        check.agreement.uncompared = not_compared(pairs)
+        judged = guard.judge(check.agreement)
+        check.broken, check.unjudged = judged.broken, judged.unjudged
+    return result
+
+
+def verify_recipe(
+    subject: CallableSubject,
+    recipe: Recipe,
+    name: str,
+    guards: Guards,
+    reporter: Reporter,
+    *,
+    count: int,
+    passes: int,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Hold the outputs of a target with ``recipe`` on it against those without, in calls that find faults of caches.
+
+    The calls return to earlier inputs, and some have the treatments put on for them alone. The same input and the same
+    random numbers go to both. Exact treatments are checked by themselves too, where there are others. Ctrl-C keeps the
+    checks made.
+
+    Args:
+        name: the recipe's file, for messages.
+        count: calls with random numbers of their own, at least; each input is in one of them.
+        passes: over these calls, each in another order.
+        seconds: for all of it, roughly. Where a call takes long there are fewer, `FEWEST` at least.
+
+    Raises:
+        UserError: a treatment does not apply, or the target fails as it is.
+    """
+    title = f"{subject.info.name}: does it act the same with {name}?"
+    options = Options(SamplingBudget(), counted=False)
+    result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
+    groups = groups_of(treatments_of(recipe, name))
+    try:
+        reporter.stage("the untouched policy's outputs")
+        reference = _reference(subject, max(count, len(subject.inputs)), len(groups) * passes, seconds, reporter)
+        if len(reference) < max(count, len(subject.inputs)):
+            looked_at = f"{len(reference)} of {max(count, len(subject.inputs))} calls were looked at"
+            result.limited = f"{looked_at}, to end in about {seconds:.0f} s (--seconds={seconds:g})"
+        if any(treatment.effect == "exact" for _, chosen in groups for treatment in chosen):
+            result.yardsticks += _reordered(subject, result)
+        for label, chosen in groups:
+            reporter.stage(f"{label} against the untouched policy")
+            _check_group(result, subject, (label, chosen), guards, passes, reference, reporter)
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+    return result
+
+
+def _reference(subject: CallableSubject, count: int, rounds: int, seconds: float, reporter: Reporter) -> list[Numbers]:
+    """Return what the target returns as it is, in ``count`` calls, or in as many as leave time for the others."""
+    numbers, steps, began = [numbers_of(subject.output(0))], Steps(reporter, "calls"), time.perf_counter()
+    for index in range(1, count):
+        numbers.append(numbers_of(subject.output(index)))
+        each = (time.perf_counter() - began) / index
+        steps(index + 1, count)
+        if index + 1 >= FEWEST and (index + 1) * each * (1 + 2 * rounds) >= seconds:
+            break
+    return numbers
+
+
+def _reordered(subject: CallableSubject, result: VerifyResult) -> list[Yardstick]:
+    try:
+        moved = features_reordered(subject, Variant("untouched"), FEWEST)
+    except UserError as error:
+        result.caveats.append(f"not measured, how far reordered sums move the outputs: {error}")
+        return []
+    except LookInterrupted:
+        raise KeyboardInterrupt from None
+    return [moved] if moved is not None else []
+
+
+def _check_group(
+    result: VerifyResult,
+    subject: CallableSubject,
+    group: tuple[str, tuple[RecipeTreatment, ...]],
+    guards: Guards,
+    passes: int,
+    reference: Sequence[Numbers],
+    reporter: Reporter,
+) -> None:
+    """Add a check of ``group``, as far as it came. Raises KeyboardInterrupt, after adding what was seen by then."""
+    label, chosen = group
+    effect = strongest([treatment.effect for treatment in chosen])
+    guard = guards.of([effect])
+    check = Check(name=label, treatments=[each.written for each in chosen], effect=effect, guard=str(guard))
+    result.checks.append(check)
+    visits = plan(len(reference), rtc=False, passes=passes)
+    ordered = sorted(visits, key=lambda visit: visit.isolated)
+    pairs: list[tuple[Numbers, Numbers]] = []
+    stopped = False
+    try:
+        _visit(subject, Variant(label, chosen), ordered, reference, pairs, Steps(reporter, "calls"))
+    except KeyboardInterrupt:
+        stopped = True
+    except _CallError as error:
+        check.broken = str(error)
+    if alike := _of_equal_shape(check, pairs, subject.target.name):
+        agreement = check.agreement = _in_spread(alike, pairs)
+        seen = ordered[: len(pairs)]
+        agreement.distinct = len({subject.digest_of(visit.observation) for visit in seen})
+        agreement.how = describe(seen)
+        agreement.uncompared = not_compared(pairs)
+        if stopped:
+            agreement.short, agreement.unjudged = True, f"stopped after {len(pairs)} of {len(ordered)} calls"
+        judged = guard.judge(agreement, yardstick(result.yardsticks, "reordered sums"))
+        check.broken, check.unjudged = judged.broken, judged.unjudged
+    if stopped:
+        raise KeyboardInterrupt
+
+
+def _visit(
+    subject: CallableSubject,
+    variant: Variant,
+    ordered: Sequence[CheckCall],
+    reference: Sequence[Numbers],
+    pairs: list[tuple[Numbers, Numbers]],
+    steps: Steps,
+) -> None:
+    """Make the calls of ``ordered`` with ``variant`` on, and add a pair for each; the isolated ones are the last.
+
+    Raises:
+        UserError: a treatment does not apply.
+        _CallError: a call fails.
+    """
+    undo = variant.apply(subject)
+    try:
+        for visit in ordered:
+            if visit.isolated:
+                undo()
+                undo = variant.apply(subject)
+            try:
+                output = subject.output(visit.observation)
+            except UserError as error:
+                raise _CallError(str(error)) from error
+            pairs.append((reference[visit.observation], numbers_of(output)))
+            steps(len(pairs), len(ordered))
+    finally:
+        undo()
+
+
+def _in_spread(alike: tuple[list[Tensor], list[Tensor]], pairs: Sequence[tuple[Numbers, Numbers]]) -> Agreement:
+    shapes = {expected.shapes for expected, _ in pairs}
+    if len(shapes) == 1:
+        return agree_outputs(*alike, shapes.pop())
+    agreement = agree(*alike)
+    agreement.of = "outputs"
+    return agreement
+
+
+def _numbers(subject: CallableSubject, target: Target, index: int) -> Numbers:
+    with subject.switched(target):
+        return numbers_of(subject.output(index))
+
+
+def _of_equal_shape(
+    check: Check, pairs: Sequence[tuple[Numbers, Numbers]], first: str
+) -> tuple[list[Tensor], list[Tensor]] | None:
+    """Return the numbers before and after; None if they cannot be compared, which ``check`` then says.
+
+    Args:
+        first: name of what the others are compared with.
+    """
+    for index, (expected, seen) in enumerate(pairs):
+        if expected.values is None:
+            check.unjudged = f"{first} returns no numbers, but {expected.kind}"
+            return None
+        check.broken = check.broken or ((unlike := expected.unlike(seen)) and f"input {index + 1} gives {unlike}")
+    if check.broken:
+        return None
+    if not pairs:
+        check.unjudged = "no input was looked at"
+        return None
+    values = [(before.values, after.values) for before, after in pairs]
+    known = [(before, after) for before, after in values if before is not None and after is not None]
+    return [before for before, _ in known], [after for _, after in known]

@@ -1,0 +1,1 @@
+"""What a study runs, and the subject that is made of any callable."""

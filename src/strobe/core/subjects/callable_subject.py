@@ -1,0 +1,329 @@
+"""Things to call with inputs of their own, as a subject: functions, torch modules, policies of other projects."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from strobe.core.devices.accelerators import check_device, generators_restored
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.families.family import Family, no_probes
+from strobe.core.families.modules import along_modules
+from strobe.core.families.registry import registered
+from strobe.core.measure.agreement import agree
+from strobe.core.measure.time_limit import TimeUpError
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.traits import CallTraits, Traits
+from strobe.core.subjects.callables import MODULE, Target
+from strobe.core.subjects.leaves import leaves, unfinished
+from strobe.core.subjects.outputs import Numbers, computes_on, copied, numbers_of, tensors_in, wait_for
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase, count, digest
+from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.probe import Hook, Probe
+from strobe.core.timeline.sections import section
+from strobe.lerobot.other_projects import module_of_other_project, policy_of_other_project
+
+_MOST = 300  # characters of an error's own words
+
+
+@dataclass
+class CallableSubject:
+    """Targets and the inputs that all of them are called with; one target is on at a time.
+
+    Args:
+        targets: the first one is on from the beginning.
+        inputs: each a tuple of positional arguments, or the only argument.
+        on: torch's name of the device; '' for that of the targets' weights, else of the inputs' tensors.
+        label: name of the subject; '' for the first target's own.
+        source: where the targets are from, in words.
+
+    Attributes:
+        form: the numbers of the latest call's output, without their values; None before it.
+        took_ms: milliseconds of the latest call, on the host, without the copying of its numbers.
+    """
+
+    targets: Sequence[Target]
+    inputs: Sequence[Any]
+    seed: int = 0
+    on: str = ""
+    label: str = ""
+    source: str = "an object in Python"
+    form: Numbers | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            raise UserError("no inputs: give one input, or a list of them; () is a call without arguments")
+        check_device(self.on or None)
+        self.target = self.targets[0]
+        self.notes: list[str] = []
+        self.caveats: list[str] = []  # notes that a verdict must stand beside
+        self.took_ms = 0.0
+        self._waits: dict[str, bool] = {}
+        self._accelerator = torch.accelerator.current_accelerator(check_available=True)
+        self.device = self._device()
+        first = self.targets[0]
+        read = numbers_of(self.inputs[0])
+        many = f"{len(self.inputs)} input{'s' * (len(self.inputs) != 1)}"
+        self.info = SubjectInfo(
+            name=self.label or first.label,
+            kind=first.kind,
+            source=self.source,
+            inputs=f"{many}, of shape {read.words}" if read.shapes else f"{many} without arrays",
+            **count(first.module),
+        )
+
+    @property
+    def module(self) -> nn.Module:
+        """The torch modules of the target that is on; an empty module for one without any."""
+        return self.target.module
+
+    @property
+    def family(self) -> Family:
+        """The record of the target's type where it is a policy that is known; else its modules."""
+        return _family(self.target)
+
+    @property
+    def input_source(self) -> InputSource:
+        """The kind and digest of its inputs."""
+        return InputSource("data", digest([self.digest_of(index) for index in range(len(self.inputs))]))
+
+    @property
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        """The methods that `compile` compiles, as (path, method): what the target calls of its torch modules.
+
+        That is a module's own forward pass. Of an object it is that of each module inside, with the public methods of
+        the module's own class: which of them it calls is not known, and one that is not called costs nothing.
+        """
+        if self.family.compiled:
+            return self.family.compiled
+        if self.target.kind == MODULE:
+            return (("", "forward"),)
+        probes = [probe for probe in _probes(self.target.modules) if probe.level == 1 and "*" not in probe.path]
+        return [(probe.path, probe.attribute) for probe in probes if _has(self.module, probe)]
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """Return a function of the iteration's index that calls the target that is on; the inputs wrap around.
+
+        It returns the output's numbers as a tensor on the CPU, an empty one where there are none. Their copying is not
+        in the section. torch, NumPy and `random` draw the same numbers whenever the index is the same.
+
+        Raises:
+            UserError: a training phase; and by the function, that the target failed.
+        """
+        if phase != "inference":
+            raise UserError(f"a call from Python is timed as it is: no {phase}")
+
+        def run(index: int) -> Tensor:
+            numbers = numbers_of(self.output(index))
+            self.form = _without_values(numbers)
+            return numbers.values if numbers.values is not None else torch.empty(0)
+
+        return run
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Return the hooks on the modules inside the target that is on, down to ``depth`` levels."""
+        if self.target.opaque or not self.target.modules:
+            return []
+        return self.family.hooks(self.target.owner, training=False, depth=depth)
+
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return how many inputs there are: what else a call works on is not known."""
+        return Traits(call=CallTraits(inputs=len(self.inputs)))
+
+    def first_calls(self, reporter: Callable[[str], None], targets: Sequence[Target] = ()) -> None:
+        """Call each target with an input of each shape, before anything is timed, and note what would spoil a figure.
+
+        What is compiled for a shape is compiled now. Each is called twice with the first input, to see whether it
+        answers the same.
+
+        Args:
+            reporter: shows a stage, in words.
+            targets: those to call; () for all.
+
+        Raises:
+            UserError: a target fails.
+        """
+        shapes = [numbers_of(given).shapes for given in self.inputs]
+        wanted = sorted({shape: index for index, shape in reversed(list(enumerate(shapes)))}.values())
+        for target in targets or self.targets:
+            reporter(f"first calls of {target.name}")
+            with self.switched(target):
+                for index in wanted:
+                    before = self.digest_of(index)
+                    output = self.output(index)
+                    if self.digest_of(index) != before:
+                        self.caveats.append(
+                            f"{target.name} changes an object in its inputs: later calls did not see what the first saw"
+                        )
+                    self._waits[target.name] = self._waits.get(target.name, False) or computes_on(output)
+                self._note(target)
+
+    @contextmanager
+    def switched(self, target: Target) -> Iterator[None]:
+        """Have ``target`` on for the time of the block."""
+        before, self.target = self.target, target
+        try:
+            yield
+        finally:
+            self.target = before
+
+    @contextmanager
+    def generators_kept(self) -> Iterator[None]:
+        """Restore the random generators of torch, NumPy and Python after the block."""
+        numpy_state, python_state = np.random.get_state(), random.getstate()
+        try:
+            with generators_restored(self.device):
+                yield
+        finally:
+            np.random.set_state(numpy_state)
+            random.setstate(python_state)
+
+    def output(self, index: int) -> object:
+        """Return what the target that is on returns for input ``index``, once it is there.
+
+        Raises:
+            UserError: the target failed, or returned something that has not run yet.
+        """
+        target, place = self.target, index % len(self.inputs)
+        arguments = _arguments(self.inputs[place])
+        self._draw_from(self.seed + index)
+        waits = self._waits.get(target.name, True)
+        try:
+            if target.before is not None:
+                target.before()
+            synchronise(self._accelerator)  # the copies of the input are there before the time begins
+            with section(ITERATION):
+                begun_s = time.perf_counter()
+                output = target.call(*arguments)
+                if waits:
+                    wait_for(output)
+                synchronise(self._accelerator)
+                self.took_ms = 1e3 * (time.perf_counter() - begun_s)
+        except TimeUpError:
+            raise
+        except (Exception, SystemExit) as error:
+            words = f"{type(error).__name__}: {in_a_line(error, _MOST)}"
+            raise UserError(f"'{target.name}' failed on input {place + 1} of {len(self.inputs)}: {words}") from error
+        for _, leaf in leaves(output):
+            if why := unfinished(leaf):
+                if hasattr(leaf, "close"):  # else a coroutine complains that nobody waited for it
+                    leaf.close()
+                raise UserError(f"'{target.name}' returned {why}")
+        return output
+
+    def _draw_from(self, seed: int) -> None:
+        # Not torch.manual_seed: without a GPU in use it takes a millisecond, for a traceback of what it puts off.
+        torch.default_generator.manual_seed(seed)
+        if self._accelerator is not None:
+            module: Any = torch.get_device_module(self._accelerator)
+            getattr(module, "manual_seed_all", module.manual_seed)(seed)
+        np.random.seed(seed % 2**32)
+        random.seed(seed)
+
+    def _note(self, target: Target) -> None:
+        """Note what of ``target`` a reader of its figures must know."""
+        first = numbers_of(self.output(0))
+        output = self.output(0)
+        second = numbers_of(output)
+        if first.values is None or second.values is None:
+            self.caveats.append(f"{target.name} returns no numbers to compare, but {first.kind or second.kind}")
+        elif first.shapes != second.shapes:
+            self.caveats.append(f"{target.name} answers one input in different shapes: {first.words}, {second.words}")
+        elif words := first.unlike(second):
+            self.caveats.append(f"{target.name} does not answer one input twice in the same way: {words}")
+        elif (own := agree([first.values], [second.values])).largest_error > 0:
+            self.caveats.append(
+                f"{target.name} does not answer one input twice in the same way (largest difference "
+                f"{own.largest_error:.3g}): how far it is from the others includes that"
+            )
+        if any(tensor.requires_grad for tensor in tensors_in(output)):
+            self.notes.append(f"{target.name} records gradients, as torch.no_grad() was not on around it")
+        if any(module.training for inside in target.modules.values() for module in inside.modules()):
+            self.caveats.append(f"{target.name} has modules in training mode: eval() was not called on all of them")
+
+    def _device(self) -> torch.device:
+        if self.on:
+            return torch.device(self.on)
+        for target in self.targets:
+            for parameter in target.module.parameters():
+                return parameter.device
+        tensors = [tensor for given in self.inputs for tensor in tensors_in(given)]
+        return next((tensor.device for tensor in tensors if tensor.device.type != "cpu"), torch.device("cpu"))
+
+    def digest_of(self, index: int) -> str:
+        """Return a digest of the numbers and the texts of input ``index``."""
+        numbers = numbers_of(self.inputs[index % len(self.inputs)])
+        return digest([*([] if numbers.values is None else [numbers.values]), *numbers.texts])
+
+
+def _arguments(given: Any) -> tuple[object, ...]:
+    return copied(given) if type(given) is tuple else (copied(given),)
+
+
+def _without_values(numbers: Numbers) -> Numbers:
+    return replace(numbers, values=None)
+
+
+def _family(target: Target) -> Family:
+    if "" in target.modules:
+        module = target.modules[""]
+        return _record(module) or along_modules(module)
+    if not target.modules:
+        return Family("function", ())
+    around = policy_of_other_project(target.owner)
+    if around is None:
+        return Family("modules", (), lambda _: _probes(target.modules))
+    outer = around.probes or no_probes
+    return Family(around.name, (), lambda owner: [*outer(owner), *_probes(target.modules)])
+
+
+def _record(module: nn.Module) -> Family | None:
+    """Return the record of a policy of a known type, or of a known class of another project; else None."""
+    kind = getattr(getattr(module, "config", None), "type", None)
+    known = registered(kind) if isinstance(kind, str) else None
+    return known if known is not None and known.probes is not None else module_of_other_project(module)
+
+
+def _has(module: nn.Module, probe: Probe) -> bool:
+    try:
+        return callable(getattr(attrgetter(probe.path)(module) if probe.path else module, probe.attribute, None))
+    except AttributeError:
+        return False
+
+
+def _probes(modules: Mapping[str, nn.Module]) -> list[Probe]:
+    """Return the probes on the modules of an object, and on their own parts."""
+    probes: list[Probe] = []
+    for name, module in modules.items():
+        record = module_of_other_project(module)
+        if record is None:
+            probes += _on_methods(name, module)
+            record = along_modules(module)
+        inside = record.probes or no_probes
+        probes += [_below(probe, name) for probe in inside(module)]
+    return probes
+
+
+def _on_methods(name: str, module: nn.Module) -> Iterator[Probe]:
+    """Yield a probe on a module, and on the methods of its own class."""
+    label = name.replace("{", "").replace("}", "")
+    yield Probe.module(name, label, optional=True)
+    if not type(module).__module__.startswith(("torch.", "strobe.")):
+        for method, function in vars(type(module)).items():
+            works = inspect.isfunction(function) and not inspect.isgeneratorfunction(function)
+            if works and not method.startswith("_") and method != "forward":
+                yield Probe.method(name, method, f"{label}.{method}", optional=True)
+
+
+def _below(probe: Probe, name: str) -> Probe:
+    return replace(probe, path=f"{name}.{probe.path}" if probe.path else name, optional=True)

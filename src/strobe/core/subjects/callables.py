@@ -1,0 +1,165 @@
+"""The callable that a study calls of any object, and the torch modules inside it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from strobe.core.errors import UserError
+from strobe.core.timeline.layers import Call
+
+# The methods of policies, in the order in which they are looked for. `select_action` is the last one: in LeRobot most
+# of its calls only take an action from a queue.
+METHODS = ("infer", "get_action", "predict_action_chunk", "sample_actions", "select_action")
+_MAY_QUEUE = ("infer", "get_action", "select_action")  # openpi-client's ActionChunkBroker has an `infer` with a queue
+MODULE = "torch module"  # the kind of a target that is a module, called as one
+_SHOWN = 80  # characters of a name
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something to call, under a name.
+
+    Args:
+        name: the variant's.
+        call: what is timed, with the arguments of an input.
+        label: what it is, such as 'ResNet' or 'my_policy.act', for titles.
+        kind: its kind in words, such as 'torch module', 'function', 'object with infer()'.
+        modules: path → torch module inside; '' for a target that is a module itself.
+        before: called before each call and not timed; None for nothing.
+        opaque: why its parts cannot be seen, in words; '' if they can.
+        owner: the object that has the modules, each at its path; None for a function without one.
+    """
+
+    name: str
+    call: Call
+    label: str
+    kind: str
+    modules: Mapping[str, nn.Module] = field(default_factory=dict)
+    before: Callable[[], object] | None = None
+    opaque: str = ""
+    owner: object = None
+
+    @functools.cached_property
+    def module(self) -> nn.Module:
+        """The module itself, or an empty one that holds those inside."""
+        if "" in self.modules:
+            return self.modules[""]
+        holder = type(self.label, (nn.Module,), {})()  # messages name its class
+        for name, module in self.modules.items():
+            holder.add_module(name, module)
+        return holder
+
+
+def target_of(name: str, thing: object) -> Target:
+    """Return what is called of ``thing``: a method of `METHODS` where it has one, else the object itself.
+
+    `infer`, `get_action` and `select_action` are preceded by `reset`, where there is one, so that no call takes an
+    action from a queue. So are these methods by themselves, as in ``target_of("a", policy.select_action)``.
+
+    Raises:
+        UserError: ``thing`` is a class, or nothing that can be called.
+    """
+    if isinstance(thing, type):
+        raise UserError(f"'{name}' is the class {thing.__name__}: pass an object of it")
+    method = next((each for each in METHODS if callable(getattr(thing, each, None))), "")
+    if method:
+        call, kind = getattr(thing, method), f"object with {method}()"
+        return _target(name, call, type(thing).__name__, kind, thing, _reset(thing, method))
+    if isinstance(thing, nn.Module):
+        return _target(name, thing, type(getattr(thing, "_orig_mod", thing)).__name__, MODULE, thing)
+    if not callable(thing):
+        raise UserError(
+            f"'{name}' is of type {type(thing).__name__} and cannot be called: pass a function, a torch module, or an "
+            f"object with {', '.join(METHODS[:-1])} or {METHODS[-1]}"
+        )
+    inner = thing
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    owner = getattr(inner, "__self__", None) if inspect.ismethod(inner) else inner
+    label = str(getattr(inner, "__qualname__", type(inner).__name__)).rpartition("<locals>.")[2]
+    label = "function" if "<lambda>" in label else label
+    return _target(name, thing, label, _kind(thing), owner, _reset(owner, getattr(inner, "__name__", "")))
+
+
+def _reset(owner: object, method: str) -> Callable[[], object] | None:
+    """Return what empties the queue that ``method`` may take actions from; None if there is nothing."""
+    reset = getattr(owner, "reset", None) if method in _MAY_QUEUE else None
+    if not callable(reset):
+        return None
+    try:
+        inspect.signature(reset).bind()
+    except (TypeError, ValueError):  # it takes arguments, or says nothing of them
+        return None
+    return reset
+
+
+def one_part(target: Target) -> str:
+    """Return why nothing divides a target into parts, in words; '' if something does."""
+    return target.opaque or ("" if target.modules else "no torch module was found in it")
+
+
+def modules_inside(owner: object) -> dict[str, nn.Module]:
+    """Return path → module: '' for a module itself; else the modules among the object's attributes, each once."""
+    if isinstance(owner, nn.Module):
+        return {"": owner}
+    found: dict[str, nn.Module] = {}
+    for name, value in _attributes(owner):
+        if isinstance(value, nn.Module) and value not in found.values() and "." not in name:
+            found[name] = value
+    return found
+
+
+def _attributes(owner: object) -> Iterator[tuple[str, object]]:
+    if owner is None or inspect.isfunction(owner) or inspect.isbuiltin(owner) or inspect.ismodule(owner):
+        return
+    yield from getattr(owner, "__dict__", {}).items()
+
+
+def _target(
+    name: str, call: Any, label: str, kind: str, owner: object, before: Callable[[], object] | None = None
+) -> Target:
+    modules = modules_inside(owner)
+    return Target(name, call, label[:_SHOWN], kind, modules, before, _opaque(call, modules, owner), owner)
+
+
+def _kind(thing: object) -> str:
+    if inspect.ismethod(thing):
+        return "method"
+    return "function" if inspect.isroutine(thing) or isinstance(thing, functools.partial) else "callable object"
+
+
+def _opaque(call: object, modules: Mapping[str, nn.Module], owner: object) -> str:
+    """Return why the parts of a target cannot be seen: a probe cannot be put into code that is compiled already."""
+    for thing in (call, *modules.values()):
+        if _is_compiled(thing):
+            return "it is compiled by torch.compile"
+        if type(thing).__module__.startswith("torch.jit"):
+            return "it is a program of TorchScript"
+    for name, module in modules.items():
+        for method in METHODS:
+            if _is_compiled(vars(module).get(method)):
+                return f"its {name}.{method} is compiled by torch.compile"
+    return "" if modules else _of_jax(owner)
+
+
+def _is_compiled(thing: object) -> bool:
+    return (
+        hasattr(thing, "_torchdynamo_orig_callable")
+        or hasattr(thing, "_orig_mod")
+        or getattr(thing, "_compiled_call_impl", None) is not None
+    )
+
+
+def _of_jax(owner: object) -> str:
+    """Return that ``owner`` is or has a model of one of JAX's libraries, in words; '' for any other object."""
+    for name, value in (("", owner), *_attributes(owner)):
+        packages = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+        if packages & {"flax", "equinox", "haiku"}:
+            return f"{f'its {name}' if name else 'it'} is a model of JAX, whose parts are compiled into one program"
+    return ""

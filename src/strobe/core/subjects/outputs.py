@@ -1,0 +1,189 @@
+"""The numbers in whatever a call returns, and the wait for those that are still computed."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from strobe.core.subjects.leaves import PLAIN, leaves
+
+_SHOWN = 4  # arrays that are described by themselves
+_EXACT = 2**53  # float64 holds each whole number up to this one
+# dtypes all of whose values float32 holds.
+_SMALL = (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8, torch.int16)
+# Paths of single numbers that are another time's: openpi's servers answer with how long the call took.
+_TIMES = re.compile(r"(^|\.)((policy|server)_timing|timings?|timestamp)(\.|$)|_(ms|us|ns|seconds)$")
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The parts of one output, or of one input, that can be compared.
+
+    Args:
+        values: a float tensor on the CPU that shares memory with nothing: of one array in its own shape, of several
+            in a row. A number is an array without dimensions. None if there are none.
+        shapes: path → shape, in the order of the paths.
+        texts: path → text, of what must be the same and is no number.
+        unseen: what is not compared, in words.
+        kind: type of an output without numbers.
+    """
+
+    values: Tensor | None
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    kind: str = ""
+    texts: tuple[tuple[str, str], ...] = ()
+    unseen: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """The shapes in words, such as '(1, 50, 7)' or 'actions (50, 7), state (8)'."""
+        shown = [f"{path} {_shape(shape)}".strip() for path, shape in self.shapes[:_SHOWN]]
+        more = len(self.shapes) - _SHOWN
+        return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
+
+    def unlike(self, seen: Numbers) -> str:
+        """Return in words what ``seen`` has in another form than this; '' if their numbers can be compared."""
+        if self.shapes != seen.shapes:
+            other = f"of {seen.words}" if seen.shapes else f"without numbers ({seen.kind})"
+            return f"an output {other} in place of {self.words}"
+        if self.texts != seen.texts:
+            before, after = dict(self.texts), dict(seen.texts)
+            path = next(path for path in (*before, *after) if before.get(path) != after.get(path))
+            there = f"{after[path][:40]!r}" if path in after else "nothing"
+            here = f"{before[path][:40]!r}" if path in before else "nothing"
+            return f"{there} in place of {here}" + (f" at {path}" if path else "")
+        return ""
+
+
+def numbers_of(output: object) -> Numbers:
+    """Return the numbers, the texts, and what else is in ``output``."""
+    read: list[tuple[str, Tensor]] = []
+    texts: list[tuple[str, str]] = []
+    unseen: list[str] = []
+    for path, leaf in leaves(output):
+        if isinstance(leaf, int | float | complex):
+            if _TIMES.search(path):
+                unseen.append(f"{path} (a time)")
+                continue
+            tensor = _floats(np.asarray(leaf)) if abs(leaf) <= _EXACT or not isinstance(leaf, int) else None
+        else:
+            tensor = _floats(leaf)
+        if tensor is None and isinstance(leaf, (*PLAIN, Enum, PurePath)):
+            texts.append((path, repr(leaf)))
+        elif tensor is None and getattr(getattr(leaf, "dtype", None), "kind", "-") in "USOMm":
+            texts.append((path, repr(np.asarray(leaf).tolist())))
+        elif tensor is None:
+            unseen.append(f"{path} ({type(leaf).__name__})".strip())
+        elif tensor.numel():
+            read.append((path, tensor))
+        else:
+            texts.append((path, f"empty {tuple(tensor.shape)}"))
+    kind = "" if read else type(output).__name__
+    shapes = tuple((path, tuple(tensor.shape)) for path, tensor in read)
+    values = None
+    if len(read) == 1:
+        values = read[0][1]
+    elif read:
+        values = torch.cat([tensor.double().flatten() for _, tensor in read])
+    return Numbers(values, shapes, kind, tuple(texts), tuple(unseen))
+
+
+def not_compared(pairs: Iterable[tuple[Numbers, Numbers]]) -> str:
+    """Return in words what of outputs that are compared with each other is not; '' if all of it is."""
+    unseen = dict.fromkeys(words for pair in pairs for numbers in pair for words in numbers.unseen)
+    more = f" and {len(unseen) - _SHOWN} more" if len(unseen) > _SHOWN else ""
+    return f"{', '.join(list(unseen)[:_SHOWN])}{more}"
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """Yield the tensors in ``value``."""
+    for _, leaf in leaves(value):
+        if isinstance(leaf, Tensor):
+            yield leaf
+
+
+def computes_on(output: object) -> bool:
+    """Return whether something in ``output`` may still be computed, as JAX's arrays are: `wait_for` waits for it."""
+    known = (Tensor, np.ndarray, np.generic, *PLAIN)
+    strange = [leaf for _, leaf in leaves(output) if not isinstance(leaf, known)]
+    return any(callable(getattr(leaf, "block_until_ready", None)) for leaf in strange) or (
+        bool(strange) and "jax" in sys.modules
+    )
+
+
+def wait_for(output: object) -> None:
+    """Wait for what has a `block_until_ready`, as JAX's arrays have."""
+    strange = False
+    for _, leaf in leaves(output):
+        block = getattr(leaf, "block_until_ready", None)
+        if callable(block):
+            block()
+        else:
+            strange = True
+    # A container that only JAX knows how to look into.
+    if strange and (jax := sys.modules.get("jax")) is not None:
+        jax.block_until_ready(output)
+
+
+def copied(value: Any) -> Any:
+    """Return ``value`` with new dicts, lists, tuples, arrays and tensors, and all else as it is.
+
+    What a policy puts into its observation, or does to its numbers in place, is then not there at the next call.
+    """
+    if type(value) is dict:
+        return {key: copied(entry) for key, entry in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) is Tensor:
+        return value.detach().clone().requires_grad_(value.requires_grad)
+    if type(value) is np.ndarray:
+        return value.copy(order="K")
+    return value
+
+
+def _floats(leaf: Any) -> Tensor | None:
+    """Return a copy of a tensor or an array as floats on the CPU that hold all its values; None of anything else."""
+    if isinstance(leaf, Tensor):
+        tensor = leaf.detach()
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        tensor = tensor.to_dense() if tensor.layout != torch.strided else tensor
+    elif hasattr(leaf, "__array__") and hasattr(leaf, "dtype"):
+        tensor = _of_array(np.asarray(leaf))
+        if tensor is None:
+            return None
+    else:
+        return None
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    wanted = torch.float32 if tensor.dtype in _SMALL else torch.float64
+    return tensor.to("cpu", wanted, copy=True)
+
+
+def _of_array(array: np.ndarray) -> Tensor | None:
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    try:
+        match kind:
+            case "f" if 2 <= size <= 8:
+                return torch.from_numpy(np.array(array))
+            case "f" | "c" | "i" | "u" | "b":
+                wide = np.complex128 if kind == "c" else np.float64 if size > 2 else np.float32
+                return torch.from_numpy(array.astype(wide))
+            case "V":  # JAX's bfloat16 and float8
+                return torch.from_numpy(array.astype(np.float32))
+    except (TypeError, ValueError):
+        pass
+    return None
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return f"({', '.join(map(str, shape))})"

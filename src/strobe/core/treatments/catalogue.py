@@ -1,0 +1,115 @@
+"""Every treatment that can be written down: in ``--variant``, in a recipe, and by ``strobe optimize``.
+
+A treatment is a file with an `Entry` at its end, and its words in the table. Other packages bring theirs through the
+entry-point group ``strobe.treatments``: what it names is an `Entry`, or a tuple of them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+
+from strobe.core.errors import UserError
+from strobe.core.treatments import words as text
+from strobe.core.treatments.treatment import Entry, Spec, Treatment
+from strobe.treatments.table import TABLE, HelpWords
+
+
+def _load(words: HelpWords) -> Entry:
+    file, _, name = words.at.partition(":")
+    return getattr(import_module(f"strobe.treatments.{file}"), name or "ENTRY")
+
+
+ENTRIES: tuple[Entry, ...] = tuple(map(_load, TABLE))
+
+
+# What `--variant` reads before it looks here.
+_TAKEN = ("recipe", "exported", "rtc")
+
+
+def entries() -> tuple[Entry, ...]:
+    """Return all entries: those of this package, then those that other packages bring."""
+    return (*ENTRIES, *plug_in_entries())
+
+
+@cache
+def plug_in_entries() -> tuple[Entry, ...]:
+    """Return the entries of other packages. One that cannot be loaded costs a warning, and nothing else."""
+    taken = {*_TAKEN, *(_root(entry.key) for entry in ENTRIES)}
+    brought: list[Entry] = []
+    for point in entry_points(group="strobe.treatments"):
+        try:
+            entries_of_package = list(_entries_in(point.load()))
+        except Exception as error:
+            _warn(point.value, f"{type(error).__name__}: {error}")
+            continue
+        for entry in entries_of_package:
+            if _root(entry.key) in taken:
+                _warn(point.value, f"there is a treatment '{_root(entry.key)}' already")
+                continue
+            taken.add(_root(entry.key))
+            brought.append(entry)
+    return tuple(brought)
+
+
+def _entries_in(loaded: object) -> Iterator[Entry]:
+    for entry in loaded if isinstance(loaded, list | tuple) else (loaded,):
+        if not isinstance(entry, Entry):
+            raise TypeError(f"an Entry or a tuple of them, not {type(entry).__name__}")
+        yield entry
+
+
+def _root(key: str) -> str:
+    return key.split(".")[0]
+
+
+def _warn(source: str, why: str) -> None:
+    warnings.warn(f"the treatment of {source} is left out: {' '.join(why.split())}", stacklevel=2)
+
+
+def entry_of(key: str) -> Entry:
+    """Return the entry that ``key`` begins. Raises UserError."""
+    return text.entry_of(key, entries())
+
+
+def make(spec: Spec) -> Treatment:
+    """Return the treatment that ``spec`` writes down. Raises UserError for a key or a value that means nothing."""
+    if not spec:
+        raise UserError("a treatment is written KEY=VALUE: here is none")
+    first, *others = spec
+    entry = entry_of(first)
+    for key in others:
+        if not text.belongs(key, entry):
+            raise UserError(f"'{key}' is no option of '{first}': write it as a treatment of its own")
+    return entry.make(spec)
+
+
+def ordered(specs: Iterable[Spec]) -> list[Spec]:
+    """Return ``specs`` in the order in which they are put on, which is no matter of how they were written."""
+    return sorted(specs, key=rank_of)
+
+
+def rank_of(spec: Spec) -> int:
+    """Return where ``spec`` stands among those that are put on together."""
+    return entry_of(next(iter(spec))).rank
+
+
+def compose(specs: Iterable[Spec]) -> tuple[Treatment, ...]:
+    """Return the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    return tuple(make(spec) for spec in ordered(specs))
+
+
+def parse(string: str) -> list[Spec]:
+    """Return the specs of ``'precision=bf16, precision.part=model.backbone, channels_last=true'``. Raises UserError.
+
+    An option belongs to the treatment before it; settings of the policy are one treatment. A value holds no comma.
+    """
+    return text.parse(string, entries())
+
+
+def written(spec: Spec) -> str:
+    """Return ``spec`` as it is written on a command line."""
+    return ", ".join(f"{key}={'true' if value is True else value}" for key, value in spec.items())

@@ -1,0 +1,193 @@
+"""Put a recipe on a subject: its treatments in the order in which they belong, each known by its rung in the file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guard, Guards, strongest
+from strobe.core.measure.host import versions
+from strobe.core.results.recipe import Recipe, require_kind
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.runs import recipe_file as files
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treated import Treated
+from strobe.core.treatments.treatment import Effect, Spec, Treatment, Undo, Variant
+from strobe.treatments.flow.closed_form import ClosedFormGuidance
+
+ALL, EXACT_ALONE = "the whole recipe", "its exact part"
+PACKAGES = ("strobe", "lerobot", "transformers", "torch")
+
+
+def load(path: Path | str) -> Recipe:
+    """Read a recipe whose treatments and guard are known here. Raises UserError with the path and the field."""
+    recipe = files.load(path)
+    for number, spec in enumerate(recipe.treatments, 1):
+        try:
+            _made(spec)
+        except UserError as error:
+            raise UserError(f"{path}: treatments.{number}: {error}") from None
+    try:
+        guard_of(recipe)
+    except UserError as error:
+        raise UserError(f"{path}: guard: {error}") from None
+    return recipe
+
+
+def guard_of(recipe: Recipe, effects: Sequence[Effect] = ("rounding",)) -> Guard:
+    """Return the guard on the actions that the recipe is loaded under.
+
+    That is the recipe's own, where it has limits on the actions. Else the usual one for ``effects``, those of its
+    treatments, as `strobe verify` has it. A recipe that episodes judge, by `success_drop`, may move the actions by
+    more: it is held to twice what it recorded, on other observations, maybe on another machine. One that recorded a
+    cosine alone is held to twice its distance from 1.
+    """
+    written = Guard.parse(recipe.guard) if recipe.guard else None
+    if written is not None and written.on_actions:
+        # A cosine alone was the guard of all treatments once: such a recipe is held to what it says.
+        return written if written.unjudged or strongest(effects) != "exact" else Guards(written).of(effects)
+    recorded = recipe.agreement
+    if recorded is not None and recorded.rms is None:
+        return Guard((("cosine", 1 - 2 * (1 - recorded.cosine) - 1e-6),))
+    usual = Guards().of(effects)
+    if recorded is None or usual.exact or written is None or written.success_drop is None:
+        return usual
+    return Guard(tuple((name, max(limit, 2 * (getattr(recorded, name) or 0.0))) for name, limit in usual.limits))
+
+
+def guards_of(recipe: Recipe) -> Guards:
+    """Return the guard of each effect: the recipe's own limits, where it has some on the actions."""
+    written = Guard.parse(recipe.guard) if recipe.guard else None
+    if written is None and recipe.agreement is not None and recipe.agreement.rms is None:
+        written = guard_of(recipe)
+    return Guards(written if written is not None and written.limits else None)
+
+
+def _inner(trait: str) -> Any:
+    """Return a property that is ``trait`` of the treatment inside, as it is at that moment."""
+    return property(attrgetter(f"treatment.{trait}"))
+
+
+@dataclass(frozen=True)
+class RecipeTreatment(Treatment):
+    """A treatment of a recipe. Its errors give its number in the recipe, and what is written there."""
+
+    treatment: Treatment
+    rank: int
+    label: str
+    written: str  # as on a command line
+    recipe: str = ""
+
+    effect = _inner("effect")
+    key = _inner("key")
+    phases = _inner("phases")
+    because = _inner("because")
+    builds = _inner("builds")
+    dtypes = _inner("dtypes")
+    arithmetic = _inner("arithmetic")
+    copies_weights = _inner("copies_weights")
+    changes_input = _inner("changes_input")
+    changes_execution = _inner("changes_execution")
+    fixed_inputs = _inner("fixed_inputs")
+    guided = _inner("guided")
+    micro_batches = _inner("micro_batches")
+
+    def traits(self) -> TreatmentTraits:
+        return self.treatment.traits()
+
+    def stays(self) -> int:
+        return self.treatment.stays()
+
+    def apply(self, subject: Subject) -> Undo:
+        with _labelled(self.label):
+            return self.treatment.apply(subject)
+
+    def settle(self) -> bool:
+        """Free what only undoing needs, where the treatment knows how; return whether there was something."""
+        settle = getattr(self.treatment, "settle", None)
+        return settle is not None and bool(settle())
+
+
+def treatments_of(recipe: Recipe, name: str = "recipe") -> tuple[RecipeTreatment, ...]:
+    """Return the recipe's treatments in the order in which they are put on; they can be taken off and put on again.
+
+    Args:
+        name: the file's name, for messages and facts.
+
+    Raises:
+        UserError: a rung that means nothing here, with its number and what is written there.
+    """
+    rungs = []
+    for number, spec in enumerate(recipe.treatments, 1):
+        label = f"{name}: rung {number} ({catalogue.written(spec)})"
+        with _labelled(label):
+            treatment = _made(spec)
+        rungs.append(RecipeTreatment(treatment, catalogue.rank_of(spec), label, catalogue.written(spec), name))
+    return tuple(sorted(rungs, key=lambda rung: rung.rank))
+
+
+def groups_of(treatments: Sequence[RecipeTreatment]) -> list[tuple[str, tuple[RecipeTreatment, ...]]]:
+    """Return what a recipe is checked by, each with a name: its exact treatments if there are others, then all."""
+    exact = tuple(treatment for treatment in treatments if treatment.effect == "exact")
+    exact_only = [(EXACT_ALONE, exact)] if exact and len(exact) < len(treatments) else []
+    return [*exact_only, (ALL, tuple(treatments))]
+
+
+def rungs_of(subject: Subject, path: Path | None) -> tuple[RecipeTreatment, ...]:
+    """Return new treatments of the recipe at ``path``; none for None. Raises UserError for another type's recipe."""
+    if path is None:
+        return ()
+    recipe = load(path)
+    require_kind(subject.info.kind, recipe, path.name)
+    return treatments_of(recipe, path.name)
+
+
+def with_specs(rungs: Sequence[RecipeTreatment], specs: Sequence[Spec]) -> tuple[Treatment, ...]:
+    """Return ``rungs`` and the treatments of ``specs``, in the order in which they are put on. Raises UserError."""
+    made: list[tuple[int, Treatment]] = [(rung.rank, rung) for rung in rungs]
+    made += [(catalogue.rank_of(spec), catalogue.make(spec)) for spec in specs]
+    return tuple(treatment for _, treatment in sorted(made, key=lambda ranked: ranked[0]))
+
+
+def apply_recipe(subject: Subject, recipe: Recipe, name: str = "recipe") -> Undo:
+    """Put ``recipe`` on ``subject`` until the result is called, or for good.
+
+    Raises:
+        UserError: it is for another type, or a rung does not fit; then nothing of it is left on.
+    """
+    require_kind(subject.info.kind, recipe, name)
+    return Treated(subject, Variant(name, treatments_of(recipe, name))).off
+
+
+def differences(recipe: Recipe, name: str = "recipe") -> list[str]:
+    """Return a line with the packages whose versions differ from those the recipe was made with; none if all agree."""
+    here = versions(PACKAGES)
+    others = [
+        f"{package} {version} (here {here.get(package, 'none')})"
+        for package, version in recipe.versions.items()
+        if package in PACKAGES and here.get(package) != version
+    ]
+    return [f"{name} was made with {', '.join(others)}: its times and its agreement may not hold"] if others else []
+
+
+def _made(spec: Spec) -> Treatment:
+    treatment = catalogue.make(spec)
+    if "inference" not in treatment.phases:
+        raise UserError(f"'{next(iter(spec))}' is of training, and a recipe is for inference")
+    if isinstance(treatment, ClosedFormGuidance):  # a robot's program turns RTC on once it has loaded the policy
+        treatment.awaited = True
+    return treatment
+
+
+@contextlib.contextmanager
+def _labelled(label: str) -> Iterator[None]:
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{label}: {error}") from error

@@ -1,0 +1,206 @@
+"""A policy with treatments on it: the one place that knows. What copies, loads, moves or trains it comes by here.
+
+What treatments put on a policy belongs to its own modules and their weights: closures that a copy would
+share, engines built of the weights, copies of them in 16 bits. So a copy is made of, weights are loaded into, and a
+device is changed for the untouched policy: the treatments come off for it and go on again, when they make what they
+need of the weights as they are then. What cannot be done so is refused in a line.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.patch import Patches
+from strobe.core.treatments.treatment import Undo, Variant
+
+CALLED = "predict_action_chunk"
+CALLS = (CALLED, "sample_actions", "infer", "get_action")  # methods of a policy, or of a model in an object
+FOLLOWS = "engine"  # key of treatments that see by themselves that weights have changed, and build anew
+UNTOUCHED = (
+    "load_state_dict",
+    "state_dict",
+    "_apply",
+)  # done to the untouched policy; `_apply` is what moves and casts
+
+
+class OnTop(Protocol):
+    """Something around the treated policy's call that stays where it is while the treatments go off and on."""
+
+    def wait(self) -> None:
+        """Return once nothing is under way that needs the weights as they are."""
+        ...
+
+    def below_again(self) -> None:
+        """Note that the treatments below were put on again."""
+        ...
+
+
+def treated(module: nn.Module) -> Treated | None:
+    """Return what is on the policy that ``module`` is or belongs to; None for an untouched one."""
+    return getattr(vars(module).get(UNTOUCHED[0]), "treated", None)
+
+
+class Treated:
+    """``variant`` on ``subject``, until `off`.
+
+    Attributes:
+        let_go: whether the untouched weights are there no longer: then nothing brings the untouched policy back.
+        on_top: what is around its call, or None.
+
+    Raises:
+        UserError: a treatment does not apply, or others are on; nothing of it is on then.
+    """
+
+    def __init__(self, subject: Subject, variant: Variant) -> None:
+        self.subject, self.variant = subject, variant
+        self.let_go = False
+        self.on_top: OnTop | None = None
+        self._undo: Undo | None = None
+        self._call: Any = None
+        if (other := treated(subject.module)) is not None:
+            raise UserError(f"{other.variant.name} is on this policy already: take it off, or load another policy")
+        self._put_on()
+
+    def off(self) -> None:
+        """Take the treatments off; once is enough."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            with torch.inference_mode(False), torch.no_grad():  # what is called may be in that mode; weights never are
+                undo()
+
+    @contextmanager
+    def untouched(self, what: str) -> Iterator[None]:
+        """Inside, the policy is as it is without treatments, for ``what``. No call of it may be under way.
+
+        Where they cannot be put on again, they stay off with a warning; or, without the untouched weights, UserError.
+        """
+        if self._undo is None:
+            yield
+            return
+        if self.on_top is not None:
+            self.on_top.wait()
+        held = vars(self.subject.module)
+        top = held.get(CALLED)
+        above = top is not None and top is not self._call  # of ours, or of the program's
+        if above:
+            del held[CALLED]
+        self.off()
+        try:
+            yield
+        finally:
+            self._put_on_again(what)
+            if above:
+                if self.on_top is not None:
+                    self.on_top.below_again()
+                held[CALLED] = top
+
+    def _put_on(self) -> None:
+        stack = ExitStack()
+        try:
+            with torch.inference_mode(False), torch.no_grad():
+                stack.callback(self.variant.apply(self.subject))
+            patches = Patches()
+            stack.callback(patches.undo)
+            for module in self.subject.module.modules():
+                self._watch_over(module, patches)
+            patches.wrap(self.subject.module, "forward", self._training)
+            if any(treatment.key != FOLLOWS for treatment in self.variant.treatments):
+                self._watch_weights(patches)
+        except BaseException:
+            stack.close()
+            raise
+        self._call = vars(self.subject.module).get(CALLED)
+        self._undo = stack.close
+
+    def _put_on_again(self, what: str) -> None:
+        try:
+            self._follow()
+            self._put_on()
+        except Exception as error:  # whatever it is, a program that has moved its policy goes on
+            line = f"{self.variant.name} cannot be put on again after {what}: {in_a_line(error, 200)}"
+            if self.let_go:
+                raise UserError(f"{line}; load the policy again, without it") from error
+            warnings.warn(f"{line}; the policy runs as it is", stacklevel=4)
+
+    def _follow(self) -> None:
+        """Let the config say where the weights are: treatments go by it."""
+        weight = next(self.subject.module.parameters(), None)
+        config: Any = getattr(self.subject.module, "config", None)
+        if weight is not None and weight.device.type != self.subject.device.type and hasattr(config, "device"):
+            config.device = str(weight.device)
+
+    def _watch_over(self, module: nn.Module, patches: Patches) -> None:
+        patches.put(module, "__deepcopy__", lambda memo: self._copied(module, memo))
+        patches.put(module, "__reduce_ex__", self._pickled)
+        patches.put(module, "train", lambda mode=True: self._train(module, mode))
+        for name in UNTOUCHED:
+            patches.put(module, name, self._as_untouched(module, name))
+
+    def _watch_weights(self, patches: Patches) -> None:
+        """Refuse a call after the weights were changed in place, as by `p.copy_(q)`: treatments hold what they made.
+
+        torch counts the changes of a tensor, but none that goes by its `.data`.
+        """
+        weights = [weight for weight in self.subject.module.parameters() if not weight.is_inference()]
+        counts = [weight._version for weight in weights]
+
+        def checked(inner: Call) -> Call:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                if [weight._version for weight in weights] != counts:
+                    instead = "take it off first, or load them with load_state_dict"
+                    self._refuse("was given other weights in place", instead)
+                return inner(*args, **kwargs)
+
+            return call
+
+        top = self.subject.module
+        for module in (top, *top.children()):
+            for name in CALLS:
+                if callable(getattr(type(module), name, None)):
+                    patches.wrap(module, name, checked)
+
+    def _as_untouched(self, module: nn.Module, name: str) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if name == "load_state_dict" and (kwargs.get("assign") or any(args[2:])):
+                self._refuse("is given weights in place", "leave out assign=True")
+            with self.untouched("to()" if name == "_apply" else f"{name}()"):
+                return getattr(module, name)(*args, **kwargs)
+
+        call.treated = self  # type: ignore[attr-defined]
+        return call
+
+    def _copied(self, module: nn.Module, memo: dict[int, object]) -> object:
+        if self.let_go:
+            instead = "load it once more, or with watch=0.01, which keeps them"
+            self._refuse("cannot be copied, as its untouched weights were let go", instead)
+        with self.untouched("deepcopy()"):
+            return copy.deepcopy(module, memo)
+
+    def _pickled(self, _: object) -> object:
+        self._refuse("cannot be pickled, nor copied by copy.copy", "send its state_dict, or use copy.deepcopy")
+
+    def _train(self, module: nn.Module, mode: bool) -> nn.Module:
+        if mode:
+            self._refuse("is for inference", "train the policy without it")
+        return type(module).train(module, False)
+
+    def _training(self, forward: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.subject.module.parameters()):
+                self._refuse("is for inference", "train the policy without it, or ask for the loss under torch.no_grad")
+            return forward(*args, **kwargs)
+
+        return call
+
+    def _refuse(self, why: str, instead: str) -> object:
+        raise UserError(f"a policy with {self.variant.name} on it {why}: {instead}")

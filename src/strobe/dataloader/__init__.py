@@ -1,0 +1,1 @@
+"""`strobe dataloader`: the loader settings that keep up with the training step."""

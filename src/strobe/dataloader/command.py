@@ -1,0 +1,169 @@
+"""strobe dataloader: which settings of lerobot-train's data loader feed the policy's training step?
+
+Measures how many samples per second the training step needs. It searches among the loader's settings until one of them
+delivers that, and prints it in lerobot-train's spelling, with the gain to expect. The loader is lerobot-train's own:
+its dataset, sampler, collation, and DataLoader. Each candidate runs in a process of its own. The command trains, writes
+and pushes nothing.
+
+Strobe's flags come first, then --, then the dataset and policy flags as lerobot-train takes them.
+
+Examples:
+  strobe dataloader -- --dataset.repo_id=me/data --dataset.root=FOLDER --policy.type=diffusion --batch_size=64
+  strobe dataloader --needed=max -- --dataset.repo_id=me/data --policy.path=FOLDER      the fastest there is
+  strobe dataloader --needed=500 -- …                      what a GPU elsewhere takes: 500 samples/s
+  strobe dataloader --batch_sizes=32,64 --workers=0,4,8,16 -- …
+  strobe dataloader --encodings --encoding_episodes=4 -- …  and what re-encoding the videos would buy
+
+Ctrl-C ends the search and saves the measurements so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import check
+from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
+
+if TYPE_CHECKING:
+    from lerobot.configs.train import TrainPipelineConfig
+
+    from strobe.dataloader.results import Dataloader, LoaderSettings, StepNeed
+    from strobe.dataloader.settings import SearchOptions
+
+
+@dataclass
+class DataloaderConfig(OutputFlags):
+    """Flags of `strobe dataloader`."""
+
+    # Samples per second that the training step needs: a number, or max for the fastest loader (default: measured).
+    needed: str | None = None
+    # Numbers of workers to try besides the number in the flags, e.g. 0,2,4 (default: 0, 1, 2, 4 … up to twice the
+    # cores, then more as long as they are faster).
+    workers: str | None = None
+    # Prefetch factors to try (default: 2,4,8): the batches that each worker prepares ahead.
+    prefetch: str | None = None
+    # Further batch sizes to find a loader for, e.g. 16,32.
+    batch_sizes: str | None = None
+    # The longest time to measure a candidate, in seconds. The first round takes a sixteenth of it.
+    seconds: float = field(default=12.0, metadata=above(0, finite=True))
+    # Do not measure how the chosen loader starts by fork, forkserver and spawn, nor what a new epoch costs.
+    skip_start_up: bool = False
+    # Do not measure what lerobot-train has no flag for: threads in the workers, transforms, pinned memory.
+    skip_what_ifs: bool = False
+    # Write a sample of the episodes in other encodings and load them with the chosen settings.
+    encodings: bool = False
+    # Number of episodes in that sample.
+    encoding_episodes: int = field(default=2, metadata=at_least(1))
+
+
+def read(argv: Sequence[str]) -> tuple[DataloaderConfig, SearchOptions, list[str]]:
+    """Return the command's flags, the candidates that they name, and lerobot-train's flags. Raises UserError."""
+    own, after = split_lerobot(argv)
+    config = parse(DataloaderConfig, own, refused=NO_TRAINING_RECIPE)
+    options = options_of(config)
+    theirs = require_lerobot(after, "lerobot-train", "dataloader -- --dataset.repo_id=… --policy.type=…")
+    check(theirs, "lerobot-train")
+    return config, options, theirs
+
+
+def study(config: DataloaderConfig, options: SearchOptions, theirs: list[str], live: Live) -> Studied:
+    """Search for the settings. Raises UserError; KeyboardInterrupt if nothing was measured by then."""
+    flags = {"dataloader": config, "lerobot-train": theirs}
+    return Studied(search(config, options, theirs, live), flags, config.output_dir, config.thresholds)
+
+
+def search(config: DataloaderConfig, options: SearchOptions, theirs: Sequence[str], live: Live) -> Dataloader:
+    """Parse lerobot-train's flags, measure the step, search. Raises UserError, KeyboardInterrupt."""
+    live.stage("reading lerobot-train's flags")
+    from strobe.dataloader import process as loading
+
+    loading.warm_up()  # imports in the background, while the policy is built here
+    import torch
+
+    from strobe.core.measure import machine
+    from strobe.dataloader import run as dataloader
+    from strobe.dataloader.preparation import StepNeeds, device_of
+    from strobe.train.watch import train_config
+
+    train = train_config(theirs, measuring=True)
+    if train.dataset.streaming:
+        raise UserError("--dataset.streaming: a streamed dataset has another loader, for which there is no search")
+    device = torch.device(device_of(train))
+    steps = StepNeeds(train, live)
+
+    def need(batch_size: int) -> StepNeed | None:
+        if options.needed is not None:
+            from strobe.dataloader.results import StepNeed
+
+            if math.isinf(options.needed):
+                return None
+            return StepNeed(batch_size=batch_size, samples_per_s=options.needed, source="given")
+        return steps(batch_size)
+
+    def more(answer: Dataloader, chosen: LoaderSettings) -> None:
+        if config.encodings:
+            _encodings(answer, train, chosen, config, live)
+
+    answer = dataloader.study(
+        train, options, machine.describe(device), need, live, pin_memory=device.type == "cuda", more=more
+    )
+    answer.notes += [note for note in steps.notes if note not in answer.notes]
+    return answer
+
+
+def options_of(config: DataloaderConfig) -> SearchOptions:
+    """Return the candidates and times of the search. Raises UserError."""
+    from strobe.dataloader.settings import SearchOptions
+
+    needed: float | None = None
+    if config.needed is not None:
+        try:
+            needed = math.inf if config.needed == "max" else float(config.needed)
+        except ValueError:
+            needed = math.nan
+        if not needed > 0:
+            raise UserError(f"--needed={config.needed}: samples per second, such as 120, or max")
+    return SearchOptions(
+        needed=needed,
+        batch_sizes=_numbers("batch_sizes", config.batch_sizes, 1) or (),
+        workers=_numbers("workers", config.workers, 0),
+        prefetch=_numbers("prefetch", config.prefetch, 1),
+        first_s=config.seconds / 16,
+        last_s=config.seconds,
+        start_ups=not config.skip_start_up,
+        what_ifs=not config.skip_what_ifs,
+    )
+
+
+def _encodings(
+    answer: Dataloader, train: TrainPipelineConfig, chosen: LoaderSettings, config: DataloaderConfig, live: Live
+) -> None:
+    from strobe.dataloader.encodings import encodings
+
+    if not answer.dataset.cameras:
+        answer.notes.append("the dataset has no cameras, so no encodings were compared")
+        return
+    episodes = min(config.encoding_episodes, answer.dataset.episodes)
+    for row in encodings(train, chosen, episodes, config.seconds / 2, live):
+        answer.encodings.append(row)
+
+
+def _numbers(name: str, text: str | None, least: int) -> list[int] | None:
+    if text is None:
+        return None
+    parts = text.strip("[] ").replace(" ", "").split(",")
+    if not all(part.isdecimal() and int(part) >= least for part in parts):
+        raise UserError(f"--{name}={text}: whole numbers from {least}, separated by commas, such as 2,4")
+    return [int(part) for part in parts]
+
+
+run = Command("dataloader", __doc__, DataloaderConfig, read, study, heavy="timed")

@@ -1,0 +1,229 @@
+"""Rules on a search for a data loader: is the step starved, what starves it, what would feed it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
+from strobe.dataloader.results import Dataloader, LoaderRow, Rate, Recommendation, StepNeed
+
+MIN_ENCODING_GAIN = 1.2  # × the samples per second of the dataset as it is: with less, encoding it again hardly pays
+
+
+def _users_case(answer: Dataloader) -> tuple[Recommendation | None, StepNeed | None, LoaderRow | None]:
+    """For the user's batch size: the recommendation, what the step needs, and the row of the user's own loader."""
+    recommended = next(iter(answer.recommendations), None)
+    sizes = {need.batch_size: need for need in reversed(answer.needs)}
+    need = sizes.get(recommended.batch_size) if recommended is not None else None
+    return recommended, need, next((row for row in answer.rows if row.own), None)
+
+
+def refused(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader does not run here."""
+    own = _users_case(answer)[2]
+    if own is None or own.status not in ("refused", "failed"):
+        return
+    yield Finding(
+        rule="own-loader-fails",
+        level="warning",
+        title="A loader with your flags does not run here",
+        seen=f"{own.settings.num_workers} workers, prefetch {own.settings.prefetch_factor}: {own.reason}.",
+        why="lerobot-train would start, and end when a worker dies, perhaps after hours.",
+        do="Train with the flags that this report recommends, or add what this machine lacks.",
+        evidence={"shared_most_bytes": float(own.shared_most_bytes)},
+    )
+
+
+def starved(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader is shown to be slower than the step, or takes turns with it."""
+    recommended, need, row = _users_case(answer)
+    if recommended is None or need is None or recommended.own is None:
+        return
+    own = recommended.own
+    serial = row is not None and row.settings.num_workers == 0
+    if not serial and (own.interval is None or own.interval.high >= need.samples_per_s):
+        return
+    gain = ""
+    now, then = recommended.step_ms_now, recommended.step_ms_then
+    if now and then and then < now:
+        hours = (now - then) * recommended.steps / 3.6e6
+        gain = (
+            f"{now - then:,.0f} of {now:,.0f} ms a step at most, {hours:,.1f} h over {recommended.steps:,} steps, "
+            "computed from the rates of loader and step, measured separately."
+        )
+    how = "Without workers, loading and the step take turns" if serial else "The loader is slower than the step"
+    yield Finding(
+        rule="loader-slower-than-step",
+        level="warning" if gain else "info",
+        title=f"{how}: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
+        seen=f"Your loader delivers {_span(own)}; the step takes {need.samples_per_s:,.1f} samples/s.",
+        why="The device waits for every batch that is not ready.",
+        do=f"Train with {' '.join(recommended.flags)}." if gain else "No other setting that was measured is faster.",
+        gain=gain,
+        evidence={"own": own.samples_per_s, "needed": need.samples_per_s, "chosen": recommended.chosen.samples_per_s},
+    )
+
+
+def fed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The user's own loader keeps up with the step."""
+    recommended, need, row = _users_case(answer)
+    if recommended is None or need is None or row is None or row.settings.num_workers == 0:
+        return
+    own = recommended.own
+    if own is not None and own.interval is not None and own.interval.low >= need.samples_per_s:
+        yield Finding(
+            rule="loader-feeds-step",
+            level="good",
+            title=f"Your loader feeds the step: {own.samples_per_s:,.1f} samples/s against {need.samples_per_s:,.1f}",
+            seen=f"It delivers {_span(own)}.",
+            why="The data does not limit the training. The step takes the time.",
+            do="See where the step spends its time: strobe breakdown --phases='[training step]'.",
+            evidence={"own": own.samples_per_s, "needed": need.samples_per_s},
+        )
+
+
+def unfed(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """Even the best starves the step."""
+    recommended, need = _users_case(answer)[:2]
+    if recommended is None or need is None:
+        return
+    if recommended.chosen.interval is None or recommended.chosen.interval.high >= need.samples_per_s:
+        return
+    share = 1 - recommended.chosen.samples_per_s / need.samples_per_s
+    tried = "what --encodings shows" if not answer.encodings else "the encodings in the table"
+    do = f"More cores for the workers, smaller or fewer images, or another encoding: {tried}."
+    still = _grows_at_the_edge(answer)
+    if still is not None:
+        do = (
+            f"More workers than the {still} that were tried at most: with so many the rate still grew. "
+            f"--workers={still},{2 * still},{4 * still} tries more."
+        )
+    yield Finding(
+        rule="no-loader-feeds-step",
+        level="warning",
+        title=f"No loader {'that was tried' if still is not None else 'here'} feeds the step: the best delivers "
+        f"{recommended.chosen.samples_per_s:,.1f} samples/s of {need.samples_per_s:,.1f}",
+        seen=f"{_span(recommended.chosen)} with {' '.join(recommended.flags)}, on {answer.machine.cores} cores.",
+        why=f"The device waits for {100 * share:.0f} % of the time, with the best of the settings too.",
+        do=do,
+        evidence={"chosen": recommended.chosen.samples_per_s, "needed": need.samples_per_s, "idle": share},
+    )
+
+
+def _grows_at_the_edge(answer: Dataloader) -> int | None:
+    """Return the most workers that were tried, where they are the best and shown to beat fewer; else None."""
+    measured = [(row, row.rate.interval) for row in answer.rows if row.rate and row.rate.interval]
+    most = max((row.settings.num_workers for row, _ in measured), default=0)
+    best = next(((row.settings, ends) for row, ends in measured if row.chosen), None)
+    if best is None or best[0].num_workers < most:
+        return None
+    settings, ends = best
+    fewer = [
+        (row.settings.num_workers, below)
+        for row, below in measured
+        if row.settings.num_workers < most and row.settings.model_copy(update={"num_workers": most}) == settings
+    ]
+    return most if fewer and max(fewer, key=lambda each: each[0])[1].high < ends.low else None
+
+
+def more_workers(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """More workers, other settings the same, and shown to be slower."""
+    rated = [
+        (row.settings, row.rate, row.rate.interval)
+        for row in answer.rows
+        if row.rate is not None and row.rate.interval is not None
+    ]
+    losses = [
+        (1 - many_rate.samples_per_s / few_rate.samples_per_s, few, few_rate, many, many_rate)
+        for few, few_rate, few_ends in rated
+        for many, many_rate, many_ends in rated
+        if many.num_workers > few.num_workers
+        and few.model_copy(update={"num_workers": many.num_workers}) == many
+        and many_ends.high < few_ends.low
+    ]
+    if not losses:
+        return
+    loss, few, few_rate, many, many_rate = max(losses, key=lambda pair: pair[0])
+    yield Finding(
+        rule="more-workers-slower",
+        level="info",
+        title=f"More workers make it slower: {many.num_workers} deliver {100 * loss:.0f} % less than {few.num_workers}",
+        seen=f"{_span(many_rate)} with {many.num_workers}, {_span(few_rate)} with {few.num_workers} "
+        f"(prefetch {few.prefetch_factor}, {answer.machine.cores} cores).",
+        why="Workers beyond the cores wait for one another, and each decoder may start threads of its own.",
+        do="Do not raise --num_workers above the numbers that the table shows to help.",
+        evidence={"few": float(few.num_workers), "many": float(many.num_workers), "loss": loss},
+    )
+
+
+def start_up(answer: Dataloader, thresholds: Thresholds) -> Iterator[Finding]:
+    """The time until the first batch, where it is long compared with the training."""
+    recommended, _, row = _users_case(answer)
+    if recommended is None or recommended.step_ms_then is None or row is None:
+        return
+    own = next((start_up for start_up in answer.start_ups if start_up.start_method == answer.own.start_method), None)
+    timed = [start_up for start_up in answer.start_ups if start_up.first_batch_s is not None]
+    if own is None or own.first_batch_s is None:
+        return
+    steps = 1000 * own.first_batch_s / recommended.step_ms_then
+    fastest = min(timed, key=lambda start_up: start_up.first_batch_s or 0.0)
+    if steps < thresholds.start_up_steps:
+        return
+    persistent = answer.own.persistent_workers
+    faster = fastest.first_batch_s is not None and fastest.first_batch_s < 0.8 * own.first_batch_s
+    flag = f"--dataloader_multiprocessing_context={fastest.start_method}"
+    do = [] if persistent else ["Keep the workers between epochs: --persistent_workers=true."]
+    do += [f"{flag} starts in {fastest.first_batch_s:.1f} s, if your libraries work with it."] if faster else []
+    yield Finding(
+        rule="start-up-long",
+        level="info" if persistent else "warning",
+        title=f"Starting the workers takes as long as {steps:,.0f} steps: {own.first_batch_s:.1f} s",
+        seen=f"That is the time to the first batch, with {own.start_method}. A step takes "
+        f"{recommended.step_ms_then:,.0f} ms.",
+        why="It happens once in the whole training."
+        if persistent
+        else "It happens at the start of every epoch, since the workers end with the epoch.",
+        do=" ".join(do),
+        evidence={"first_batch_s": own.first_batch_s, "steps": steps},
+    )
+
+
+def encoding(answer: Dataloader, _: Thresholds) -> Iterator[Finding]:
+    """The encoding that loads fastest, if it is shown to be faster than the dataset as it is."""
+    timed = [encoding for encoding in answer.encodings if encoding.rate is not None]
+    if len(timed) < 2:
+        return
+    as_is, *others = timed
+    best = max(others, key=lambda encoding: encoding.rate.samples_per_s if encoding.rate else 0.0)
+    assert as_is.rate is not None
+    assert best.rate is not None
+    factor = best.rate.samples_per_s / as_is.rate.samples_per_s
+    distinct = (
+        as_is.rate.interval is not None
+        and best.rate.interval is not None
+        and best.rate.interval.low > as_is.rate.interval.high
+    )
+    if factor < MIN_ENCODING_GAIN or not distinct:
+        return
+    size = ""
+    if best.bytes_per_hour and as_is.bytes_per_hour:
+        size = f", at {best.bytes_per_hour / as_is.bytes_per_hour:.1f} × the size on disk"
+    quality = f", {best.psnr_db:.1f} dB PSNR" if best.psnr_db is not None else ""
+    yield Finding(
+        rule="encoding-faster",
+        level="info",
+        title=f"Encoded as {best.name}, the dataset loads {factor:.1f} × as fast",
+        seen=f"{_span(best.rate)} against {_span(as_is.rate)} as it is{size}{quality}.",
+        why="The workers spend most of their time on decoding.",
+        do="Encode the dataset again, once, with LeRobot's dataset tools, if you accept its new size and quality.",
+        evidence={"factor": factor, "psnr_db": best.psnr_db},
+    )
+
+
+def _span(rate: Rate) -> str:
+    between = f" ({rate.interval.low:,.1f} to {rate.interval.high:,.1f})" if rate.interval is not None else ""
+    return f"{rate.samples_per_s:,.1f} samples/s{between}"
+
+
+RULES = (refused, starved, fed, unfed, more_workers, start_up, encoding)

@@ -1,1 +1,0 @@
-"""A LeRobotDataset: its faults, and the loader that trains on it."""

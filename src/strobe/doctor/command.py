@@ -1,0 +1,77 @@
+"""strobe doctor: what of Strobe can be trusted on this machine? The first thing to run on a new one.
+
+In two to three minutes, it checks
+
+  machine      the device computes right; memory and disk are there
+  versions     packages that were tested, newer ones, and those too old
+  clock        against known work, at once and minutes later
+  noise        the same against the same must show no difference; the smallest difference that would show
+  steadiness   other programs, a quota, power mode, heat; whether the machine keeps its pace
+  loaders      shared memory between workers, open files, video decoders
+  tools        simulators, a browser, a compiler, Strobe's extras
+  treatments   each on a tiny policy in a process of its own: it applies, it captures, the actions are the same
+
+On a machine without a CUDA device, Strobe emulates CUDA graphs on the CPU. That shows wrong actions, and no times.
+
+Exit code: 0 if nothing fails, 1 if something cannot be trusted, 2 for wrong input, 130 after Ctrl-C.
+
+Examples:
+  strobe doctor
+  strobe doctor --device=cuda:1
+  strobe doctor --only=clock,noise,steadiness          the timing alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import parse
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError, nearest
+
+
+@dataclass
+class DoctorConfig:
+    """Flags of `strobe doctor`."""
+
+    # The device to examine: cpu, cuda, cuda:1, xpu, mps (default: this machine's accelerator, else the CPU).
+    device: str | None = None
+    # Areas to check, separated by commas (default: all).
+    only: str | None = None
+    # Where run folders go.
+    output_dir: Path = Path("runs")
+
+
+def read(argv: Sequence[str]) -> tuple[DoctorConfig, list[str]]:
+    """Return the command's flags and the areas that they name, checked. Raises UserError."""
+    config = parse(DoctorConfig, argv)
+    from strobe.doctor.results import Area
+
+    areas = get_args(Area)
+    only = [part.strip() for part in config.only.split(",")] if config.only else list(areas)
+    for area in only:
+        if area not in areas:
+            raise UserError(f"--only={config.only}: no area '{area}': {nearest(area, areas)}")
+    return config, only
+
+
+def study(config: DoctorConfig, only: list[str], live: Live) -> Studied:
+    """Examine the machine. Raises UserError."""
+    live.stage("starting")
+    import torch
+
+    from strobe.core.devices.accelerators import check_device
+    from strobe.doctor import machine
+    from strobe.doctor.run import AREAS, doctor
+
+    check_device(config.device)
+    device = torch.device(config.device) if config.device else machine.best()
+    result = doctor(device, config.output_dir, live, only=[area for area in AREAS if area in only])
+    return Studied(result, vars(config), config.output_dir, code=int(not result.trusted))
+
+
+run = Command("doctor", __doc__, DoctorConfig, read, study)

@@ -1,0 +1,77 @@
+"""The answer of `strobe doctor`: the parts of Strobe that can be trusted on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.data import Data, Finite
+
+Outcome = Literal["holds", "doubtful", "fails", "missing", "not here"]
+Area = Literal["machine", "versions", "clock", "noise", "steadiness", "loaders", "tools", "treatments"]
+
+TITLES: dict[Area, str] = {
+    "machine": "Devices, memory, disk",
+    "versions": "Versions",
+    "clock": "Clocks",
+    "noise": "Noise",
+    "steadiness": "Steadiness",
+    "loaders": "Data loaders",
+    "tools": "Tools",
+    "treatments": "Treatments",
+}
+
+
+class SelfCheck(Data):
+    """One thing that was tried on the machine.
+
+    ``outcome``: *holds*; *doubtful*, where numbers need care; *fails*, where something cannot be trusted; *missing*,
+    where something is not installed; *not here*, where the machine has nothing to try it on.
+    """
+
+    area: Area
+    name: str
+    outcome: Outcome
+    seen: str = Field(description="what was seen, with the figures and their units")
+    means: str = Field(default="", description="what follows for the user's numbers; '' if the check holds")
+    do: str = Field(default="", description="what to do: a command, or what to change")
+    evidence: Mapping[str, Finite | str | None] = Field(default_factory=dict)
+
+    @classmethod
+    def judged(
+        cls,
+        area: Area,
+        name: str,
+        good: bool,
+        seen: str,
+        means: str,
+        do: str = "",
+        *,
+        bad: Outcome = "doubtful",
+        evidence: Mapping[str, Finite | str | None] | None = None,
+    ) -> Self:
+        """Return a self-check with the outcome holds if ``good``, then without ``means`` and ``do``; else ``bad``."""
+        outcome: Outcome = "holds" if good else bad
+        means, do = ("", "") if good else (means, do)
+        return cls(area=area, name=name, outcome=outcome, seen=seen, means=means, do=do, evidence=evidence or {})
+
+
+class DoctorResult(Answer):
+    """All self-checks, in the order in which they were made."""
+
+    called: ClassVar[str] = "self-check"
+
+    study: Literal["doctor"] = "doctor"
+    checks: list[SelfCheck] = Field(default_factory=list)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether all self-checks were made and none fails."""
+        return self.status == "complete" and bool(self.checks) and not self.of("fails")
+
+    def of(self, outcome: Outcome) -> list[SelfCheck]:
+        """Return the self-checks with this outcome."""
+        return [check for check in self.checks if check.outcome == outcome]

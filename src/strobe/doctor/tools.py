@@ -1,0 +1,173 @@
+"""Needs of loaders (shared memory, open files, decoders), and tools: simulators, a browser, a compiler, extras."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.core.measure.memory import SHARED, shared_free
+from strobe.core.processes import isolate
+from strobe.dataloader.train_loader import VIDEO_BACKENDS
+from strobe.doctor import trials, versions
+from strobe.doctor.results import SelfCheck
+from strobe.simulators import environments
+from strobe.simulators.environments import NO_OPENGL
+
+FEW_SHARED = 1 << 30  # bytes; four workers with two batches each of two cameras take more at once
+FEW_FILES = 4096  # open files; workers pass tensors as files, one for each
+LARGER = "docker run --shm-size=8g (or --ipc=host); on Kubernetes an emptyDir of medium Memory at /dev/shm"
+
+
+def examine_loaders(run: isolate.Runner = isolate.run, shared: Path = SHARED) -> Iterator[SelfCheck]:
+    """Look at what a data loader needs, and try it with two workers and with each decoder."""
+    yield from _shared_memory(run, shared)
+    yield from _open_files()
+    for backend in VIDEO_BACKENDS:
+        yield _decoder(backend, run)
+
+
+def _shared_memory(run: isolate.Runner, shared: Path) -> Iterator[SelfCheck]:
+    free = shared_free(shared)
+    room = f"{free / 2**20:,.0f} MiB free in {shared}; " if free is not None else ""
+    name = "shared memory of loader workers"
+    batches = f"{trials.BATCHES} batches of {trials.BATCH_BYTES / 2**20:.0f} MiB from {trials.WORKERS} workers"
+    try:
+        rate = run(trials.batches)
+    except (isolate.IsolatedCallError, UserError) as error:
+        yield SelfCheck(
+            area="loaders",
+            name=name,
+            outcome="fails",
+            seen=f"{room}{batches}: {error}",
+            means="Training with workers stops with a bus error, or hangs.",
+            do=LARGER if free is not None else "num_workers=0 loads in the training's own process",
+        )
+        return
+    yield SelfCheck.judged(
+        "loaders",
+        name,
+        free is None or free >= FEW_SHARED,
+        f"{room}{batches} at {rate:,.0f} MB/s",
+        "Larger batches or more workers will not fit.",
+        LARGER,
+        evidence={"free_bytes": None if free is None else float(free), "mb_per_s": rate},
+    )
+
+
+def _open_files() -> Iterator[SelfCheck]:
+    if sys.platform == "win32":
+        return
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield SelfCheck.judged(
+        "loaders",
+        "open files",
+        not 0 <= limit < FEW_FILES,
+        f"up to {limit:,}" if 0 <= limit < 1 << 40 else "no limit",
+        "Workers pass tensors as open files: many workers end in 'too many open files'.",
+        "ulimit -n 65536",
+    )
+
+
+def _decoder(backend: str, run: isolate.Runner) -> SelfCheck:
+    name = f"video decoder {backend}"
+    try:
+        ms = run(trials.decoded, backend)
+    except (isolate.IsolatedCallError, UserError) as error:
+        return SelfCheck(
+            area="loaders",
+            name=name,
+            outcome="missing",
+            seen=str(error),
+            means="If you choose this decoder, LeRobot takes the other one, or stops.",
+            do={
+                "torchcodec": "pip install torchcodec (it needs FFmpeg's libraries: apt-get install ffmpeg), or "
+                "--dataset.video_backend=pyav",
+                "pyav": "pip install av",
+            }.get(backend, ""),
+        )
+    return SelfCheck(
+        area="loaders",
+        name=name,
+        outcome="holds",
+        seen=f"{ms:.2f} ms a frame of {trials.SIDE}×{trials.SIDE}, in order and with their content",
+        evidence={"ms_per_frame": ms},
+    )
+
+
+SIMULATORS = ("pusht", "metaworld", "libero")
+BROWSERS = ("chromium", "google-chrome", "chrome", "firefox", "xdg-open", "open")
+COMPILERS = ("g++", "clang++", "c++", "cl")
+
+
+def examine_tools(
+    run: isolate.Runner = isolate.run, which: Callable[[str], str | None] = shutil.which
+) -> Iterator[SelfCheck]:
+    """Look for each tool, and start each simulator."""
+    yield from versions.extras()
+    for kind in SIMULATORS:
+        yield _simulator(kind, run)
+    yield _installed(
+        "browser",
+        BROWSERS,
+        which,
+        "Reports are one file each: copy report.html to a machine with a browser, or read it here with "
+        "`strobe report RUN`.",
+        "apt-get install chromium (Debian, Ubuntu)",
+    )
+    yield _installed(
+        "C++ compiler",
+        COMPILERS,
+        which,
+        "torch.compile cannot compile for the CPU.",
+        "apt-get install g++ (Debian, Ubuntu); xcode-select --install (macOS)",
+    )
+
+
+def _simulator(kind: str, run: isolate.Runner) -> SelfCheck:
+    name = f"simulator {kind}"
+    try:
+        ms = run(trials.rendered, kind)
+    except UserError as error:
+        reason, _, way = str(error).partition(": ")
+        if "not installed" not in reason:  # it is there, and what is said is a reason and no command
+            return _fails(kind, str(error))
+        return SelfCheck(
+            area="tools",
+            name=name,
+            outcome="missing",
+            seen=reason,
+            means="It gives no observations and no episodes: name another with --env.type, or a recording with "
+            "--dataset.",
+            do=way,
+        )
+    except isolate.IsolatedCallError as error:
+        return _fails(kind, str(error))
+    seen = f"starts and renders; {ms:.0f} ms a reset"
+    return SelfCheck(area="tools", name=name, outcome="holds", seen=seen, evidence={"reset_ms": ms})
+
+
+def _fails(kind: str, why: str) -> SelfCheck:
+    return SelfCheck(
+        area="tools",
+        name=f"simulator {kind}",
+        outcome="fails",
+        seen=why,
+        means="It is installed, but does not run.",
+        do=NO_OPENGL.partition(": ")[2] if kind in environments.MUJOCO else f"pip install 'lerobot[{kind}]'",
+    )
+
+
+def _installed(name: str, names: tuple[str, ...], which: Callable[[str], str | None], means: str, do: str) -> SelfCheck:
+    tool = next((candidate for candidate in names if which(candidate)), None)
+    if tool is None and name == "browser":
+        try:
+            tool = webbrowser.get().name
+        except webbrowser.Error:
+            tool = None
+    return SelfCheck.judged("tools", name, tool is not None, tool or "none found", means, do, bad="missing")

@@ -1,0 +1,259 @@
+"""strobe tour: from nothing to insight, in a few minutes on a laptop's CPU.
+
+Records a few episodes of PushT into a LeRobotDataset with video. Breaks down ACT and Diffusion Policy on its frames at
+full size. Compares ACT with two faster forms of its backbone, and its actions too. Trains ACT for a few steps to see
+what they wait for. On Linux, runs ten seconds of lerobot-rollout on an emulated arm, with Real-Time Chunking. Plays a
+tiny Diffusion Policy in PushT with ten and with two denoising steps, with videos. The weights are random: the times are
+those of trained policies, the actions are not.
+
+It takes about three minutes. On a busy machine it ends within about eight: a stop that would take longer is left out,
+and its command is printed for later.
+
+Examples:
+  strobe tour
+  strobe tour --output_dir=/tmp/tour --fresh
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from rich.console import Console
+
+from strobe.commands import breakdown, compare
+from strobe.core.cli.live import QUIET_S, Live, shown_if_slow
+from strobe.core.cli.runner import Command
+from strobe.rehearse import command as rehearse
+from strobe.simulators.record_command import RecordConfig, record
+from strobe.train import command as train
+
+LIMIT_S = 480.0  # longest tour, on a machine with other work too
+RECORD_S = 10.0  # time to record on a laptop at rest, with the first imports
+# The seconds of the comparison's rounds, and how many times as many they are on a busy machine, at most.
+COMPARE_S, LONGER = 15.0, 2.0
+BACKBONE = "model.backbone"  # ACT's backbone, which takes most of its time
+STEPS, FEWER_STEPS = 14, 9  # of the training, usually and on a busy machine
+
+
+@dataclass
+class TourConfig:
+    """Flags of `strobe tour`."""
+
+    # Where the dataset and the run folders go.
+    output_dir: Path = Path("runs/tour")
+    # Record the dataset again even if it is there.
+    fresh: bool = False
+    # Build tiny policies instead of full-size ones: a test of the commands, not of the numbers.
+    tiny: bool = False
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One command of the tour.
+
+    Args:
+        usual_s: seconds that it takes on a laptop at rest, with loading, roughly.
+        argv: makes the command and its flags, without 'strobe', where everything takes so many times as long.
+        run: runs it with these flags. Returns the exit code.
+        lacking: what it needs and is not there, in words; '' if all is there.
+    """
+
+    title: str
+    usual_s: float
+    argv: Callable[[float], list[str]]
+    run: Callable[[list[str]], int]
+    lacking: str = ""
+
+
+class Pace:
+    """How much slower the tour is than usual, and whether the next stop ends in time."""
+
+    def __init__(self, limit_s: float = LIMIT_S) -> None:
+        self._limit_s, self._began, self._usual_s = limit_s, time.perf_counter(), 0.0
+
+    @property
+    def times_as_long(self) -> float:
+        """Return how many times as long as usual the tour took so far, 1 at least."""
+        return max((time.perf_counter() - self._began) / self._usual_s, 1.0) if self._usual_s else 1.0
+
+    def note_stop(self, usual_s: float) -> None:
+        """Note that a stop that usually takes ``usual_s`` seconds is done."""
+        self._usual_s += usual_s
+
+    def expected_s(self, usual_s: float) -> float:
+        """Return how many seconds a stop will take that usually takes ``usual_s``."""
+        return usual_s * self.times_as_long
+
+    def fits(self, usual_s: float) -> bool:
+        """Return whether a stop that usually takes ``usual_s`` seconds ends in time."""
+        return time.perf_counter() - self._began + self.expected_s(usual_s) <= self._limit_s
+
+
+def tour(config: TourConfig, live: Live) -> int:
+    """Run the stops one after another. Return the exit code of the first that fails, else 0."""
+    console, pace = Console(), Pace()
+    data = config.output_dir / "pusht"
+    if config.fresh and data.exists():
+        shutil.rmtree(data)
+    console.rule("1  record PushT into a LeRobotDataset")
+    if (data / "meta" / "info.json").exists():
+        console.print(f"there already: {data}  (--fresh records it again)", highlight=False)
+    else:
+        record(RecordConfig(root=data))
+        pace.note_stop(RECORD_S)
+        console.print(f"3 episodes of 40 frames, 480×480 video: {data}", highlight=False)
+    if code := run_stops(stops_of(config, data, console), pace, console):
+        return code
+    console.print()
+    console.rule("next")
+    console.print("Open a report above in a browser, then try your own checkpoint:", highlight=False)
+    console.print("  strobe breakdown --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
+    console.print("  strobe optimize --policy.path=FOLDER --dataset.root=DATASET", highlight=False)
+    console.print("  strobe compare --policy.path=FOLDER --rtc.execution_horizon=20", highlight=False)
+    return 0
+
+
+def run_stops(stops: Sequence[Stop], pace: Pace, console: Console) -> int:
+    """Run the stops that end in time, and name the others. Return the exit code of the first that fails, else 0."""
+    for number, stop in enumerate(stops, 2):
+        console.print()
+        console.rule(f"{number}  {stop.title}")
+        if stop.lacking:
+            console.print(f"left out: {stop.lacking}", highlight=False)
+            continue
+        argv = stop.argv(pace.times_as_long)
+        if not pace.fits(stop.usual_s):
+            takes = f"it takes about {pace.expected_s(stop.usual_s):.0f} s on this machine, as busy as it is now"
+            console.print(f"left out: {takes}, and the tour ends within {LIMIT_S / 60:.0f} min. For later:")
+            console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
+            continue
+        console.print(f"$ strobe {shlex.join(argv)}", highlight=False)
+        if code := stop.run(argv[1:]):
+            return code
+        pace.note_stop(stop.usual_s)
+    return 0
+
+
+def stops_of(config: TourConfig, data: Path, console: Console) -> list[Stop]:
+    """Return the stops after the recording, in their order."""
+    shared = [f"--output_dir={config.output_dir}", f"--policy.size={'tiny' if config.tiny else 'full'}"]
+    frames = [f"--dataset.root={data}", *shared]
+    # Diffusion Policy as it is deployed: ten steps of DDIM instead of the hundred of DDPM that it was trained with.
+    ddim = ["--policy.noise_scheduler_type=DDIM", "--policy.num_inference_steps=10"]
+    act = ["breakdown", "--policy.type=act", *frames, "--seconds=10"]
+    diffusion = ["breakdown", "--policy.type=diffusion", *ddim, *frames, "--seconds=20"]
+    engines = [
+        *("--variant", f"OpenVINO: engine=openvino, engine.part={BACKBONE}"),
+        *("--variant", f"8 bits: int8_engine=openvino, int8_engine.part={BACKBONE}"),
+    ]
+
+    def compared(times_as_long: float) -> list[str]:
+        seconds = COMPARE_S * min(times_as_long, LONGER)
+        return ["compare", "--policy.type=act", *engines, *frames, f"--seconds={seconds:.0f}"]
+
+    return [
+        Stop("where does ACT's time go?", 17.0, lambda _: act, breakdown.run),
+        Stop("and Diffusion Policy's?", 30.0, lambda _: diffusion, breakdown.run),
+        Stop("is ACT faster in OpenVINO, and does it act the same?", 48.0, compared, compare.run, _lacking_engines()),
+        Stop(
+            "what does a training wait for?",
+            25.0,
+            lambda times_as_long: _training(config, data, STEPS if times_as_long < LONGER else FEWER_STEPS),
+            lambda argv: _train(argv, config, console),
+        ),
+        Stop(
+            "does a robot get its actions in time?",
+            14.0,
+            lambda _: _rehearsal(config, data),
+            lambda argv: _rehearse(argv, config, console),
+            _lacking_for_rehearsal(),
+        ),
+        Stop("does it still do the task with fewer denoising steps?", 6.0, lambda _: _evaluation(config), _evaluate),
+    ]
+
+
+def _evaluation(config: TourConfig) -> list[str]:
+    """Return the command of two short episodes of a tiny policy for each number of denoising steps."""
+    tiny = ["evaluate", f"--output_dir={config.output_dir}", "--policy.type=diffusion", "--policy.size=tiny"]
+    played = ["--env.type=pusht", "--env.episode_length=60", "--episodes=2"]
+    return [*tiny, "--steps=2", "--policy.num_inference_steps=10", *played]
+
+
+def _evaluate(argv: list[str]) -> int:
+    from strobe.evaluate import command as evaluate  # seconds of imports, which a wrong flag should not wait for
+
+    return evaluate.run(argv)
+
+
+def _lacking_engines() -> str:
+    if find_spec("openvino") is None or find_spec("nncf") is None:
+        return "it needs a package: pip install 'strobe-lab[openvino]'"
+    return ""
+
+
+def _lacking_for_rehearsal() -> str:
+    if sys.platform != "linux" or find_spec("scservo_sdk") is None or find_spec("lerobot_camera_strobe") is None:
+        return "a rehearsal needs Linux, `strobe-lab[robot]` and the package lerobot_camera_strobe"
+    return ""
+
+
+def _rehearsal(config: TourConfig, data: Path) -> list[str]:
+    """Return the command of ten seconds of lerobot-rollout on an emulated arm, whose camera shows the dataset."""
+    camera = "{type: opencv, index_or_path: 0, fps: 30, width: 160, height: 120}"
+    theirs = ["--robot.type=so101_follower", f"--robot.cameras={{front: {camera}}}", "--policy.type=smolvla"]
+    theirs += ["--inference.type=rtc", "--inference.rtc.execution_horizon=10", "--task=push", "--device=cpu"]
+    theirs += [f"--duration={2 if config.tiny else 10}", "--play_sounds=false", "--return_to_initial_position=false"]
+    return ["rehearse", f"--output_dir={config.output_dir}", f"--frames={data}", "--", *theirs]
+
+
+def _rehearse(argv: list[str], config: TourConfig, console: Console) -> int:
+    """Run the rehearsal, whose LeRobot's log goes to a file. Return the exit code; 0 where a busy machine failed it."""
+    log = config.output_dir / "rehearsal.log"
+    with shown_if_slow("lerobot-rollout", QUIET_S), log.open("w") as file, contextlib.redirect_stderr(file):
+        code = rehearse.run(argv)
+    logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
+    console.print(f"lerobot-rollout's own log: {log}", highlight=False)
+    if code == 1:
+        console.print("This rehearsal failed: on a busy machine LeRobot's driver can miss an answer within its 50 ms.")
+        return 0
+    return code
+
+
+def _training(config: TourConfig, data: Path, steps: int) -> list[str]:
+    """Return the command of a few ``steps`` of lerobot-train."""
+    names = ("training" if n == 1 else f"training-{n}" for n in range(1, 1000))
+    folder = next(config.output_dir / name for name in names if not (config.output_dir / name).exists())
+    theirs = [f"--dataset.repo_id=local/{data.name}", f"--dataset.root={data}", f"--output_dir={folder}"]
+    theirs += ["--policy.type=act", "--policy.device=cpu", "--policy.push_to_hub=false", "--batch_size=2"]
+    theirs += [
+        "--policy.pretrained_backbone_weights=null",
+        f"--steps={steps}",
+        "--num_workers=1",
+        "--save_checkpoint=false",
+    ]
+    if config.tiny:
+        theirs += ["--policy.dim_model=64", "--policy.n_heads=4", "--policy.dim_feedforward=64"]
+    return ["train", f"--output_dir={config.output_dir}", "--", *theirs]
+
+
+def _train(argv: list[str], config: TourConfig, console: Console) -> int:
+    """Run the training, whose LeRobot's log goes to a file. Return the exit code."""
+    folder = Path(next(flag for flag in reversed(argv) if flag.startswith("--output_dir=")).partition("=")[2])
+    log = config.output_dir / f"{folder.name}.log"
+    with shown_if_slow("lerobot-train", QUIET_S), log.open("w") as file, contextlib.redirect_stderr(file):
+        code = train.run(argv)
+    logging.getLogger().handlers.clear()  # LeRobot's write to the file that is closed now
+    console.print(f"lerobot-train's own log: {log}", highlight=False)
+    return code
+
+
+run = Command("tour", __doc__, TourConfig, None, tour, bar=False, heavy="timed", gives_way=True)

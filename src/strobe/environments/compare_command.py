@@ -1,0 +1,153 @@
+"""`strobe compare --variant 'next: python=OTHER/bin/python'`: the same policy in two Python environments.
+
+Does the robot still act the same after an upgrade, or with a pull request? Is it slower? Strobe starts a process in
+each environment, and both load the same policy. Their rounds alternate. Neither computes while the other one is timed.
+Both then act on the same observations with the same noise. Strobe judges the time in pairs and the actions by the guard
+of rounding. It names the first stage of a chunk that differs: a setting, weights, a processor's step, vision, prefix, a
+denoising step. It also compares the loss and the gradient of a training batch, and lists the packages that differ.
+
+A variant's keys are python (an interpreter with torch and LeRobot, Python 3.10 or later) and lerobot (a checkout, used
+in place of the installed LeRobot). With one such variant the first side is this environment. With several, the first
+variant is the first side. The other environment needs no Strobe. Only a policy with random weights (--policy.type)
+needs more there: Python 3.12 and Strobe's own dependencies, since Strobe's source builds it there too.
+
+Examples:
+  strobe compare --policy.path=FOLDER --dataset.root=DATASET --variant 'next: python=.venv-next/bin/python'
+  strobe compare --policy.path=FOLDER --variant 'main: lerobot=BASE' --variant 'pr: lerobot=HEAD'
+  strobe report RUN --output=pr.md                                     the answer as Markdown, for the pull request
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.help import help_text
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import pairs, take_repeated
+from strobe.core.cli.runner import Studied
+from strobe.core.errors import UserError, nearest
+from strobe.environments.options import SideOptions
+from strobe.lerobot.flags.run_flags import InputFlags, SubjectFlags, read_flags
+from strobe.lerobot.flags.subject import NO_LIMIT_S, load_subject, studied
+from strobe.lerobot.policies.options import PolicyOptions
+
+KEYS = ("python", "lerobot")
+HERE = "this environment"
+
+
+@dataclass
+class CompareEnvironmentsConfig(OutputFlags, InputFlags):
+    """Flags of `strobe compare` for environments."""
+
+    # How many rounds to measure. By default until the interval is narrow enough (see --interval).
+    iterations: int | None = field(default=None, metadata=at_least(1))
+    # Time to spend on the rounds, in seconds (default: 30; with --iterations no limit). What follows takes about as
+    # long again. Loading comes on top.
+    seconds: float | None = field(default=None, metadata=above(0))
+    # Stop when the half-width of the interval of every ratio is below this share.
+    interval: float = field(default=0.01, metadata=above(0))
+    # Samples in the batch of the training step.
+    batch_size: int = field(default=2, metadata=at_least(1))
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
+    as_fast_within: float = field(default=0.02, metadata=above(0))
+    # An environment, 'NAME: python=INTERPRETER, lerobot=CHECKOUT'; may be repeated.
+    variant: list[str] = field(default_factory=list)
+
+
+def names_environments(argv: Sequence[str]) -> bool:
+    """Return whether a variant among the arguments of `strobe compare` names an environment."""
+    try:
+        given = [value or "" for name, value in pairs(argv) if name == "--variant"]
+    except UserError:
+        return False  # it is said where the arguments are read
+    return any(key in KEYS for text in given for key, _ in _settings(text))
+
+
+def help_of_environments() -> str:
+    """Return the help on comparisons of environments."""
+    return help_text(__doc__ or "", CompareEnvironmentsConfig, ("output_dir", "thresholds"))
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyOptions, CompareEnvironmentsConfig, list[SideOptions]]:
+    """Return the flags and the sides, checked. Raises UserError."""
+    texts, rest = take_repeated(argv, "--variant")
+    flags, config = read_flags(CompareEnvironmentsConfig, rest, extra=["--variant"])
+    sides = sides_of(texts)
+    config.variant = texts
+    return require_policy(flags), config, sides
+
+
+def require_policy(flags: SubjectFlags) -> PolicyOptions:
+    """Return the flags of a policy of LeRobot. Raises UserError for anything else."""
+    if isinstance(flags, PolicyOptions):
+        return flags
+    raise UserError("other environments run policies of LeRobot: give --policy.path, or --policy.type")
+
+
+def sides_of(texts: Sequence[str]) -> list[SideOptions]:
+    """Return the sides that variants name, the first one first. Raises UserError."""
+    sides = [side_of(text) for text in texts]
+    if len(sides) == 1:
+        sides.insert(0, SideOptions(HERE))
+    names = [side.name for side in sides]
+    if len(set(names)) < len(names):
+        raise UserError(f"two variants have the same name: {', '.join(names)}")
+    for side in sides:
+        side.check()
+    return sides
+
+
+def side_of(text: str) -> SideOptions:
+    """Read ``'NAME: python=INTERPRETER, lerobot=CHECKOUT'``. Raises UserError."""
+    name, colon, _ = text.partition(":")
+    given = _settings(text)
+    if not colon or not name.strip() or not given:
+        raise UserError(f"--variant '{text}': write 'NAME: python=INTERPRETER, lerobot=CHECKOUT'")
+    for key, value in given:
+        if key not in KEYS:
+            hint = nearest(key, KEYS)
+            raise UserError(f"--variant '{text}': a variant that names an environment has no '{key}': {hint}")
+        if not value:
+            raise UserError(f"--variant '{text}': {key}= names nothing")
+    return SideOptions(name.strip(), **dict(given))
+
+
+def study(flags: PolicyOptions, config: CompareEnvironmentsConfig, sides: list[SideOptions], live: Live) -> Studied:
+    """Load the policy on all sides and compare them. Raises UserError; KeyboardInterrupt before the first round."""
+    from strobe.core.cli.live import importing
+
+    with importing(announced=True):
+        from strobe.core.measure.sampling import SamplingBudget
+        from strobe.core.studies.shared.measuring import Options
+        from strobe.core.treatments.treatment import policy_of
+        from strobe.environments.compare import compare_environments
+        from strobe.environments.sides import SidesOptions
+        from strobe.lerobot.policies.policy_subject import PolicySubject
+
+    def load() -> PolicySubject:
+        return policy_of(load_subject(flags, config, live))
+
+    seconds = config.seconds or (30.0 if config.iterations is None else NO_LIMIT_S)
+    budget = SamplingBudget(iterations=config.iterations, seconds=seconds, precision=config.interval)
+    measuring = Options(budget, counted=False, within=config.as_fast_within)
+    options = SidesOptions(
+        sides=sides,
+        seed=config.seed,
+        threads=config.threads or 0,
+        overridden=flags.path is not None and bool(flags.overrides),
+        batch_size=config.batch_size,
+    )
+    with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
+        result = compare_environments(load, options, measuring, Path(folder), live)
+    return studied(result, flags, config)
+
+
+def _settings(text: str) -> list[tuple[str, str]]:
+    """Return the keys and values after the name of a variant."""
+    given = [pair.partition("=") for pair in text.partition(":")[2].split(",") if pair.strip()]
+    return [(key.strip(), value.strip()) for key, _, value in given]

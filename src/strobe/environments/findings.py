@@ -1,0 +1,121 @@
+"""Rules on two Python environments that ran the same policy: where they part, and what to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.answer import CompareResult, VerifyResult
+from strobe.core.results.finding import Finding
+from strobe.environments.results import Environment, PassDifference, StageDifference
+
+Compared = CompareResult | VerifyResult
+
+GRADIENT_ERROR = 1e-3  # relative error of the gradient; other float32 kernels move it by 1e-7 to 1e-5
+# Kind of the first difference → what usually causes it, and what to do.
+CAUSES: Mapping[str, str] = {
+    "weights": "Both sides read the same file. A weight that differs was renamed, reshaped, or computed when the "
+    "policy was built, such as the frequencies of rotary embeddings. LeRobot does not complain about names that a "
+    "checkpoint lacks: a module that a library renamed then has random values.",
+    "type": "The same weights in another dtype round every product differently.",
+    "shape": "One side hands on more or less than the other: a token, a camera, an action.",
+    "calls": "One side does a step more or less.",
+    "values": "The inputs of this stage are the same on both sides, and its output is not.",
+    "setting": "A default has changed, or a setting has another name.",
+}
+STATISTICS = (
+    "Both sides read the same statistics from the checkpoint, and hold other numbers. They scale every observation and "
+    "every action."
+)
+
+
+def first_stage(result: Compared, _: Thresholds) -> Iterator[Finding]:
+    """The first stage at which a side differs from the first one."""
+    outcomes = _outcomes(result)
+    for one in result.passes:
+        if one.first is None:
+            continue
+        outcome = outcomes.get(one.candidate)
+        yield Finding(
+            rule="first-stage-that-differs",
+            level="info" if outcome == "held" else "warning",
+            title=f"'{one.candidate}' first differs in {one.first.stage}",
+            seen=f"{_capital(one.first.words)}. {_after(one)}",
+            why=STATISTICS if one.first.stage == "statistics" else CAUSES[one.first.kind],
+            do=_do(one.first, result.environments),
+            evidence={"stage": one.first.stage, "place": one.first.place, "distance": one.first.distance},
+        )
+
+
+def settings_differ(result: Compared, _: Thresholds) -> Iterator[Finding]:
+    """Settings that the two sides read from the same file and understand differently."""
+    for one in result.passes:
+        if not one.settings:
+            continue
+        named = "; ".join(setting.words for setting in one.settings[:3])
+        more = f"; and {len(one.settings) - 3} more" if len(one.settings) > 3 else ""
+        yield Finding(
+            rule="settings-differ",
+            level="warning",
+            title=f"'{one.candidate}' reads the same checkpoint with other settings",
+            seen=f"{named}{more}.",
+            why=CAUSES["setting"],
+            do="Write the setting into the checkpoint's config.json, or pass it as --policy.FIELD on both sides.",
+            evidence={"settings": len(one.settings)},
+        )
+
+
+def _outcomes(result: Compared) -> dict[str, str | None]:
+    if isinstance(result, VerifyResult):
+        return {check.name: check.outcome for check in result.checks}
+    return {pair.candidate: pair.outcome for pair in result.comparisons}
+
+
+def _after(one: PassDifference) -> str:
+    later = [difference.stage for difference in one.stages[1:]]
+    if not later:
+        return "No later stage differs beyond rounding."
+    shown = ", ".join(later[:4]) + (", …" if len(later) > 4 else "")
+    return f"After it these differ as well: {shown}."
+
+
+def _do(first: StageDifference, environments: list[Environment]) -> str:
+    versions = [
+        f"{package} {' against '.join(found)}"
+        for package in ("lerobot", "transformers", "torch")
+        if len(found := list(dict.fromkeys(one.packages.get(package, "none") for one in environments))) > 1
+    ]
+    checkouts = list(dict.fromkeys(one.checkout for one in environments if one.checkout))
+    what = ", ".join([*versions, *([f"LeRobot's commits {' and '.join(checkouts)}"] if checkouts else [])])
+    suspects = f" Its versions differ: {what}." if what else ""
+    what_changed = f"Look at what changed in '{first.place}' between the two."
+    return f"{what_changed}{suspects} Update one package at a time, and run again."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def trains_differently(result: CompareResult, _: Thresholds) -> Iterator[Finding]:
+    """Gradients of one batch that differ by more than rounding explains."""
+    if not result.environments:
+        return
+    for pair in result.comparisons:
+        same = pair.gradient
+        if same is None or same.error is None or same.error <= GRADIENT_ERROR:
+            continue
+        yield Finding(
+            rule="trains-differently",
+            level="warning",
+            title=f"A training step in '{pair.candidate}' has another gradient",
+            seen=f"The gradients differ by {same.error:.2g} of their length (cosine {same.cosine:.6f}), the losses by "
+            f"{same.loss_error or 0.0:.2g} of the loss.",
+            why="Both sides had the same batch, weights and noise. A training that was begun with the one and goes on "
+            "with the other changes its course.",
+            do="Finish trainings in the environment in which they began, or look at the first stage that differs.",
+            evidence={"error": same.error, "cosine": same.cosine, "loss_error": same.loss_error},
+        )
+
+
+RULES = (first_stage, settings_differ)
+OF_COMPARISONS = (*RULES, trains_differently)

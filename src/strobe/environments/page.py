@@ -1,0 +1,114 @@
+"""Environments → their part of a document: where their passes first differ, and which packages differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.results import units
+from strobe.environments.results import Environment, PassDifference, StageDifference
+
+# Packages whose versions change what a policy computes or how fast, in this order.
+FIRST = (
+    "lerobot", "torch", "transformers", "torchvision", "numpy", "diffusers", "tokenizers", "timm", "safetensors",
+    "accelerate", "torchcodec", "av", "pillow",
+)  # fmt: skip
+_SHOWN = 30  # other packages
+
+
+def answers(passes: Sequence[PassDifference]) -> list[str]:
+    """Return a sentence for each side: the first stage that differs from the first side's."""
+    return [sentence(one) for one in passes]
+
+
+def sentence(one: PassDifference) -> str:
+    """Return what is known of where a side's pass differs, in a sentence."""
+    settings = f" {units.count(len(one.settings), 'setting')} differ{'s' * (len(one.settings) == 1)} too." * bool(
+        one.settings
+    )
+    if one.first is not None:
+        return f"{one.candidate}: the first stage that differs is {one.first.stage}: {one.first.words}.{settings}"
+    if not one.compared:
+        return f"{one.candidate}: {one.note or 'the passes were not compared'}.{settings}"
+    compared = units.count(one.compared, "tensor")
+    if one.inside:
+        within = ", ".join(difference.stage for difference in one.inside[:3])
+        return f"{one.candidate}: the versions compute {within} in another way, and the actions are the same.{settings}"
+    return f"{one.candidate}: no stage differs beyond rounding ({compared} of one pass compared).{settings}"
+
+
+def sections(environments: Sequence[Environment], passes: Sequence[PassDifference]) -> list[Section]:
+    """Return the stages that differ, and the packages of environments; [] if no passes were compared."""
+    shown: list[Section] = []
+    if (stages := _stages(passes)).rows:
+        text = [
+            "A distance is the length of the difference over the length of the first side's tensor. 'Rounding' is the "
+            "same for the first side's own pass, with its sums in another order. One line for each stage: its first "
+            "tensor that differs."
+        ]
+        shown.append(Section("stages", "Where they differ", stages, text))
+    notes = [f"{one.candidate}: {one.note}." for one in passes if one.note]
+    notes += [
+        f"{one.candidate}: modules that only one side has are not compared: {', '.join(one.unmatched[:8])}"
+        f"{f' and {len(one.unmatched) - 8} more' if len(one.unmatched) > 8 else ''}."
+        for one in passes
+        if one.unmatched
+    ]
+    if not environments:  # an export's pass
+        return [replace(one, text=[*one.text, *notes]) for one in shown]
+    notes += _others(environments)
+    shown.append(Section("environments", "The environments", _packages(environments), notes))
+    return shown
+
+
+def _stages(passes: Sequence[PassDifference]) -> Table:
+    several = len(passes) > 1
+    columns = [
+        Column("Stage", numeric=False),
+        Column("What differs", numeric=False),
+        Column("Distance"),
+        Column("Rounding"),
+    ]
+    rows: list[Row] = []
+    for one in passes:
+        prefix = f"{one.candidate}: " if several else ""
+        for group, found in (
+            ("", one.stages),
+            ("inside: ", one.inside),
+            ("", one.settings),
+            ("training: ", one.training),
+        ):
+            rows += [_row(f"{prefix}{group}{difference.stage}", difference) for difference in found]
+    return Table(columns, rows)
+
+
+def _row(stage: str, difference: StageDifference) -> Row:
+    figures = [None if value is None else f"{value:.2g}" for value in (difference.distance, difference.rounding)]
+    what = difference.place if difference.kind in ("values", "weights") else difference.words
+    return Row([stage, what, *figures])
+
+
+def _packages(environments: Sequence[Environment]) -> Table:
+    """Return the versions of what decides, those that are equal too."""
+    columns = [Column("", numeric=False), *(Column(one.name, numeric=False) for one in environments)]
+    rows = [Row(["Python", *(one.python for one in environments)])]
+    if any(one.checkout for one in environments):
+        rows.append(Row(["checkout of LeRobot", *(one.checkout or "installed" for one in environments)]))
+    rows += [
+        Row([name, *(one.packages.get(name) or "–" for one in environments)])
+        for name in FIRST
+        if any(name in one.packages for one in environments)
+    ]
+    return Table(columns, rows)
+
+
+def _others(environments: Sequence[Environment]) -> list[str]:
+    """Return the other packages that differ, in a sentence; [] if none does."""
+    names = sorted({name for one in environments for name in one.packages if name not in FIRST})
+    differing = [name for name in names if len({one.packages.get(name) for one in environments}) > 1]
+    if not differing:
+        return []
+    shown = [f"{name} {' / '.join(one.packages.get(name) or 'none' for one in environments)}" for name in differing]
+    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
+    return [f"{units.count(len(shown), 'other package')} differ: {', '.join(shown[:_SHOWN])}{more}."]

@@ -1,0 +1,111 @@
+"""`strobe verify --against_python=OTHER/bin/python`: does the policy act in another environment as in this one?
+
+Strobe starts a process in each environment, and both load the same policy. They act on the same observations with the
+same noise. The guard is that of rounding, or --guard. The answer names the first stage of a chunk that differs, and the
+packages that differ. --against_lerobot=CHECKOUT tries a checkout of LeRobot in place of the installed one. To time both
+as well: strobe compare --variant 'next: python=…'.
+
+Examples:
+  strobe verify --policy.path=FOLDER --dataset.root=DATASET --against_python=.venv-next/bin/python
+  strobe verify --policy.path=FOLDER --against_lerobot=../lerobot
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.help import help_text
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs
+from strobe.core.cli.runner import EXIT_CODES, Studied
+from strobe.core.errors import UserError
+from strobe.environments.compare_command import HERE, require_policy
+from strobe.environments.options import SideOptions
+from strobe.lerobot.flags.run_flags import InputFlags, read_flags
+from strobe.lerobot.flags.subject import load_subject, studied
+from strobe.lerobot.policies.options import PolicyOptions
+
+NAMES = ("--against_python", "--against_lerobot")
+THERE = "the other environment"
+
+
+@dataclass
+class VerifyEnvironmentConfig(OutputFlags, InputFlags):
+    """Flags of `strobe verify` for environments."""
+
+    # The other environment's interpreter: Python 3.10 or later, with torch and LeRobot.
+    against_python: str = ""
+    # A checkout of LeRobot, used there in place of the installed one.
+    against_lerobot: str = ""
+    # How far the actions may be apart (default: rms<=0.02, worst<=0.2, flips<=0).
+    guard: str = ""
+    # How many observations to compare on.
+    observations: int = field(default=16, metadata=at_least(2))
+    # Seconds for the comparison of the actions, roughly. If a chunk takes long, there are fewer observations.
+    seconds: float | None = field(default=600.0, metadata=above(0))
+
+
+def names_environment(argv: Sequence[str]) -> bool:
+    """Return whether the arguments of `strobe verify` name another environment."""
+    try:
+        return any(name in NAMES for name, _ in pairs(argv))
+    except UserError:
+        return False  # it is said where the arguments are read
+
+
+def help_of_environment() -> str:
+    """Return the help on verifying in another environment."""
+    return help_text(__doc__ or "", VerifyEnvironmentConfig, ("output_dir", "thresholds"))
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyOptions, VerifyEnvironmentConfig]:
+    """Return the flags, checked. Raises UserError."""
+    from strobe.core.measure.guard import Guards
+
+    refused = {"--recipe": "--recipe is checked in this environment: leave it out, or --against_python"}
+    flags, config = read_flags(VerifyEnvironmentConfig, argv, refused=refused)
+    side_of(config).check()
+    try:
+        guard = Guards.parse(config.guard)
+        if guard.requested is not None:
+            guard.requested.require_figures("actions")
+    except UserError as error:
+        raise UserError(f"--guard={error}") from None
+    if guard.success_drop is not None:
+        raise UserError(f"--guard={config.guard}: success_drop needs episodes: strobe evaluate plays them")
+    return require_policy(flags), config
+
+
+def side_of(config: VerifyEnvironmentConfig) -> SideOptions:
+    """Return the other side."""
+    return SideOptions(THERE, config.against_python, config.against_lerobot)
+
+
+def study(flags: PolicyOptions, config: VerifyEnvironmentConfig, live: Live) -> Studied:
+    """Load the policy in both environments and compare its actions. Raises UserError."""
+    with importing(announced=True):
+        from strobe.core.measure.guard import Guards
+        from strobe.core.treatments.treatment import policy_of
+        from strobe.environments.sides import SidesOptions
+        from strobe.environments.verify import verify_environment
+        from strobe.lerobot.policies.policy_subject import PolicySubject
+
+    def load() -> PolicySubject:
+        return policy_of(load_subject(flags, config, live))
+
+    options = SidesOptions(
+        sides=[SideOptions(HERE), side_of(config)],
+        seed=config.seed,
+        threads=config.threads or 0,
+        overridden=flags.path is not None and bool(flags.overrides),
+    )
+    how = {"count": config.observations, "seconds": config.seconds or math.inf}
+    with tempfile.TemporaryDirectory(prefix="strobe-") as folder:
+        result = verify_environment(load, options, Guards.parse(config.guard), Path(folder), live, **how)
+    return studied(result, flags, config, code=EXIT_CODES[result.outcome])

@@ -1,0 +1,1 @@
+"""`strobe evaluate`: success in a simulator, in paired episodes."""

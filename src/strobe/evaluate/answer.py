@@ -1,0 +1,132 @@
+"""From the episodes of an evaluation to the rows of its table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.play import Episodes, Plan
+from strobe.evaluate.episodes.settings import Candidate
+from strobe.evaluate.episodes.timings import timing_of
+from strobe.evaluate.measure.success_rates import LEVEL, bonferroni, paired_rates, success_rate
+from strobe.evaluate.measure.time_to_task import ends_of, judge_times, time_to_task, why_not_judged
+from strobe.evaluate.results.evaluate import CallTimes, EvaluatedVariant, LoopTimes, VariantOnTask
+from strobe.evaluate.results.time_to_task import TimeToTask
+from strobe.rollout.measure.robot import over_episodes
+
+Pairs = Sequence[tuple[EpisodeLine, EpisodeLine]]
+
+
+def rows(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
+    """A row for each variant that has an episode; the first variant first.
+
+    Of the others, the episodes in complete pairs count. Of the first, all do, unless others are judged against it: then
+    those that are in a pair with one of them.
+    """
+    first, *others = plan.candidates
+    paired = {candidate.name: plan.pairs(episodes, candidate.name) for candidate in others}
+    longest = max(paired.values(), key=len, default=[])
+    own = [before for before, _ in longest] if longest else _episodes_of(plan, first.name, episodes)
+    table = [_row(plan, first, own, None)] if own else []
+    return table + [_row(plan, candidate, [after for _, after in paired[candidate.name]], paired[candidate.name])
+                    for candidate in others if paired[candidate.name]]  # fmt: skip
+
+
+def unpaired(plan: Plan, episodes: Episodes) -> list[EvaluatedVariant]:
+    """A row for each variant that has an episode, with all its episodes and no judgement against the first."""
+    played = [(candidate, _episodes_of(plan, candidate.name, episodes)) for candidate in plan.candidates]
+    return [_row(plan, candidate, own, None) for candidate, own in played if own]
+
+
+def _episodes_of(plan: Plan, name: str, episodes: Episodes) -> list[EpisodeLine]:
+    played = (episodes.get((name, task, seed)) for task, seed in plan.starts())
+    return [line for line in played if line is not None]
+
+
+def _row(plan: Plan, candidate: Candidate, played: Sequence[EpisodeLine], pairs: Pairs | None) -> EvaluatedVariant:
+    tasks = {task: [line for line in played if line.task == task] for task in plan.tasks}
+    several = len(plan.tasks) > 1
+    timing = timing_of(candidate, played)
+    why = why_not_judged(ends_of(played), ends_of([before for before, _ in pairs or []]))
+    return EvaluatedVariant(
+        name=candidate.name,
+        steps=candidate.steps,
+        recipe=candidate.recipe,
+        together=_on(plan, played, pairs, LEVEL, len(plan.tasks)),
+        tasks={
+            task: _on(
+                plan, lines, pairs and [pair for pair in pairs if pair[0].task == task], bonferroni(len(plan.tasks))
+            )
+            for task, lines in tasks.items()
+            if several and lines
+        },
+        calls=_calls(played),
+        loop=_loop(played),
+        times=_times(pairs) if timing is None else None,
+        timing=timing,
+        motion=over_episodes([line.motion for line in played if line.motion is not None]),
+        time=None if why else _time(played, pairs, len(plan.tasks)),
+        time_not_judged=why,
+        path_ratio=None if pairs is None else _path_ratio(pairs),
+    )
+
+
+def _time(played: Sequence[EpisodeLine], pairs: Pairs | None, every: int) -> TimeToTask:
+    if pairs is None:
+        return time_to_task(ends_of(played))
+    first, second = (ends_of([pair[side] for pair in pairs]) for side in (0, 1))
+    return time_to_task(ends_of(played), judge_times(first, second, LEVEL, every))
+
+
+def _path_ratio(pairs: Pairs) -> float | None:
+    """Return the length of the second's path of actions ÷ the first's, where both succeeded; None: nowhere."""
+    lengths = [
+        (a.motion.path * (a.ticks - 1), b.motion.path * (b.ticks - 1))
+        for a, b in pairs
+        if a.success and b.success and a.motion is not None and b.motion is not None
+    ]
+    first, second = (sum(pair[side] / len(lengths) for pair in lengths) for side in (0, 1))
+    return second / first if first > 0 else None
+
+
+def _on(plan: Plan, played: Sequence[EpisodeLine], pairs: Pairs | None, level: float, every: int = 1) -> VariantOnTask:
+    won = [line.success for line in played]
+    paired = None
+    if pairs is not None:
+        before, after = [a.success for a, _ in pairs], [b.success for _, b in pairs]
+        paired = paired_rates(before, after, plan.margin, level, every)
+    # Divided before they are added: no sum of rewards may leave the range of a float.
+    reward = sum(line.reward / len(played) for line in played)
+    return VariantOnTask(success=success_rate(won), reward=reward, paired=paired)
+
+
+def _median_ms(played: Sequence[EpisodeLine]) -> float:
+    return float(np.median([ms for line in played for ms in line.call_ms]))
+
+
+def _times(pairs: Pairs | None) -> float | None:
+    return None if pairs is None else _median_ms([a for a, _ in pairs]) / _median_ms([b for _, b in pairs])
+
+
+def _calls(played: Sequence[EpisodeLine]) -> CallTimes:
+    ms = [ms for line in played for ms in line.call_ms]
+    median = float(np.median(ms))
+    p95, others = float(np.percentile(ms, 95)), max(line.beside for line in played)
+    return CallTimes(calls=len(ms), median_ms=median, p95_ms=p95, hz=1e3 / median, beside=others)
+
+
+def _loop(played: Sequence[EpisodeLine]) -> LoopTimes:
+    rendered = [line for line in played if line.render_ms is not None]
+    # Where rendering was not seen, it is in the simulator's time.
+    timed = rendered or played
+    ticks, timed_ticks = sum(line.ticks for line in played), sum(line.ticks for line in timed)
+    seen = [line for line in played if line.drawn is not None]
+    return LoopTimes(
+        reset_ms=sum(line.reset_ms for line in played) / len(played),
+        step_ms=sum(line.step_ms for line in timed) / timed_ticks,
+        render_ms=sum(line.render_ms or 0.0 for line in rendered) / timed_ticks if rendered else None,
+        policy_ms=sum(line.policy_ms for line in played) / ticks,
+        drawn=sum(line.drawn or 0 for line in seen) / sum(line.ticks for line in seen) if seen else None,
+    )

@@ -1,0 +1,194 @@
+"""strobe evaluate: does it still do the task, and how fast is it there? Success against latency in a simulator.
+
+Plays the policy as it is and variants of it: other numbers of denoising steps (--steps), other numbers of executed
+actions of each chunk (--n_action_steps), recipes (--recipe). All start from the same states with the same noise, and
+lerobot-eval's own rollout plays each episode, so a difference comes from the variant. Strobe checks that the first
+observation of each episode is the same.
+
+After every start Strobe judges each variant against the policy as it is: worse, better, or not worse by more than
+--margin, which you set beforehand. It stops playing a variant that is decided. The run ends when all are decided or the
+episodes are used up. You may look this often: the interval of the difference holds at every number of episodes at once,
+so a verdict is wrong with a chance of at most 5 %, for each variant. Before it starts, the command says what the
+planned number of episodes can decide.
+
+Success comes first, then the time to task: in pairs, does the variant do the task sooner? Its interval, too, holds at
+every number of pairs. An episode that fails never does the task. The report has the survival curves.
+
+After the episodes Strobe measures the latency of a chunk, at batch 1, all variants in turn, as `strobe compare` does:
+its parts, and the line a + b × steps (--latency_iterations; 0 skips this). It also times the calls within the episodes,
+separately from the simulator's own time, its rendering and its reset.
+
+The report has videos of each variant's first starts (--videos).
+
+--parallel=4 plays four episodes at a time, each in a process of its own, by the same code. The table is the same as
+with one process, if --threads is the same (by default the processes share the cores). Strobe decides in the order of
+the starts. A process may play an episode ahead of the verdict that makes it unnecessary: that episode is saved and does
+not count. Each process holds a copy of the policy, in the device's memory too: a policy of 8 GB takes 32 GB in four
+processes, plus the copy of this process. The calls then run beside other work, and are slower than undisturbed calls.
+
+With --launcher=ray the nodes of a Ray cluster play the episodes: one at a time on each GPU, or on each node if the
+policy runs on the CPU. With --parallel=4 each plays four at a time. The table is again the same. If a node is lost,
+another node plays its episode again. Each node needs this machine's environment, and the checkpoint at the same path.
+Strobe sends the recipes there, and episodes and videos come back.
+
+Without a GPU, drawing takes most of an episode's time. Strobe draws only the observations that the policy looks at
+(--render=needed), if it knows them and knows that the simulator draws nothing else. Actions and outcomes are the same
+to the bit, and the answer has the share of ticks that were drawn.
+
+Each episode is written to episodes.jsonl in the run's folder as soon as it has ended. After Ctrl-C Strobe judges and
+saves the episodes so far. After a kill, --resume=RUN continues with the same flags and plays no episode twice. You may
+raise --episodes then, which can decide what was undecided.
+
+With --policies several checkpoints play the same starts, and Strobe looks for the best one. After every start it
+eliminates each checkpoint that is shown to succeed less than another one. The run ends when one remains, or when the
+episodes are used up: the answer then names those that are not told apart. The best checkpoint is eliminated with a
+chance of at most 5 %, no matter how many there are. Time to task eliminates none, and is shown. The checkpoints may be
+of different types. All are in memory at the same time, in each process of --parallel. The latency of a chunk is not
+measured outside the episodes then. --realtime, --steps, --recipe and --launcher=ray are for one policy.
+
+With --realtime episodes are true to time. Without it the simulator waits for the policy, and a robot does not wait. The
+control loop is then LeRobot's, on a virtual clock. While the policy computes, the simulator goes on for the
+latency: it holds the last action, or executes the actions in Real-Time Chunking's queue. The latency is the call's own
+on this machine (live), or a number of ms or control ticks, or the latency of a saved run: you need not have that run's
+robot or machine. Strobe plays each variant with each engine at each latency, and judges it against the policy as it is
+at the first latency.
+
+Examples:
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2
+  strobe evaluate --policy.path=FOLDER --env.type=metaworld --env.task=push-v3 --steps=5,2 --episodes=100 --margin=0.05
+  strobe evaluate --policy.path=FOLDER --env.type=aloha --n_action_steps=10,25,50
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --parallel=auto
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --launcher=ray --ray.address=10.0.0.1:6379
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --recipe=fast.yaml,faster.yaml
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --steps=10,5,2 --episodes=200 --resume=runs/RUN
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=0,100,300
+  strobe evaluate --policy.path=FOLDER --env.type=aloha --realtime --inference.type=sync,rtc,async --delay_ticks=0,5,15
+  strobe evaluate --policy.path=FOLDER --env.type=pusht --realtime --latency=runs/ROLLOUT --recipe=fast.yaml
+  strobe evaluate --policies outputs/train/checkpoints/*/pretrained_model --env.type=pusht --episodes=200
+  strobe evaluate --policy.path=FOLDER --env.type=pusht                      the policy alone: its success rate
+  strobe evaluate --results=A/eval_info.json,B/eval_info.json      judges runs of lerobot-eval, and plays nothing
+  strobe evaluate --policy.type=diffusion --policy.size=tiny --env.type=pusht --steps=2    random weights, for a look
+
+Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.core.cli.bounds import between
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.help import help_text
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import parse
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.evaluate import checkpoints_command as checkpoints
+from strobe.evaluate import realtime_flags as realtime
+from strobe.evaluate.episode_flags import resumable
+from strobe.evaluate.flags import EvaluateConfig, evaluate
+from strobe.lerobot.flags.run_flags import check_launcher, check_recipe_file
+from strobe.lerobot.flags.subject_flags import (
+    MODEL_NAMES,
+    POLICY_NAMES,
+    ModelFlags,
+    SubjectFlags,
+    check_overrides,
+    require_subject,
+    split_subject,
+)
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+
+
+@dataclass
+class JudgeConfig(OutputFlags):
+    """Arguments and flags of `strobe evaluate` where it judges episodes that were played before."""
+
+    # lerobot-eval's eval_info.json, or folders of its runs, separated by commas. The others are judged against the
+    # first.
+    results: str = ""
+    # All runs had the same --seed and --env, so episode i of each task began the same in all of them. Judge in pairs.
+    same_seeds: bool = False
+    # Loss of success rate that still counts as not worse, as a share: 0.1 is 10 points.
+    margin: float = field(default=0.1, metadata=between(0, 1))
+
+
+def read(argv: Sequence[str]) -> tuple[SubjectFlags, EvaluateConfig | JudgeConfig]:
+    """Return the policy and the command's flags, checked; with --results no policy. Raises UserError."""
+    if any(argument.partition("=")[0] == "--results" for argument in argv):
+        flags, rest = split_subject(argv)
+        if flags.path or flags.type:
+            raise UserError("--results judges episodes that were already played: leave out --policy.*")
+        return flags, parse(JudgeConfig, rest)
+    from strobe.evaluate.episodes.settings import parse_parallel, parse_recipes, parse_steps
+    from strobe.evaluate.settings import parse_executed
+
+    argv = checkpoints.take_policies(argv)
+    # --inference=sync,rtc as LeRobot spells it.
+    argv = [f"--inference.type{flag[11:]}" if flag.partition("=")[0] == "--inference" else flag for flag in argv]
+    flags, rest = split_subject(argv)
+    config = parse(EvaluateConfig, rest, extra=[*POLICY_NAMES, *MODEL_NAMES, "--results", "--same_seeds"])
+    assert not isinstance(flags, FactoryOptions)  # refused before
+    if isinstance(flags, ModelFlags):
+        raise UserError("strobe evaluate is for policies: a model has no actions")
+    if not config.policies:
+        require_subject(flags)
+    if config.env is None:
+        raise UserError("name the simulator that plays the episodes: --env.type=pusht, metaworld, aloha …")
+    check_launcher(config.launcher, config.ray)
+    if config.policies:
+        checkpoints.check(flags, config)
+        realtime.check(config, config.env)
+        return flags, config
+    if realtime.timed_live(config):
+        if config.launcher == "ray":
+            raise UserError(
+                "--latency=live uses the times of the calls here, and nodes may differ: give a number of ms, or a run"
+            )
+        if parse_parallel(config.parallel) > 1:
+            raise UserError(
+                "--latency=live uses the times of the calls here: play one episode at a time, without --parallel"
+            )
+    check_overrides(flags, config.device)
+    realtime.check(config, config.env)
+    parse_steps(config.steps)
+    parse_executed(config.n_action_steps)
+    for path in parse_recipes(config.recipe):
+        check_recipe_file(flags, path)
+    return flags, config
+
+
+def study(flags: PolicyOptions, config: EvaluateConfig | JudgeConfig, live: Live) -> Studied:
+    """Play episodes of the policy and its variants and judge them, or judge what was played already.
+
+    Raises:
+        UserError: wrong input, before an episode is played; or an episode fails.
+        KeyboardInterrupt: no episode has ended by then.
+    """
+    if isinstance(config, JudgeConfig):
+        return judge_results(config)
+    if config.policies:
+        live.stage("importing what the checkpoints need")
+        result, folder = checkpoints.evaluate_checkpoints(flags, config, live)
+    else:
+        live.stage(f"importing what {flags.path or flags.type} needs")
+        result, folder = evaluate(flags, config, live)
+    return resumable(result, folder, flags, config)
+
+
+def judge_results(config: JudgeConfig) -> Studied:
+    """Judge runs of lerobot-eval; nothing is played, and no policy is loaded. Raises UserError."""
+    from strobe.evaluate.judge import find_runs, judge
+
+    result = judge(find_runs(config.results), config.margin, config.same_seeds)
+    return Studied(result, vars(config), config.output_dir, config.thresholds)
+
+
+def judge_help() -> str:
+    """Return the help on the flags that only --results has."""
+    skipped = ["margin", "output_dir", "thresholds"]
+    return help_text("Runs of lerobot-eval, judged as they are:", JudgeConfig, skipped)
+
+
+run = Command("evaluate", __doc__, EvaluateConfig, read, study, subject="policy", more_help=judge_help, heavy="timed")

@@ -1,0 +1,1 @@
+"""Episodes that are played: by whom, in which order, on which clock."""

@@ -1,0 +1,357 @@
+"""The plan of episodes, and playing them in its order, each variant for as long as it is undecided."""
+
+from __future__ import annotations
+
+import abc
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import Progress
+from strobe.core.studies.shared.progress import Reporter
+from strobe.evaluate.episode_log import EpisodeLine, EpisodeLog, Key
+from strobe.evaluate.measure.success_rates import LEVEL, decide
+from strobe.evaluate.results.evaluate import Decision, verdict_in_words
+
+if TYPE_CHECKING:  # torch is not needed here, and takes seconds
+    from strobe.evaluate.episodes.settings import Candidate
+
+Start = tuple[str, int]  # task, seed
+Episodes = Mapping[Key, EpisodeLine]
+MOST_SCORES = 4  # scores in a line of progress: of more variants, those that are played on
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The episodes that are to be played.
+
+    Args:
+        candidates: the first is the one that the others are judged against.
+        episodes: of each variant on each task, from the seeds ``seed``, ``seed`` + 1 …
+        margin: loss of success rate that counts as not worse, 0 to 1.
+    """
+
+    candidates: Sequence[Candidate]
+    tasks: Sequence[str]
+    episodes: int
+    margin: float
+    seed: int = 0
+
+    @property
+    def planned(self) -> int:
+        """Episodes of each variant in all."""
+        return self.episodes * len(self.tasks)
+
+    def starts(self) -> Iterator[Start]:
+        """Return all starts in their order: the tasks in turn on one seed, then on the next."""
+        return ((task, self.seed + number) for number in range(self.episodes) for task in self.tasks)
+
+    def pairs(self, episodes: Episodes, name: str) -> list[tuple[EpisodeLine, EpisodeLine]]:
+        """Return the first variant's episodes and those of the variant ``name``, up to the first that is missing."""
+        pairs = []
+        for task, seed in self.starts():
+            first, second = (episodes.get((variant, task, seed)) for variant in (self.candidates[0].name, name))
+            if first is None or second is None:
+                break
+            pairs.append((first, second))
+        return pairs
+
+    def decision(self, episodes: Episodes, name: str) -> Decision:
+        """Return the verdict on the variant ``name`` from the pairs that were played."""
+        differences = [int(second.success) - int(first.success) for first, second in self.pairs(episodes, name)]
+        return decide(differences, self.margin, LEVEL, len(self.tasks))
+
+
+class Order(Protocol):
+    """Says which episode is played next, and what the episodes so far decide.
+
+    It depends on the episodes alone, not on who played them or when: a crew may have played ahead of a decision.
+    """
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """All that are played, the one that others are judged against first."""
+        ...
+
+    @property
+    def counted(self) -> Episodes:
+        """The episodes that one player would have played by now."""
+        ...
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to play."""
+        ...
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """Those that are played on."""
+        ...
+
+    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
+        """Count what comes next in order. Yields each start that all have played, with what it decided, in words."""
+        ...
+
+    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
+        """Return the next episode that is not ``taken``; None if there is none."""
+        ...
+
+    def remaining(self, played: Container[Key]) -> int:
+        """Return how many episodes are still to be played, at most."""
+        ...
+
+
+class StartByStart(abc.ABC):
+    """How far a list of starts was played, and who plays on: an `Order`.
+
+    It depends on the episodes alone, not on who played them or when: several processes may have played ahead of a
+    verdict, and what they played of a decided variant does not count.
+
+    Attributes:
+        counted: the episodes that one player would have played by now, in its order.
+    """
+
+    def __init__(self, candidates: Sequence[Candidate], tasks: Sequence[str], starts: Iterable[Start]) -> None:
+        self.counted: dict[Key, EpisodeLine] = {}
+        self._candidates, self._tasks = candidates, tasks
+        self._begin(starts)
+
+    def _begin(self, starts: Iterable[Start]) -> None:
+        """Play these starts from now on."""
+        self._starts, self._place = list(starts), 0
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """All variants, the first first."""
+        return self._candidates
+
+    @property
+    def finished(self) -> bool:
+        """Whether all variants are decided, or the episodes used up."""
+        return self._place == len(self._starts) or self._settled
+
+    @property
+    @abc.abstractmethod
+    def playing(self) -> list[Candidate]:
+        """The variants that are played on, in their order."""
+
+    @property
+    @abc.abstractmethod
+    def _settled(self) -> bool:
+        """Whether more episodes would decide nothing."""
+
+    @abc.abstractmethod
+    def _decide(self) -> list[str]:
+        """Decide at the end of a round, in which each task was played once more. Return the verdicts, in words."""
+
+    def advance(self, episodes: Episodes) -> Iterator[tuple[Start, list[str]]]:
+        """Count what comes next in order, up to the first episode that is missing.
+
+        Yields each start that all have played, with the verdicts that it brought, in words.
+        """
+        while not self.finished:
+            task, seed = self._starts[self._place]
+            for candidate in self.playing:
+                key = (candidate.name, task, seed)
+                if key not in episodes:
+                    return
+                self.counted[key] = episodes[key]
+            self._place += 1
+            yield (task, seed), self._decide() if task == self._tasks[-1] else []
+
+    @property
+    def _ahead(self) -> int:
+        """The place of the first start that nobody plays before something is decided; by default there is none."""
+        return len(self._starts)
+
+    def due(self, taken: Container[Key]) -> tuple[Candidate, str, int] | None:
+        """Return the next episode that is not ``taken``, as if nobody were decided before it; None: there is none."""
+        if self.finished:
+            return None
+        for task, seed in self._starts[self._place : self._ahead]:
+            for candidate in self.playing:
+                if (candidate.name, task, seed) not in taken:
+                    return candidate, task, seed
+        return None
+
+    def remaining(self, played: Container[Key]) -> int:
+        """Return how many episodes are still to be played, at most."""
+        return sum((each.name, *start) not in played for start in self._starts for each in self.playing)
+
+
+class PairsInOrder(StartByStart):
+    """Each variant is played in pairs with the first, until its verdict is certain."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.candidates, plan.tasks, plan.starts())
+        self._plan = plan
+        self._first, *self._others = plan.candidates
+        self._undecided = {candidate.name: candidate for candidate in self._others}
+
+    @property
+    def playing(self) -> list[Candidate]:
+        """The variants that are played on, the first among them."""
+        return [self._first, *self._undecided.values()]
+
+    @property
+    def _settled(self) -> bool:
+        return bool(self._others) and not self._undecided
+
+    def _decide(self) -> list[str]:
+        verdicts = []
+        for name in list(self._undecided):
+            decision = self._plan.decision(self.counted, name)
+            if decision.kind != "undecided":
+                del self._undecided[name]
+                words = verdict_in_words(decision.kind, self._plan.margin)
+                verdicts.append(f"{name}: {words}, decided at {decision.pairs} pairs")
+        return verdicts
+
+
+def counted(plan: Plan, episodes: Episodes) -> Episodes:
+    """Return the episodes that count: in order, without those played ahead of a verdict or of a missing one."""
+    order = PairsInOrder(plan)
+    for _ in order.advance(episodes):
+        pass
+    return order.counted
+
+
+@runtime_checkable
+class EpisodeRunner(Protocol):
+    """Plays episodes: `strobe.evaluate.episodes.stage.LocalEpisodeRunner`."""
+
+    def play(self, candidate: Candidate, task: str, seed: int) -> EpisodeLine:
+        """Play one episode. Raises UserError for whatever fails in it."""
+        ...
+
+
+class ParallelEpisodeRunner(Protocol):
+    """Plays several episodes at a time: `strobe.evaluate.episodes.crews`."""
+
+    @property
+    def free(self) -> int:
+        """How many more episodes it can take now."""
+        ...
+
+    def hand(self, candidate: Candidate, task: str, seed: int) -> None:
+        """Let somebody who is free play an episode."""
+
+    def ended(self) -> EpisodeLine | None:
+        """Wait for an episode that was handed out to end; None if instead more can be taken now.
+
+        Raises:
+            UserError: it fails.
+        """
+        ...
+
+    def close(self) -> None:
+        """End what is still being played. A second call does nothing."""
+
+
+class EpisodeReporter(Reporter, Protocol):
+    """Shows what is being played, and how many episodes of how many."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+
+def play(
+    order: Order, player: EpisodeRunner | ParallelEpisodeRunner, log: EpisodeLog, watching: EpisodeReporter
+) -> bool:
+    """Play the episodes of ``order`` that ``log`` lacks, until it is finished.
+
+    A crew plays ahead in the same order. What it plays of a variant that is decided meanwhile stays in the log and does
+    not count, so that the answer is that of one player.
+
+    Returns whether Ctrl-C ended it. Every episode that ended is in the log by then.
+
+    Raises:
+        UserError: an episode fails, or the same seed gives different starts.
+    """
+    crew = _OneAtATime(player) if isinstance(player, EpisodeRunner) else player
+    counter = _Counter(order, log, watching)
+    out = set()
+    try:
+        while True:
+            for start, verdicts in order.advance(log.episodes):
+                for verdict in verdicts:
+                    watching.say(verdict)
+                counter.scored(start)
+            if order.finished:  # what is still being played is not needed
+                return False
+            while crew.free and (due := order.due(log.episodes.keys() | out)) is not None:
+                out.add((due[0].name, *due[1:]))
+                crew.hand(*due)
+            episode = crew.ended()
+            if episode is None:
+                continue
+            out.discard((episode.variant, episode.task, episode.seed))
+            _check_start(order.candidates, log.episodes, episode)
+            log.add(episode)
+            counter.played(episode)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        crew.close()  # what is measured next must not run beside them
+
+
+class _OneAtATime:
+    """A crew of one player, who plays when the episode is waited for."""
+
+    def __init__(self, player: EpisodeRunner) -> None:
+        self._player = player
+        self._handed: list[tuple[Candidate, str, int]] = []
+
+    @property
+    def free(self) -> int:
+        return 1 - len(self._handed)
+
+    def hand(self, candidate: Candidate, task: str, seed: int) -> None:
+        self._handed.append((candidate, task, seed))
+
+    def ended(self) -> EpisodeLine:
+        return self._player.play(*self._handed.pop())
+
+    def close(self) -> None: ...
+
+
+def _check_start(candidates: Sequence[Candidate], episodes: Episodes, episode: EpisodeLine) -> None:
+    played = (episodes.get((candidate.name, episode.task, episode.seed)) for candidate in candidates)
+    first = next((line for line in played if line is not None), None)
+    if first is not None and first.start != episode.start:
+        sides = [f"'{line.variant}'{f' on node {line.node}' * bool(line.node)}" for line in (first, episode)]
+        raise UserError(
+            f"the same seed gives different starts ({episode.task}, seed {episode.seed}: {' and '.join(sides)}), so "
+            "episodes cannot be paired"
+        )
+
+
+class _Counter:
+    """Says how many episodes were played, how long the rest can take, and the running score."""
+
+    def __init__(self, order: Order, log: EpisodeLog, watching: EpisodeReporter) -> None:
+        self._order, self._log, self._watching = order, log, watching
+        self._begun, self._played, self._starts = time.perf_counter(), 0, set[Start]()
+
+    def played(self, episode: EpisodeLine) -> None:
+        """Show that an episode has ended, and the time that the rest can take."""
+        self._played += 1
+        self._starts.add((episode.task, episode.seed))
+        took, done = time.perf_counter() - self._begun, len(self._log.episodes)
+        remaining = self._order.remaining(self._log.episodes)
+        remaining_s = took / self._played * remaining
+        self._watching.progress(Progress(done, done + remaining, took, remaining_s, "episodes"))
+
+    def scored(self, start: Start) -> None:
+        """Say the scores so far, where anything was played on a start that all have played."""
+        if start not in self._starts:
+            return
+        playing = self._order.candidates if len(self._order.candidates) <= MOST_SCORES else self._order.playing
+        scores = []
+        for candidate in playing:
+            won = [line.success for (name, _, _), line in self._order.counted.items() if name == candidate.name]
+            scores.append(f"{candidate.name} {sum(won)} of {len(won)}")
+        more = f"; {len(scores) - MOST_SCORES} more" if len(scores) > MOST_SCORES else ""
+        self._watching.say(f"{start[0]}, seed {start[1]}: {'; '.join(scores[:MOST_SCORES])}{more}")

@@ -1,0 +1,186 @@
+"""The policy, variants and simulator of episodes as data, from which another process makes an equal player."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from strobe.core.devices.accelerators import memory_of
+from strobe.core.errors import UserError
+from strobe.core.measure.memory import available_bytes
+from strobe.core.subjects.subject import fingerprint
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.play import Plan
+from strobe.evaluate.episodes.realtime import RealtimeEpisodeRunner
+from strobe.evaluate.episodes.settings import FIRST, Candidate
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner
+from strobe.evaluate.episodes.timings import TimedCandidate
+from strobe.evaluate.episodes.videos import Filming, Keep
+from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.inputs import Inputs
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.simulators.seldom_rendered import Rendering
+
+
+class RowsOf(Protocol):
+    """Makes what is played of a policy, with the recipes at these paths; picklable."""
+
+    def __call__(self, subject: PolicySubject, recipes: Sequence[Path], /) -> Sequence[Candidate]:
+        """Raises UserError where something does not apply."""
+        ...
+
+
+@dataclass(frozen=True)
+class PlayerSpec:
+    """Everything that another process needs to play episodes; picklable.
+
+    Called, it loads the policy and starts the simulator, and returns what plays an episode.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+        fed: `picklable` form of the inputs that the policy was loaded with here.
+        weights: the `fingerprint` of the policy here.
+        rows_of: makes what is played; rows with a timing are true to time.
+        threads: torch's in the other process.
+        videos: first starts of each variant that are filmed, and ``folder``, the run's.
+        first: the variant whose simulator starts at once, as of `LocalEpisodeRunner`.
+    """
+
+    env: Any
+    path: str | None
+    type: str | None
+    size: Literal["full", "tiny"]
+    fed: Inputs
+    weights: str
+    rows_of: RowsOf
+    overrides: Sequence[str] = ()
+    seed: int = 0
+    rename: dict[str, str] = field(default_factory=dict)
+    recipes: tuple[Path, ...] = ()
+    rendering: Rendering = "needed"
+    threads: int = 1
+    videos: int = 0
+    folder: Path = Path()
+    first: str = FIRST
+
+    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
+        """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        return self.player()
+
+    def player(self, keep: Keep | None = None) -> Callable[[str, str, int], EpisodeLine]:
+        """The same; ``keep`` takes the videos, as in `Filming`."""
+        torch.set_num_threads(self.threads)
+        if self.path is not None:
+            config = lerobot_policies.config_from_path(self.path, self.overrides)
+        else:
+            config = lerobot_policies.config_from_type(self.type or "", self.overrides)
+        loaded = lerobot_policies.load(config, self.fed, size=self.size, seed=self.seed, rename=self.rename or None)
+        subject = PolicySubject(loaded, self.fed, self.seed)
+        if fingerprint(subject.policy) != self.weights:
+            raise UserError("the policy was loaded again and has other weights: play in one process, with --parallel=1")
+        rows = self.rows_of(subject, self.recipes)
+        true_to_time = isinstance(rows[0], TimedCandidate)
+        kind = RealtimeEpisodeRunner if true_to_time else LocalEpisodeRunner
+        stage = kind(self.env, subject, self.rendering, self.first)
+        # As many starts as are filmed: the plan is used for these only.
+        first = Plan(rows, stage.tasks, self.videos, margin=0.0, seed=self.seed)
+        player = Filming(stage, first, self.videos, self.folder, self.env.fps, keep)
+        named = {row.name: row for row in rows}
+        return lambda name, task, seed: player.play(named[name], task, seed)
+
+
+@dataclass(frozen=True)
+class RemotePlayerSpec:
+    """`PlayerSpec` on a machine that need not share files with this one. Its episodes come with their videos.
+
+    Recipes are sent along. A checkpoint in a folder is too large for that: each machine needs it at the same path.
+
+    Args:
+        spec: its path is absolute if it is a folder's.
+        recipes: the content of its recipes.
+    """
+
+    spec: PlayerSpec
+    recipes: tuple[bytes, ...] = ()
+
+    def __call__(self) -> Callable[[str, str, int], tuple[EpisodeLine, dict[str, bytes]]]:
+        """Raises UserError as `PlayerSpec` does, and where the checkpoint is not there."""
+        path = self.spec.path
+        if path is not None and Path(path).is_absolute() and not Path(path).is_dir():
+            raise UserError(f"there is no checkpoint {path}: every node needs it at the same path")
+        files: dict[str, bytes] = {}
+        with tempfile.TemporaryDirectory(prefix="strobe-recipes-") as folder:
+            recipes = tuple(Path(folder) / recipe.name for recipe in self.spec.recipes)
+            for recipe, content in zip(recipes, self.recipes, strict=True):
+                recipe.write_bytes(content)
+            play = replace(self.spec, recipes=recipes).player(files.__setitem__)
+
+        def played(name: str, task: str, seed: int) -> tuple[EpisodeLine, dict[str, bytes]]:
+            files.clear()
+            return play(name, task, seed), dict(files)
+
+        return played
+
+
+@dataclass(frozen=True)
+class SeveralSpecs:
+    """Several policies as data, from which another process makes a player of all of them: variant → its `PlayerSpec`.
+
+    The process holds all policies in memory.
+    """
+
+    specs: Mapping[str, PlayerSpec]
+
+    def __call__(self) -> Callable[[str, str, int], EpisodeLine]:
+        """Raises UserError for what cannot be loaded or started, or is not the same here."""
+        players = {name: spec() for name, spec in self.specs.items()}
+        return lambda name, task, seed: players[name](name, task, seed)
+
+
+def picklable(fed: Inputs) -> Inputs:
+    """``fed`` without what only a study needs that trains or checks: features, statistics and some observations."""
+    return replace(fed, make_batch=_not_here, make_checks=_not_here)
+
+
+def require_memory(subjects: Sequence[PolicySubject], count: int) -> None:
+    """Raises UserError where ``count`` further copies of the policies on the CPU do not fit into memory."""
+    tensors = [
+        tensor
+        for subject in subjects
+        if subject.device.type == "cpu"
+        for tensor in subject.policy.state_dict().values()
+    ]
+    each, free = sum(tensor.numel() * tensor.element_size() for tensor in tensors), available_bytes()
+    if count * each > free:
+        copied = "the policy" if len(subjects) == 1 else f"{len(subjects)} policies"
+        raise UserError(
+            f"--parallel={count}: each process holds a copy of {copied}, {each / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: take a smaller --parallel"
+        )
+
+
+def require_room(flag: str, paths: Sequence[str], device: torch.device) -> None:
+    """Raises UserError where the checkpoints at ``paths`` do not fit into the memory of ``device`` all at once.
+
+    Args:
+        flag: that names them.
+        paths: folders of those that are still to be loaded; of another path the size is not known, and none counts.
+    """
+    files = [file for path in paths for file in Path(path).glob("*.safetensors")]
+    needed = sum(file.stat().st_size for file in files)
+    memory = None if device.type in ("cpu", "mps") else memory_of(device)  # MPS takes the machine's
+    free = available_bytes() if memory is None else memory.free()
+    if free is not None and needed > free:
+        raise UserError(
+            f"{flag}: all checkpoints are in memory at once: {len(paths)} more take {needed / 2**30:.1f} GiB, and "
+            f"{free / 2**30:.1f} GiB are free: name fewer"
+        )
+
+
+def _not_here(_count: int) -> object:
+    raise UserError("no batches or checks where episodes are played")

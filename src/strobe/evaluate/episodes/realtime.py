@@ -1,0 +1,279 @@
+"""Episodes that are true to time: the simulator goes on while the policy thinks.
+
+LeRobot's own inference engines run in virtual time (`strobe.rollout.loops.virtual_time`), around a simulator that
+moves by each control period that has passed (`strobe.simulators.realtime_simulator`). Nobody waits: 300 ms of latency
+are 300 ms of the simulator's clock, however long the call took here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from lerobot.rollout.inference.rtc import supports_rtc_inference
+
+from strobe.core.errors import UserError
+from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.probe import Attached, Hook
+from strobe.evaluate.episodes.settings import FIRST, Candidate
+from strobe.evaluate.episodes.stage import LocalEpisodeRunner
+from strobe.evaluate.episodes.timings import RequestedTiming, TimedCandidate
+from strobe.evaluate.results.evaluate import EpisodeTiming
+from strobe.lerobot.versions import types_with_rtc
+from strobe.rollout.loops.virtual_client import why_not_served
+from strobe.rollout.loops.virtual_rollout import Beat, EngineInputs, PlayedRollout, Setting
+from strobe.rollout.loops.virtual_time import PlayOptions, play
+from strobe.rollout.measure.robot import motion
+from strobe.simulators import environments, libero
+from strobe.simulators.realtime_simulator import TICKET, ActedWorld
+from strobe.simulators.seldom_rendered import SeldomRendered
+from strobe.simulators.simulator import Actor, EpisodeTimes, Played, TimedSimulator, outcomes_reported
+
+FOREVER_NS = 10**15  # the episode ends itself
+POLL_NS = 10_000_000  # interval between two looks at LeRobot's inference thread
+
+
+def require_engine(policy: Any, engine: str) -> None:
+    """Raises UserError where LeRobot cannot run ``policy`` with ``engine``: 'rtc' guides it, 'async' serves it."""
+    if engine == "async" and (why := why_not_served(policy)):
+        raise UserError(f"--inference.type=async: {why}")
+    if engine == "rtc" and not supports_rtc_inference(policy):
+        raise UserError(
+            f"--inference.type=rtc: LeRobot's Real-Time Chunking cannot guide the policy type '{policy.config.type}'; "
+            f"it guides {', '.join(types_with_rtc())}"
+        )
+
+
+class RealtimeSimulator(TimedSimulator):
+    """A `TimedSimulator` whose episodes are true to time, as `use` says.
+
+    The noise is that of lerobot-eval's rollout: seeded once for the episode and drawn by calls alone. So the same call
+    draws the same noise at every latency.
+
+    Attributes:
+        begun: ticks of the last episode in which the simulator took the first action of a chunk.
+    """
+
+    begun: Sequence[int] = ()
+
+    def use(self, timing: RequestedTiming, variant: str, watch: Callable[[Any], None] | None = None) -> None:
+        """Play the next episodes at ``timing``.
+
+        Args:
+            variant: whose latencies are drawn, where a run has several.
+            watch: as of `ActedWorld`.
+        """
+        self._timing, self._variant, self.watch = timing, variant, watch
+
+    def play_true(self, task: str, seed: int) -> tuple[Played, EpisodeTimes, EpisodeTiming]:
+        """An episode, what it cost here, and what its latencies did. Raises UserError as `play` does."""
+        played, times = self.play_timed(task, seed)
+        times.call_ms = self._meter.call_ms
+        self.begun = _begun(self._world, self._loop)
+        if self._timing.engine != "sync":
+            times.policy_ms = sum(times.call_ms)
+        return played, times, _timing_of(self._world, self._loop, self._meter)
+
+    def play(self, task: str, seed: int) -> Played:
+        """One episode of ``task`` from ``seed``, which is also that of the noise and of the latencies drawn."""
+        subject, timing = self.actor, self._timing
+        subject.policy.eval()
+        setting = Setting(timing.engine, timing.fps, threshold=timing.threshold, rtc=timing.rtc, client=timing.client)
+        vector = self._vectors[task]
+        libero.choose_starts(vector, [seed])
+        world = ActedWorld(vector, self._to_policy, self._to_env, setting.period_ns, timing.hold)
+        world.watch = self.watch
+        meter = Meter(subject, world)
+        self._world, self._meter = world, meter
+        torch.manual_seed(seed)
+        # The loop may look at the observation of the tick before. The other engines look at any moment.
+        needed = self.rendering == "needed" and timing.engine == "sync"
+        seldom = SeldomRendered(self._looks(early=1) if needed else None)
+        drawing = Attached(seldom.hooks(vector), seldom.wrap)
+        called = Hook(subject.policy, "select_action" if timing.engine == "sync" else "predict_action_chunk", "call")
+        with drawing, _as_before(subject.policy), Attached([called], meter.around), outcomes_reported(vector):
+            with environments.errors_in_a_line(self.name, "failed in an episode"):
+                world.begin(seed)
+            self._loop = play(
+                itertools.repeat(Beat(0, 0, 0, 0)),
+                setting,
+                meter.imposed(timing.latency.source(self._variant, seed, lambda: meter.took_ns)),
+                _engine_inputs(subject, world, meter),
+                PlayOptions(
+                    until_ns=FOREVER_NS,
+                    seed_call=lambda calls: None,  # seeded above
+                    phase_ns=int(np.random.default_rng(seed).integers(POLL_NS)),
+                ),
+            )
+        return replace(world.played(), drawn=seldom.drawn if seldom.seen else None)
+
+
+class Meter:
+    """Times the policy's calls here, and keeps the latencies that were imposed instead.
+
+    Attributes:
+        call_ms: of each call of the policy alone.
+        imposed_ms: of each call, by which the simulator went on.
+    """
+
+    def __init__(self, subject: Actor, world: ActedWorld) -> None:
+        self._subject, self._world = subject, world
+        self._before = self._call = self._after = 0  # nanoseconds of the latest
+        self.call_ms: list[float] = []
+        self.imposed_ms: list[float] = []
+
+    @property
+    def took_ns(self) -> int:
+        """The call that has just ended, with its processors; of Real-Time Chunking the postprocessor's time before."""
+        return self._before + self._call + self._after
+
+    def imposed(self, source: Iterator[int]) -> Iterator[int]:
+        """``source``, with each call noted."""
+        while True:
+            self.call_ms.append(self._call / 1e6)
+            took = next(source)
+            self.imposed_ms.append(took / 1e6)
+            yield took
+
+    def around(self, inner: Call, _hook: Hook, _takes_self: bool) -> Call:
+        """Return ``inner``, a method of the policy, timed to the end of the device's work."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            synchronise(self._subject.device)
+            result, self._call = self._timed(lambda: inner(*args, **kwargs))
+            return result
+
+        return call
+
+    def preprocess(self, _ticket: object) -> dict[str, Any]:
+        """The policy's preprocessor on the observation that the engine has a ticket for."""
+        subject = self._subject
+        looked = dict(self._world.looked)
+        batch, self._before = self._timed(lambda: subject.prepare(looked))
+        return batch
+
+    def postprocess(self, action: torch.Tensor) -> torch.Tensor:
+        """The policy's postprocessor."""
+        action, self._after = self._timed(lambda: self._subject.postprocessor(action))
+        return action
+
+    def _timed(self, work: Callable[[], object]) -> tuple[Any, int]:
+        begun = time.perf_counter_ns()
+        result = work()
+        synchronise(self._subject.device)
+        return result, time.perf_counter_ns() - begun
+
+
+class _Processor:
+    """A processor of LeRobot's, run by a function of ours."""
+
+    def __init__(self, inner: Any, run: Callable[[Any], object]) -> None:
+        self.steps, self.reset, self._run = inner.steps, inner.reset, run
+
+    def __call__(self, batch: object) -> Any:
+        return self._run(batch)
+
+
+def _engine_inputs(subject: Actor, world: ActedWorld, meter: Meter) -> EngineInputs:
+    names = [str(number) for number in range(world.size)]
+    ticket = {f"observation.{TICKET}": {"dtype": "float32", "shape": (1,), "names": [TICKET]}}
+    action = {"action": {"dtype": "float32", "shape": (world.size,), "names": names}}
+    return EngineInputs(
+        policy=subject.policy,
+        preprocessor=_Processor(subject.preprocessor, meter.preprocess),
+        postprocessor=_Processor(subject.postprocessor, meter.postprocess),
+        robot=SimpleNamespace(robot_type="", action_features=dict.fromkeys(names, float)),
+        hw_features=ticket,
+        dataset_features=ticket | action,
+        keys=names,
+        task="",
+        device=str(subject.device),
+        world=world,
+    )
+
+
+@contextlib.contextmanager
+def _as_before(policy: Any) -> Iterator[None]:
+    """After it, the policy is set up for Real-Time Chunking as it was."""
+    has = hasattr(policy.config, "rtc_config")
+    before = getattr(policy.config, "rtc_config", None)
+    try:
+        yield
+    finally:
+        if has or hasattr(policy.config, "rtc_config"):
+            policy.config.rtc_config = before
+        if hasattr(policy, "init_rtc_processor"):
+            policy.init_rtc_processor()
+
+
+def _chunks(loop: PlayedRollout) -> list[int | None]:
+    """Return the chunk of the action that each tick of the loop sent; None if it sent none."""
+    sent = iter(loop.actions)
+    return [next(sent).chunk if tick.sent else None for tick in loop.ticks]
+
+
+def _begun(world: ActedWorld, loop: PlayedRollout) -> list[int]:
+    """Return the ticks of the simulator in which it took an action of another chunk than the one before it."""
+    chunks, begun, last = _chunks(loop), list[int](), None
+    for tick, number in enumerate(world.taken):
+        if number is not None and (chunk := chunks[number]) != last:
+            begun, last = [*begun, tick], chunk
+    return begun
+
+
+def _timing_of(world: ActedWorld, loop: PlayedRollout, meter: Meter) -> EpisodeTiming:
+    """Return the figures of what the latencies of an episode did."""
+    chunks = _chunks(loop)
+    taken = [(number, action) for number, action in zip(world.taken, world.actions, strict=True) if number is not None]
+    steps, jumps = list[float](), list[float]()
+    for (before, old), (now, new) in pairwise(taken):
+        (steps if chunks[before] == chunks[now] else jumps).append(_rounded(float(np.linalg.norm(new - old))))
+    ages = [age for number, _ in taken if (age := loop.ticks[number].age_ns) is not None]
+    return EpisodeTiming(
+        imposed_ms=[_rounded(ms) for ms in meter.imposed_ms],
+        held=sum(number is None for number in world.taken),
+        lost=world.lost,
+        age_ms=[_rounded(age / 1e6) for age in ages],
+        steps=steps,
+        jumps=jumps,
+        rests=world.rests,
+    )
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.5g}")
+
+
+class RealtimeEpisodeRunner(LocalEpisodeRunner):
+    """Plays one episode of one row at a time, true to time, in one simulator for all rows: a `EpisodeRunner`.
+
+    Args:
+        env: LeRobot's ``EnvConfig``.
+
+    Raises:
+        UserError: the simulator is not installed or cannot be started.
+    """
+
+    def _started(self) -> RealtimeSimulator:
+        return RealtimeSimulator(self.env, self.subject, self.rendering)
+
+    def _simulator(self, name: str) -> Any:
+        return self._simulators[FIRST]
+
+    def _played(
+        self, simulator: Any, candidate: Candidate, task: str, seed: int
+    ) -> tuple[Played, EpisodeTimes, dict[str, Any]]:
+        assert isinstance(candidate, TimedCandidate)
+        assert candidate.timing is not None
+        simulator.use(candidate.timing, candidate.variant.name, self.watch)
+        played, times, timing = simulator.play_true(task, seed)
+        return played, times, {"timing": timing, "motion": motion(played.actions.numpy(), simulator.begun)}

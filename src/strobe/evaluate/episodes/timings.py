@@ -1,0 +1,285 @@
+"""Timings of episodes that are true to time: engines, sources of latency, and the loop's figures of each row."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strobe.core.errors import UserError, in_words
+from strobe.core.runs.contents import contents
+from strobe.evaluate import episode_log
+from strobe.evaluate.episode_log import EpisodeLine
+from strobe.evaluate.episodes.settings import Candidate, parse_numbers
+from strobe.evaluate.results.evaluate import Engine, Timing
+from strobe.rollout.files import EVENTS
+from strobe.rollout.measure.rollout import drawn, quantiles
+from strobe.simulators.held_action import Hold
+
+ENGINES = ("sync", "rtc", "async")
+JOINS = ("weighted_average", "latest_only", "average", "conservative")  # LeRobot's AGGREGATE_FUNCTIONS, its own first
+
+
+@dataclass(frozen=True)
+class RequestedTiming:
+    """How calls are made, and how long they take.
+
+    Args:
+        fps: control ticks per second.
+        rtc: fields of LeRobot's RTCConfig that are not its defaults.
+        threshold: --inference.queue_threshold, in actions.
+        client: fields of LeRobot's RobotClientConfig that are not its defaults, for async.
+        differing: of these, what sets the row apart from others of its engine, in words; '' if nothing does.
+    """
+
+    engine: Engine
+    latency: Latency
+    hold: Hold
+    fps: float
+    rtc: dict[str, object] = field(default_factory=dict)
+    threshold: int = 30
+    differing: str = ""
+    client: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def setting(self) -> str:
+        """The engine, with what sets it apart: 'rtc', or 'rtc, horizon 20'."""
+        return ", ".join(filter(None, (self.engine, self.differing)))
+
+    @property
+    def name(self) -> str:
+        """The engine and the latency: 'rtc, 100 ms'."""
+        return f"{self.setting}, {self.latency.name}"
+
+    @property
+    def written(self) -> str:
+        """All settings, for `episode_log.EvaluationRequest`."""
+        rtc = f", queue_threshold {self.threshold}, {dict(sorted(self.rtc.items()))}" if self.engine == "rtc" else ""
+        client = f", {dict(sorted(self.client.items()))}" if self.engine == "async" else ""
+        return f"{self.engine}{rtc}{client}, {self.latency.written}, hold {self.hold.kind}, {self.fps:g} Hz"
+
+
+@dataclass(frozen=True)
+class TimedCandidate(Candidate):
+    """A variant at one timing."""
+
+    timing: RequestedTiming | None = None
+
+    @property
+    def name(self) -> str:
+        """The variant and its timing: 'as it is, rtc, 100 ms'."""
+        assert self.timing is not None
+        return f"{self.variant.name}, {self.timing.name}"
+
+
+def timed(candidates: Sequence[Candidate], timings: Sequence[RequestedTiming]) -> list[TimedCandidate]:
+    """Return each variant at each timing; the policy as it is at the first timing comes first."""
+    return [
+        TimedCandidate(
+            candidate.variant, f"{candidate.written} | {timing.written}", candidate.steps, candidate.recipe, timing
+        )
+        for candidate in candidates
+        for timing in timings
+    ]
+
+
+def parse_engines(text: str) -> list[Engine]:
+    """``'sync,rtc,async'`` as LeRobot's ways of inference. Raises UserError."""
+    engines: list[Any] = []
+    for part in (part.strip() for part in text.split(",")):
+        if part not in ENGINES:
+            raise UserError(f"--inference.type={text}: '{part}' is none of {', '.join(ENGINES)}")
+        if part in engines:
+            raise UserError(f"--inference.type={text}: give each engine once")
+        engines.append(part)
+    return engines
+
+
+def parse_joins(text: str) -> list[str]:
+    """``'average,latest_only'`` as ways of LeRobot's robot client to join two chunks. Raises UserError."""
+    joins = [part.strip() for part in text.split(",") if part.strip()]
+    for join in joins:
+        if join not in JOINS:
+            raise UserError(f"--aggregate_fn_name={text}: '{join}' is none of {', '.join(JOINS)}")
+        if joins.count(join) > 1:
+            raise UserError(f"--aggregate_fn_name={text}: give each way once")
+    return joins
+
+
+def parse_shares(text: str) -> list[float]:
+    """``'0.5,0.8'`` as shares of a chunk. Raises UserError."""
+
+    def read(part: str) -> float | None:
+        try:
+            share = float(part)
+        except ValueError:
+            return None
+        return share if 0 <= share <= 1 else None
+
+    return list(parse_numbers("--chunk_size_threshold", text, read, "must be a share of a chunk, from 0 to 1"))
+
+
+def timing_of(candidate: Candidate, played: Sequence[EpisodeLine]) -> Timing | None:
+    """Return the figures of a row's episodes; None if they were not true to time."""
+    requested = candidate.timing if isinstance(candidate, TimedCandidate) else None
+    episodes = [line.timing for line in played if line.timing is not None]
+    if requested is None or not episodes:
+        return None
+    ages, steps, jumps = (
+        [value for episode in episodes for value in values(episode)]
+        for values in (lambda each: each.age_ms, lambda each: each.steps, lambda each: each.jumps)
+    )
+    usual = float(np.percentile(steps, 95)) if steps else 0.0
+    return Timing(
+        variant=candidate.variant.name,
+        engine=requested.engine,
+        setting=requested.setting,
+        latency=requested.latency.name,
+        hold=requested.hold.kind,
+        fps=requested.fps,
+        imposed=quantiles([ms for episode in episodes for ms in episode.imposed_ms]),
+        ticks=sum(line.ticks for line in played),
+        held=sum(episode.held for episode in episodes),
+        lost=sum(episode.lost for episode in episodes),
+        age=quantiles(ages) if ages else None,
+        jumps=len(jumps),
+        jump_ratio=float(np.median(jumps)) / usual if jumps and usual else None,
+    )
+
+
+LIVE = "live"
+MOST_MS = 60_000  # more than an episode lasts
+
+
+@dataclass(frozen=True)
+class Latency:
+    """A source of latencies.
+
+    Args:
+        name: '100 ms', 'live', or the run's folder.
+        fixed_ns: of each call; None if they are not all alike.
+        runs: of a kept run, nanoseconds of its calls by the name of the variant; '' for any other variant.
+    """
+
+    name: str
+    fixed_ns: int | None = None
+    runs: dict[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def written(self) -> str:
+        """The source with a digest of what it holds, so that a changed run is noticed."""
+        if not self.runs:
+            return self.name
+        content = hashlib.sha256(repr(sorted(self.runs.items())).encode()).hexdigest()
+        return f"{self.name} ({content[:12]})"
+
+    def source(self, variant: str, seed: int, measured: Callable[[], int]) -> Iterator[int]:
+        """Yield nanoseconds of each call of an episode, without end.
+
+        Drawn ones are blocks of neighbouring calls of the run without its first, which is slow for reasons of its own
+        (`strobe.rollout.measure.rollout.drawn`); the same seed draws the same ones.
+
+        Args:
+            measured: nanoseconds of the call that has just ended, for 'live'.
+        """
+        if self.fixed_ns is not None:
+            return itertools.repeat(self.fixed_ns)
+        if not self.runs:
+            return iter(measured, -1)
+        calls = self.runs.get(variant) or self.runs[""]
+        return drawn(list(calls[1:] or calls), np.random.default_rng(seed), 0)
+
+
+def fixed(ms: float) -> Latency:
+    """Return a source whose calls all take ``ms`` milliseconds."""
+    return Latency(f"{ms:.6g} ms", round(ms * 1e6))
+
+
+def parse_latency(text: str) -> list[Latency]:
+    """``'0,100,live,runs/RUN'`` as sources. Raises UserError."""
+    sources = [_source(text, part) for part in (part.strip() for part in text.split(",")) if part]
+    return _each_once(f"--latency={text}", sources, "write --latency=0,100,300 (ms), live, or a run's folder")
+
+
+def parse_ticks(text: str, fps: float) -> list[Latency]:
+    """``'0,2,5'`` control ticks at ``fps`` as sources. Raises UserError."""
+    sources = []
+    for part in (part.strip() for part in text.split(",")):
+        if not part:
+            continue
+        if not part.isdecimal():
+            raise UserError(
+                f"--delay_ticks={text}: '{part}' is not a number of control ticks: write --delay_ticks=0,2,5"
+            )
+        if 1e3 * int(part) / fps > MOST_MS:
+            raise UserError(f"--delay_ticks={text}: {part} ticks are more than {MOST_MS // 1000} s")
+        sources.append(fixed(1e3 * int(part) / fps))
+    return _each_once(f"--delay_ticks={text}", sources, "write --delay_ticks=0,2,5")
+
+
+def _each_once(flag: str, sources: list[Latency], example: str) -> list[Latency]:
+    if not sources:
+        raise UserError(f"{flag}: {example}")
+    names = [source.name for source in sources]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UserError(f"{flag}: {twice} is given twice")
+    return sources
+
+
+def _source(text: str, part: str) -> Latency:
+    if part == LIVE:
+        return Latency(LIVE)
+    try:
+        ms = float(part)
+    except ValueError:
+        return _recorded(text, Path(part))
+    if not 0 <= ms <= MOST_MS:
+        raise UserError(f"--latency={text}: {part} must be between 0 and {MOST_MS} ms")
+    return fixed(ms)
+
+
+def _recorded(text: str, run: Path) -> Latency:
+    """Return the calls of a rollout or of an evaluation. Raises UserError."""
+    from strobe.rollout.loops.recorded_run import load
+
+    if not run.exists():
+        raise UserError(f"--latency={text}: '{run}' is not a number of milliseconds, nor 'live', nor a run's folder")
+    folder = run.parent if run.name == "result.json" else run
+    episodes = folder / episode_log.NAME if folder.is_dir() else folder
+    try:
+        if episodes.name == episode_log.NAME and episodes.is_file():
+            runs = dict(_of_episodes(episodes))
+        elif (folder / EVENTS).is_file() or (folder.is_file() and folder.suffix in (".events", ".gz")):
+            runs: dict[str, Sequence[int]] = {"": load(folder).latencies}
+        else:
+            raise UserError(f"it holds neither {EVENTS} of a rollout nor {episode_log.NAME} of an evaluation")
+    except UserError as error:
+        flag = "--latency" if str(folder) in str(error) else f"--latency={run}"  # the path once
+        raise UserError(f"{flag}: {error}") from None
+    except OSError as error:
+        raise UserError(f"--latency={run}: it cannot be read: {in_words(error)}") from None
+    except (ValueError, KeyError, IndexError) as error:
+        raise UserError(f"--latency={run}: it cannot be read: {type(error).__name__}") from None
+    return Latency(str(run), runs=runs)
+
+
+def _of_episodes(path: Path) -> dict[str, Sequence[int]]:
+    """Return the calls of each variant of an evaluation, in nanoseconds; '': those of its first variant."""
+    try:
+        options, episodes, _ = episode_log.parse(contents(path, episode_log.MOST_BYTES))
+    except UserError as error:
+        raise UserError(f"it is no evaluation: {error} ({path.name})") from None
+    runs: dict[str, Sequence[int]] = {}
+    for name in options.variants:
+        calls = [round(ms * 1e6) for line in episodes.values() if line.variant == name for ms in line.call_ms]
+        if calls:
+            runs.setdefault("", calls)
+            runs[name] = calls
+    if not runs:
+        raise UserError("no episode has ended in it")
+    return runs

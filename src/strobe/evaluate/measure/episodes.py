@@ -1,0 +1,158 @@
+"""Better, worse, not worse by more than a margin, or undecided: paired episodes, always with their interval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from strobe.core.measure.planning import fewest_pairs_apart
+from strobe.core.measure.statistics import centre
+from strobe.core.measure.verdicts import FEWEST_PAIRS
+from strobe.core.results.data import Interval
+from strobe.core.results.numerals import significant
+from strobe.evaluate.measure.success_rates import LEVEL, decide, in_whole_rounds
+from strobe.evaluate.measure.time_to_task import ends_of, judge_times, why_not_judged
+from strobe.evaluate.results.episodes import EpisodePair, EpisodesKind, PairedEpisodes
+from strobe.evaluate.results.evaluate import Decision, verdict_in_words
+
+MARGIN = 0.1  # loss of success rate that counts as not worse where nothing is said, as for `strobe evaluate`
+# A difference of reward that matters: a share of what the baseline's own episodes differ by (half of Cohen's small
+# effect), and of their mean, which is what there is where they do not differ.
+OF_SPREAD, OF_MEAN = 0.1, 0.01
+
+
+def judge(
+    pairs: Sequence[EpisodePair],
+    *,
+    baseline: str,
+    candidate: str,
+    environment: str,
+    planned: int | None = None,
+    margin: float = MARGIN,
+    every: int = 1,
+    level: float = LEVEL,
+) -> PairedEpisodes:
+    """Judge paired episodes by their success rates; by reward where neither side ever succeeded.
+
+    The verdict on success is `success_rates.decide`'s: it may be asked for after each pair. That on reward is
+    for one look, at the number of pairs at which ``decide`` ends: where neither ever succeeds, that number is known
+    beforehand. It claims a difference only where the interval excludes all that do not matter (`least_of`). Where every
+    action of every pair is the same, there is nothing to judge: the two are the same there. Pairs of a round that is
+    not complete are shown and not judged, unless it is the first.
+
+    Args:
+        pairs: in the order in which they were played.
+        planned: pairs that were asked for; None for as many as there are.
+        margin: loss of success rate that counts as not worse, above 0 and below 1, stated beforehand.
+        every: pairs in a round, where tasks are played in turn.
+
+    Raises:
+        ValueError: no pairs.
+    """
+    if not pairs:
+        raise ValueError("no pairs of episodes to judge")
+    counted = pairs[: in_whole_rounds(len(pairs), every)]
+    count = len(counted)
+    won_or_lost = differences_of(counted)
+    decision = decide(won_or_lost, margin, level, every)
+    reward, reward_interval = _reward_difference(counted, level)
+    least = least_of([pair.baseline.reward for pair in counted])
+    succeeded = any(pair.baseline.success or pair.candidate.success for pair in counted)
+    kind = _kind_by_success(decision, count, level) if succeeded else _kind_by_reward(reward_interval, least)
+    judged = PairedEpisodes(
+        baseline=baseline,
+        candidate=candidate,
+        environment=environment,
+        planned=planned or count,
+        pairs=list(pairs),
+        kind="the same" if all(pair.same for pair in pairs) else kind,
+        by="success" if succeeded else "reward",
+        baseline_success=sum(pair.baseline.success for pair in counted) / count,
+        candidate_success=sum(pair.candidate.success for pair in counted) / count,
+        success=sum(won_or_lost) / count,
+        success_interval=decision.interval,
+        possible_drop=max(0.0, -decision.interval.low),
+        margin=margin,
+        decided=decision.pairs,
+        reward=reward,
+        reward_interval=reward_interval,
+        reward_least=least,
+        sentence="",
+    )
+    judged.sentence = _sentence(judged, count)
+    _judge_time(judged, counted, level, every)
+    return judged
+
+
+def _judge_time(judged: PairedEpisodes, counted: Sequence[EpisodePair], level: float, every: int) -> None:
+    """Add the verdict on time to task, or why there is none."""
+    first, second = ends_of(pair.baseline for pair in counted), ends_of(pair.candidate for pair in counted)
+    judged.time_not_judged = why_not_judged(second, first)
+    if not judged.time_not_judged:
+        judged.time = judge_times(first, second, level, every)
+
+
+def _reward_difference(pairs: Sequence[EpisodePair], level: float) -> tuple[float, Interval | None]:
+    """Return candidate − baseline in reward, and its interval; None for fewer than `FEWEST_PAIRS` pairs."""
+    differences = np.array([pair.candidate.reward - pair.baseline.reward for pair in pairs])
+    middle, low, high, reached = centre(differences, level)
+    return middle, Interval(low=low, high=high, level=reached) if len(pairs) >= FEWEST_PAIRS else None
+
+
+def _kind_by_success(decision: Decision, count: int, level: float) -> EpisodesKind:
+    if decision.kind != "undecided":
+        return decision.kind
+    return "too few" if count < fewest_pairs_apart(level) else "no difference shown"
+
+
+def _kind_by_reward(interval: Interval | None, least: float) -> EpisodesKind:
+    if interval is None:
+        return "too few"
+    if interval.low > least or interval.high < -least:
+        return "better" if interval.low > least else "worse"
+    return "no difference shown"
+
+
+def least_of(rewards: Sequence[float]) -> float:
+    """The least difference of reward that matters, from the baseline's ``rewards``; 0 where they are all 0."""
+    values = np.asarray(rewards, float)
+    return float(max(OF_SPREAD * values.std(), OF_MEAN * np.abs(values).mean()))
+
+
+def differences_of(pairs: Sequence[EpisodePair]) -> list[int]:
+    """Candidate − baseline of each pair: −1 where only the baseline succeeded, 1 where only the candidate, else 0."""
+    return [int(pair.candidate.success) - int(pair.baseline.success) for pair in pairs]
+
+
+def _sentence(judged: PairedEpisodes, count: int) -> str:
+    where = f"in {count} paired episode{'s' * (count != 1)} of {judged.environment}"
+    seen = f"success {_percent(judged.candidate_success)} against {_percent(judged.baseline_success)}"
+    ends = judged.success_interval
+    points, *between = (significant(100 * share, plus=True) for share in (judged.success, ends.low, ends.high))
+    shown = (
+        f"{seen}, {points} points [{', '.join(between)}] "
+        f"({100 * ends.level:.3g} % interval, valid at any number of pairs)"
+    )
+    if judged.by == "reward":
+        shown = f"neither ever succeeded; reward {significant(judged.reward, 4, plus=True)}"
+        if (ends := judged.reward_interval) is not None:
+            between = [significant(end, 4, plus=True) for end in (ends.low, ends.high)]
+            shown += f" [{', '.join(between)}] ({100 * ends.level:.3g} % interval)"
+        if judged.reward_least:
+            shown += f"; a difference up to {significant(judged.reward_least)} does not count"
+    names = f"{judged.candidate} against {judged.baseline}"
+    if judged.kind == "the same":
+        return f"{names}: every action is the same to the bit {where} ({seen})"
+    if judged.kind == "too few":
+        enough = FEWEST_PAIRS if judged.by == "reward" else fewest_pairs_apart(judged.success_interval.level)
+        return f"{names}: too few episodes to judge ({count}, at least {enough} needed): {shown}"
+    if judged.kind == "no difference shown":
+        return f"{names}: no difference shown {where}: {shown}"
+    if judged.kind == "not worse by more than the margin":
+        return f"{names}: {verdict_in_words(judged.kind, judged.margin or MARGIN)} {where}: {shown}"
+    return f"{judged.candidate} does {judged.kind} than {judged.baseline} {where}: {shown}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

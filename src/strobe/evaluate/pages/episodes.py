@@ -1,0 +1,174 @@
+"""Paired episodes → their part of the document: success and reward side by side, and each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import charts
+from strobe.core.report.charts import OTHER, PALETTE, Plot, Trace
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.core.results.data import Interval
+from strobe.core.results.numerals import significant
+from strobe.evaluate.results.episodes import EpisodePair, PairedEpisodes
+from strobe.evaluate.results.time_to_task import OLDER, time_in_words
+
+KEY = "episodes"
+ABOUT = (
+    "Pairs of episodes from the same starts with the same noise, played as lerobot-eval plays them, one at a time. "
+    "Reward is the sum over an episode. If an episode ends with its success, more reward is not better. The "
+    "difference is the centre of the pairs' differences."
+)
+# How a pair ended → its name and colour.
+ENDS: dict[tuple[bool, bool], tuple[str, str]] = {
+    (True, True): ("both succeed", PALETTE[2]),
+    (True, False): ("only {baseline} succeeds", PALETTE[1]),
+    (False, True): ("only {candidate} succeeds", PALETTE[0]),
+    (False, False): ("neither succeeds", OTHER),
+}
+
+
+def answers(judged: Sequence[PairedEpisodes]) -> list[str]:
+    """Return a sentence for each candidate that was played."""
+    return [f"{played.sentence}.{_time(played)}" for played in judged]
+
+
+def sections(judged: Sequence[PairedEpisodes]) -> list[Section]:
+    """Return both sides' figures with what came of it, and in detail every pair."""
+    shown = []
+    for index, played in enumerate(judged):
+        title = f"Paired episodes: {played.candidate} against {played.baseline}"
+        about = [ABOUT, _ends(played), _same(played), _about_time(played)]
+        about += [f"Refused: {played.broken}."] if played.broken else []
+        if len(played.pairs) < played.planned:
+            how = "Interrupted" if played.decided is None else "Decided early"
+            about.append(f"{how}: {len(played.pairs)} of {played.planned} pairs were played.")
+        shown.append(Section(f"{KEY}-{index}", title, _sides(played), about))
+        shown.append(Section(f"{KEY}-{index}-pairs", f"{title}, pair by pair", _pairs(played), detail=True))
+    return shown
+
+
+def plots(judged: Sequence[PairedEpisodes]) -> Plots:
+    """Return the reward of each pair, one side against the other."""
+    return {f"{KEY}-{index}": [_rewards(played)] for index, played in enumerate(judged)}
+
+
+def _time(played: PairedEpisodes) -> str:
+    """Return the verdict on time to task as a sentence after that on success; '' if it is not judged."""
+    if played.time is None:
+        return ""
+    open_question = played.kind in ("no difference shown", "too few") and played.by == "success"
+    before = " Its success is undecided." if open_question else " It succeeds less." if played.kind == "worse" else ""
+    return f"{before} In time, {played.candidate} {time_in_words(played.time)}."
+
+
+def _about_time(played: PairedEpisodes) -> str:
+    if played.time is None:
+        return f"Time to task is not judged: {played.time_not_judged or OLDER}."
+    time = played.time
+    counts = f"Of {units.count(time.pairs, 'pair')} it is sooner in {time.sooner} and later in {time.later}"
+    return f"Time to task, by the middle pair: {played.candidate} {time_in_words(time)}. {counts}."
+
+
+def _sides(played: PairedEpisodes) -> Table:
+    columns = [Column("", numeric=False), Column("Success"), Column("Reward (mean)"), Column("Best reward (mean)")]
+    columns.append(Column("Control ticks (mean)"))
+    rows = []
+    for name, share, sides in (
+        (played.baseline, played.baseline_success, [pair.baseline for pair in played.pairs]),
+        (played.candidate, played.candidate_success, [pair.candidate for pair in played.pairs]),
+    ):
+        figures = ("reward", "best_reward", "ticks")
+        # Divided before they are added: no sum of rewards may leave the range of a float.
+        means = [units.number(sum(getattr(side, figure) / len(sides) for side in sides)) for figure in figures]
+        rows.append(Row([name, units.percent(share), *means]))
+    rows.append(
+        Row(
+            [
+                "difference",
+                f"{significant(100 * played.success, plus=True)} points",
+                significant(played.reward, 4, plus=True),
+                None,
+                None,
+            ]
+        )
+    )
+    ends = [_points(played.success_interval), _span(played.reward_interval), None, None]
+    return Table(columns, [*rows, Row([f"{100 * played.success_interval.level:.3g} % interval of it", *ends])])
+
+
+def _pairs(played: PairedEpisodes) -> Table:
+    names = [played.baseline, played.candidate]
+    columns = [Column("Task", numeric=False), Column("Seed")]
+    for name in names:
+        columns += [Column(f"{name}: ended", numeric=False), Column("Reward"), Column("Ticks")]
+    columns += [Column("Actions the same for (ticks)"), Column("Largest difference of actions")]
+    rows = []
+    for pair in played.pairs:
+        cells: list[str | None] = [pair.task, str(pair.seed)]
+        for side in (pair.baseline, pair.candidate):
+            cells += ["success" if side.success else "failure", units.number(side.reward), str(side.ticks)]
+        rows.append(Row([*cells, str(pair.same_ticks), units.number(pair.largest_error, 3)]))
+    return Table(columns, rows)
+
+
+def _rewards(played: PairedEpisodes) -> Plot:
+    traces: list[Trace] = []
+    for ended, (words, colour) in ENDS.items():
+        pairs = [pair for pair in played.pairs if _ended(pair) == ended]
+        if pairs:
+            traces.append(
+                charts.points(
+                    words.format(baseline=played.baseline, candidate=played.candidate),
+                    [pair.baseline.reward for pair in pairs],
+                    [pair.candidate.reward for pair in pairs],
+                    colour,
+                    "%{text}<br>%{x:,.4~g} → %{y:,.4~g}<extra>%{fullData.name}</extra>",
+                    text=[f"{pair.task}, seed {pair.seed}" for pair in pairs],
+                )
+            )
+    rewards = [side.reward for pair in played.pairs for side in (pair.baseline, pair.candidate)]
+    layout = charts.layout(
+        420,
+        charts.axis(f"reward, {played.baseline}"),
+        charts.axis(f"reward, {played.candidate}"),
+        showlegend=True,
+        legend=charts.LEGEND_ABOVE,
+        shapes=[charts.diagonal(min(rewards), max(rewards))],
+    )
+    caption = "A dot is a pair of episodes. On the dotted line both got the same reward."
+    return Plot("Reward of each pair", caption, traces, layout)
+
+
+def _ends(played: PairedEpisodes) -> str:
+    counted = [(sum(_ended(pair) == ended for pair in played.pairs), words) for ended, (words, _) in ENDS.items()]
+    names = {"baseline": played.baseline, "candidate": played.candidate}
+    ends = ", ".join(f"in {number} {words.format(**names)}" for number, words in counted if number)
+    return f"Of {units.count(len(played.pairs), 'pair')}: {ends}."
+
+
+def _same(played: PairedEpisodes) -> str:
+    same = sum(pair.same for pair in played.pairs)
+    if same == len(played.pairs):
+        return "Every action of every pair is the same to the bit."
+    largest = max(pair.largest_error for pair in played.pairs)
+    opening = f"In {same} every action is the same to the bit. In the others two" if same else "Two"
+    return (
+        f"{opening} actions of one tick are up to {largest:.3g} apart, in the action's own units: the simulator's "
+        "answer to a small difference makes it grow."
+    )
+
+
+def _ended(pair: EpisodePair) -> tuple[bool, bool]:
+    return pair.baseline.success, pair.candidate.success
+
+
+def _points(interval: Interval) -> str:
+    return f"{significant(100 * interval.low, plus=True)} to {significant(100 * interval.high, plus=True)}"
+
+
+def _span(interval: Interval | None) -> str | None:
+    if interval is None:
+        return None
+    return f"{significant(interval.low, 4, plus=True)} to {significant(interval.high, 4, plus=True)}"

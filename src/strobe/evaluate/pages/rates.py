@@ -1,0 +1,98 @@
+"""Success rates and verdicts in words and in plots, alike in all reports on episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.core.report import charts
+from strobe.core.report.charts import Place, Trace
+from strobe.core.report.document import Column
+from strobe.core.results import units
+from strobe.core.results.data import Interval
+from strobe.core.results.numerals import points
+from strobe.evaluate.results.evaluate import JudgedOnTask, SuccessRate, VariantOnTask, verdict_in_words
+
+AXIS = charts.axis("success (%)", range=[-4, 104])
+BARS = "Bars are the exact 95 % intervals of the success rates."
+COLUMNS = [
+    *(Column(title) for title in ("Episodes", "Success (95 % interval)", "Reward (mean)")),
+    *(Column("Difference, points (interval)"), Column("Verdict", numeric=False)),
+]
+OF = "%{customdata[0]} of %{customdata[1]}<extra>%{fullData.name}</extra>"  # successes of episodes
+
+
+def how_sure(verdicts: int) -> str:
+    """Return how sure several verdicts on success are together, as a sentence; '' if there is one."""
+    if verdicts < 2:
+        return ""
+    together = min(100, 5 * verdicts)
+    return f" Each verdict is wrong with a chance of at most 5 %; one of all {verdicts}, of at most {together} %."
+
+
+TASKS = "The verdicts on a row's tasks have a chance of 5 % for all tasks together, so each has a wider interval."
+
+
+def rate(success: SuccessRate) -> str:
+    """Return a rate with its interval: '50.0 % [1.3, 98.7]'."""
+    return f"{units.percent(success.rate)} [{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]"
+
+
+def difference(value: float, interval: Interval) -> str:
+    """Return a difference of rates in points, with its interval: '+0.0 [−9.8, +9.8]'."""
+    shown, low, high = (units.signed(100 * share, 1) for share in (value, interval.low, interval.high))
+    return f"{shown} [{low}, {high}]"
+
+
+def judge_in_words(on: VariantOnTask | JudgedOnTask, margin: float) -> tuple[str, str] | None:
+    """Return the difference in points with its interval, and the verdict; None if there is nothing to compare with."""
+    unpaired = on.unpaired if isinstance(on, JudgedOnTask) else None
+    if on.paired is not None:
+        value, interval, kind = on.paired.difference, on.paired.decision.interval, on.paired.decision.kind
+    elif unpaired is not None:
+        value, interval, kind = unpaired.difference, unpaired.interval, unpaired.kind
+    else:
+        return None
+    return difference(value, interval), verdict_in_words(kind, margin)
+
+
+def cells(on: VariantOnTask | JudgedOnTask, margin: float) -> list[str | None]:
+    """Return the cells of `COLUMNS`."""
+    judgement = judge_in_words(on, margin) or (None, None)
+    return [str(on.success.episodes), rate(on.success), units.number(on.reward), *judgement]
+
+
+def possible_loss(on: VariantOnTask) -> str:
+    """Return the loss that episodes do not exclude, as a clause; '' if there is none, or nothing to lose against."""
+    lost = -on.paired.decision.interval.low if on.paired is not None else 0.0
+    return f"; a loss of up to {points(lost)} is not excluded" if lost > 0 else ""
+
+
+def success_points(
+    name: str,
+    places: Sequence[Place],
+    successes: Sequence[SuccessRate],
+    colour: str,
+    hover: str,
+    *,
+    lying: bool = False,
+    **more: Any,
+) -> Trace:
+    """Return a point at each of ``places`` for a success rate in percent, with its interval.
+
+    Args:
+        hover: a template that has successes and episodes as the first two of its ``customdata``.
+        lying: the rates are along the x-axis.
+        more: Plotly's further properties of the trace.
+    """
+    shares = [100 * _clip(success.rate) for success in successes]
+    ends = [Interval(low=100 * _clip(s.interval.low), high=100 * _clip(s.interval.high)) for s in successes]
+    counted: Trace = {"customdata": [[success.successes, success.episodes] for success in successes]}
+    x, y = (shares, places) if lying else (places, shares)
+    bars: Trace = {"error_x" if lying else "error_y": charts.error_bars(shares, ends, colour)}
+    return charts.points(name, x, y, colour, hover, **(counted | bars | more))
+
+
+def _clip(rate: float) -> float:
+    """Return a rate as a plot can show it: a file that was written by hand may hold any number."""
+    return min(max(rate, 0.0), 1.0)

@@ -1,0 +1,1 @@
+"""Episodes and evaluations as data."""

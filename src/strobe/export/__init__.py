@@ -1,0 +1,1 @@
+"""`strobe export`: a whole policy as files that run without torch."""

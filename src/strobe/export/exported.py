@@ -1,0 +1,154 @@
+"""An exported policy in the place of the policy itself, so that Strobe's checks judge it like any treatment."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import parsed
+from strobe.core.measure.guard import strongest
+from strobe.core.results.agreement import Effect
+from strobe.core.runs.contents import contents
+from strobe.core.subjects.subject import Observation, Subject
+from strobe.core.treatments.patch import replaced_method
+from strobe.core.treatments.recipe import RecipeTreatment
+from strobe.core.treatments.treatment import PROCESS, Undo, policy_of
+from strobe.export.carried.policy import MANIFEST, damage_of
+from strobe.export.formats import FORMATS
+from strobe.export.package import InPlaceOfPolicy, PolicyPackage, is_package
+from strobe.export.prompt import is_form
+from strobe.export.whole import numbers_of, split
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.engines.backends import without_telemetry
+
+PROGRAM = "policy.py"  # name in an export's folder, next to its manifest
+# Of the manifest: what it must say, and as what.
+KEYS: dict[str, type | tuple[type, ...]] = {
+    "format": str, "model": str, "policy": str, "precision": str, "inputs": list, "noise": list,
+    "prompt": (dict, NoneType), "chunk": list, "files": dict,
+}  # fmt: skip
+# What computing in a precision does to the actions at most. An export in float32 only sums in another order.
+EFFECTS: dict[str, Effect] = {"fp32": "exact", "bf16": "rounding", "int8": "lossy"}
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """Return what the manifest of ``folder`` says, after a look at the digests of all files.
+
+    Raises UserError where it is no export, or an older one, and where a file is missing or damaged.
+    """
+    try:
+        about: Any = parsed(contents(folder / MANIFEST))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{folder} is no exported policy: {MANIFEST} cannot be read ({error})") from None
+    said = about if isinstance(about, dict) else {}
+    if missing := [name for name in KEYS if name not in said]:
+        raise UserError(f"{folder}: {MANIFEST} lacks {', '.join(missing)}: export the policy again")
+    odd = [name for name, kind in KEYS.items() if not isinstance(said[name], kind)]
+    odd += [name for name in said["files"] if Path(name).name != name] if not odd else []
+    if not odd and said["precision"] not in getattr(FORMATS.get(said["format"]), "precisions", ()):
+        odd = ["precision"]
+    if not odd and not is_form(said["prompt"]):
+        odd = ["prompt"]
+    if odd:
+        raise UserError(f"{folder}: {MANIFEST} has an odd value for {odd[0]}: export the policy again")
+    if damage := damage_of(folder, said):
+        raise UserError(damage)
+    return said
+
+
+@dataclass
+class ExportedPolicy(InPlaceOfPolicy):
+    """The program of an export's folder, which runs as a user runs it, with the noise that torch would draw.
+
+    Where the folder holds the tokenizer, the program makes the tokens as well.
+
+    Raises:
+        UserError: the folder is no export or is damaged, or its program cannot be loaded.
+    """
+
+    folder: Path
+    inside: Effect = "exact"  # what the settings of a recipe that are in the export do to the actions
+    _program: object = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.about = manifest(self.folder)
+        self.effect = strongest([EFFECTS[self.about["precision"]], self.inside])
+
+    def apply(self, subject: Subject) -> Undo:  # noqa: D102  # as a treatment's
+        policy = policy_of(subject)
+        if not in_float32(policy):  # LeRobot computes parts of some policies in bfloat16, and the export does not
+            self.effect = strongest([self.effect, "rounding"])
+        program, feed = self._loaded(), self._feed(policy)
+
+        def answer(observation: Observation, seed: int) -> Tensor:
+            return torch.from_numpy(program.act(*feed(observation, seed)))
+
+        return replaced_method(policy, "answer", answer)
+
+    def inputs_of(self, policy: PolicySubject, observation: Observation, seed: int) -> tuple[dict[str, Any], list[Any]]:
+        """Return what the program gives its model for ``observation``: its arrays by name, and the noise of ``seed``.
+
+        Raises ValueError for an observation that does not fit.
+        """
+        arrays, task, noise = self._feed(policy)(observation, seed)
+        return self._loaded().inputs_of(arrays, task), noise
+
+    def _feed(self, policy: PolicySubject) -> Callable[[Observation, int], tuple[Observation, str, list[Any]]]:
+        """Return what makes the program's arrays, its task and its noise of an observation and a seed."""
+        processors, prompt = split(policy), self.about["prompt"]
+        # Without the tokenizer's file, the policy's own processors make the tokens.
+        before = processors.prepare if prompt and prompt["tokenizer"] else processors.words
+
+        def feed(observation: Observation, seed: int) -> tuple[Observation, str, list[Any]]:
+            arrays = {name: value.numpy() for name, value in numbers_of(before, observation).items()}
+            task = observation.get("task") or ""
+            torch.manual_seed(seed)
+            noise = [_drawn(wanted).numpy() for wanted in self.about["noise"]]
+            return arrays, task if isinstance(task, str) else task[0], noise
+
+        return feed
+
+    def _loaded(self) -> Any:
+        if self._program is None:
+            file = self.folder / PROGRAM
+            spec = importlib.util.spec_from_file_location("strobe_exported_policy", file)
+            if spec is None or spec.loader is None or not file.exists():
+                raise UserError(f"{file} is missing: export the policy again")
+            module = importlib.util.module_from_spec(spec)
+            without_telemetry()
+            try:
+                spec.loader.exec_module(module)
+                self._program = module.Policy(torch.get_num_threads())
+            except Exception as error:
+                raise UserError(f"{file} cannot be run: {in_a_line(error, 200)}") from error
+        return self._program
+
+
+def in_float32(policy: PolicySubject) -> bool:
+    """Return whether all weights of ``policy`` are in float32."""
+    return all(weight.dtype == torch.float32 for weight in policy.policy.parameters() if weight.is_floating_point())
+
+
+def _drawn(wanted: dict[str, Any]) -> Tensor:
+    """Return what torch draws at this place."""
+    return torch.randn(wanted["shape"]) if wanted["kind"] == "normal" else torch.rand(wanted["shape"])
+
+
+def group_of(folder: Path, python: str = "", inside: Effect = "exact") -> tuple[str, tuple[RecipeTreatment, ...]]:
+    """Return the export in ``folder``, Strobe's or another's, as what `verify_groups` checks. Raises UserError.
+
+    Args:
+        python: of an environment with physicalai, which runs another's; '' for this environment's.
+        inside: what the settings of a recipe that are in the export do to the actions, as the user names the recipe.
+    """
+    theirs = not (folder / MANIFEST).exists() and is_package(folder)
+    made = PolicyPackage(folder, python) if theirs else ExportedPolicy(folder, inside)
+    return "the exported policy", (RecipeTreatment(made, PROCESS, folder.name, f"exported={folder.name}"),)

@@ -1,0 +1,1 @@
+"""`strobe diff` and `strobe history`: what changed between runs."""

@@ -1,0 +1,273 @@
+"""Diff: what changed between two runs of the same study?
+
+The runs were made at different times, so nothing pairs their samples: verdicts are unpaired, and a note says that a
+drift of the machine looks like a change. Many parts are judged at once. To keep the chance of any false claim at 5 %
+for each measurement, only parts of at least 2 % of the whole are judged, each at the level 1 − 5 % / (parts judged)
+(Bonferroni). That holds where two runs of the same thing differ by no more than the verdicts allow for (2 %): two runs
+cannot show by how much theirs do, and many can (`strobe.history.history`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from strobe.core.errors import UserError
+from strobe.core.results import units
+from strobe.core.results.answer import Result
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.subject import Machine
+from strobe.core.runs.comparable_runs import Gated, excluded, settings, unlike
+from strobe.history.results.difference import (
+    ComponentChange,
+    Difference,
+    FigureChange,
+    MeasurementChange,
+    MemoryChange,
+    RunLabel,
+)
+from strobe.rollout.results.rollout import Quantiles, Rollout, RolloutResult
+from strobe.version import __version__
+
+Judge = Callable[..., Verdict]
+SMALLEST_SHARE = 0.02
+FALSE_CLAIMS = 0.05
+
+
+def diff(before: Result, after: Result, *, judge: Judge | None = None) -> Difference:
+    """Judge ``after`` against ``before``, measurement by measurement and part by part.
+
+    ``judge`` is `strobe.core.measure.verdicts.unpaired_verdict` or something with its signature.
+
+    Raises:
+        UserError: the runs are of different studies, or have no measurement in common.
+    """
+    if before.study != after.study:
+        raise UserError(f"a {before.study} and a {after.study} cannot be compared: name two runs of the same study")
+    names = [m.name for m in after.measurements]
+    common = [m for m in before.measurements if m.name in names and m.samples.values]
+    pairs = [(m, after.measurement(m.name)) for m in common if after.measurement(m.name).samples.values]
+    if not pairs:
+        earlier, later = ([m.name for m in run.measurements] for run in (before, after))
+        measured = f"{', '.join(earlier) or 'none'} before, {', '.join(later) or 'none'} after"
+        raise UserError(
+            f"the two runs have no measurement in common ({measured}): name two runs that measured the same"
+        )
+    judged_by = judge or _standard()
+    return Difference(
+        strobe_version=__version__,
+        of=after.study,
+        title=after.title,
+        before=_label(before),
+        after=_label(after),
+        measurements=[
+            _measurement(old, new, judged_by, unlike(settings(before, old), settings(after, new))) for old, new in pairs
+        ],
+        missing=[m.name for m in before.measurements if m.samples.values and m.name not in {m.name for _, m in pairs}],
+        figures=_figures(before, after),
+        notes=_notes(before, after),
+    )
+
+
+def _figures(before: Result, after: Result) -> list[FigureChange]:
+    if not (isinstance(before, RolloutResult) and isinstance(after, RolloutResult)):
+        return []
+    old, new = rollout_figures(before.rollout), rollout_figures(after.rollout)
+    return [
+        FigureChange(name=name, unit=unit, before=old.get((name, unit)), after=new.get((name, unit)))
+        for name, unit in dict.fromkeys([*old, *new])
+        if old.get((name, unit)) is not None or new.get((name, unit)) is not None
+    ]
+
+
+def gate(difference: Difference, allowed: float = 0.0) -> list[Gated]:
+    """Return for each measurement whether it became slower by more than ``allowed`` (0.05 is 5 %).
+
+    It is not judged where the samples are too few or too noisy, where the runs measured different work (another
+    machine, checkpoint, dtype, input …), and where the run after lacks it.
+    """
+    gated = [_gated(m, allowed, difference.after.status) for m in difference.measurements]
+    return gated + [Gated("not judged", name, "the run after did not measure it") for name in difference.missing]
+
+
+def _gated(m: MeasurementChange, allowed: float, status: str) -> Gated:
+    from strobe.core.measure.verdicts import FEWEST_PAIRS
+
+    verdict, widest = m.verdict, excluded(allowed)
+    samples, high = [len(m.before.values), len(m.after.values)], verdict.interval.high - 1
+    seen = f"seen: {units.change(verdict.ratio)}"
+    if m.unlike:
+        return Gated("not judged", m.name, f"the runs measured different work: {'; '.join(m.unlike)}; {seen}")
+    if verdict.kind == "slower" and verdict.ratio > 1 + allowed:
+        return Gated("broken", m.name, verdict.sentence)
+    if min(samples) < FEWEST_PAIRS:
+        needed = f"{samples[0]} and {samples[1]} samples, and {FEWEST_PAIRS} of each are needed"
+        return Gated("not judged", m.name, f"{needed}: give both runs more --iterations or --seconds; {seen}")
+    if status == "failed" or m.before.values == m.after.values:
+        why = "the run after failed" if status == "failed" else "both runs are the same one"
+        return Gated("not judged", m.name, f"{why}; {seen}")
+    if high <= widest:
+        level = f"({100 * verdict.interval.level:.3g} %)"
+        return Gated("held", m.name, f"slower by at most {100 * max(high, 0.0):.1f} % {level}; {seen}")
+    return Gated(
+        "not judged",
+        m.name,
+        f"it may be slower by {100 * high:.1f} %, and {100 * widest:g} % must be excluded; {seen}. Give both runs more "
+        f"--seconds, or allow more: --fail-on-regression={math.ceil(100 * high)}",
+    )
+
+
+def _standard() -> Judge:
+    # Here and not above: it brings SciPy, which `regressed` and the command's help can do without.
+    from strobe.core.measure.verdicts import unpaired_verdict
+
+    return unpaired_verdict
+
+
+def _label(run: Result) -> RunLabel:
+    return RunLabel(title=run.title, started=run.started, strobe_version=run.strobe_version, status=run.status)
+
+
+def _measurement(old: Measurement, new: Measurement, judge: Judge, unlike: list[str]) -> MeasurementChange:
+    names = {"baseline_name": f"{old.name} before", "candidate_name": f"{new.name} after"}
+    before = {tuple(c.path): c for c in old.components}
+    after = {tuple(c.path): c for c in new.components}
+    judged = [path for path in after if path in before and _counts(before[path], after[path])]
+    changes = [_component(before[path], after[path], len(judged), judge) for path in judged]
+    changes += [
+        ComponentChange(path=list(path), change="appeared", after_ms=part.summary.median)
+        for path, part in after.items()
+        if path not in before and not part.other and part.share >= SMALLEST_SHARE
+    ]
+    changes += [
+        ComponentChange(path=list(path), change="gone", before_ms=part.summary.median)
+        for path, part in before.items()
+        if path not in after and not part.other and part.share >= SMALLEST_SHARE
+    ]
+    order = {path: place for place, path in enumerate([*after, *before])}
+    return MeasurementChange(
+        name=new.name,
+        phase=new.phase,
+        before=old.samples,
+        after=new.samples,
+        verdict=judge(old.samples.values, new.samples.values, **names),
+        components=sorted((c for c in changes if c is not None), key=lambda c: order[tuple(c.path)]),
+        judged=len(judged),
+        memory=_memory(old, new),
+        unlike=unlike,
+    )
+
+
+def _counts(old: Component, new: Component) -> bool:
+    # A part that took no time in some iteration has no ratio.
+    return max(old.share, new.share) >= SMALLEST_SHARE and min([*old.values, *new.values], default=0) > 0
+
+
+def _component(old: Component, new: Component, judged: int, judge: Judge) -> ComponentChange | None:
+    level = 1 - FALSE_CLAIMS / judged
+    verdict = judge(old.values, new.values, baseline_name="before", candidate_name="after", level=level)
+    if verdict.kind not in ("faster", "slower"):
+        return None
+    return ComponentChange(
+        path=new.path,
+        change="faster" if verdict.kind == "faster" else "slower",
+        before_ms=old.summary.median,
+        after_ms=new.summary.median,
+        verdict=verdict,
+    )
+
+
+def _memory(old: Measurement, new: Measurement) -> list[MemoryChange]:
+    names = {
+        "weights": "weights",
+        "peak_activations": "peak activations",
+        "peak_process": "peak of the process",
+        "peak_device": "peak on the device",
+    }
+    pairs = [(name, getattr(old.memory, field), getattr(new.memory, field)) for field, name in names.items()]
+    return [MemoryChange(name=name, before=a, after=b) for name, a, b in pairs if a is not None and b is not None]
+
+
+def _notes(before: Result, after: Result) -> list[str]:
+    notes = ["The runs were made one after the other: a drift of the machine between them looks like a change. "
+             "`strobe compare` alternates and is surer."]  # fmt: skip
+    notes += _machine(before.machine, after.machine)
+    if before.strobe_version != after.strobe_version:
+        notes.append(f"strobe: {before.strobe_version} before, {after.strobe_version} after")
+    notes += _changed("config", _flat(before.config), _flat(after.config))
+    fields = {"name", "kind", "source", "size", "parameters", "dtypes", "inputs", "anatomy"}
+    old, new = (run.subject.model_dump(include=fields) for run in (before, after))
+    notes += _changed("subject", _flat(old), _flat(new))
+    earlier, later = ({m.name for m in run.measurements} for run in (before, after))
+    notes += [f"measured before only: {name}" for name in sorted(earlier - later)]
+    notes += [f"measured after only: {name}" for name in sorted(later - earlier)]
+    return notes
+
+
+def _machine(old: Machine, new: Machine) -> list[str]:
+    about = ("system", "cpu", "cores", "threads", "memory_bytes", "device", "device_name")
+    notes = [
+        f"other machine: {name.replace('_', ' ')} was {getattr(old, name)}, is {getattr(new, name)}"
+        for name in about
+        if getattr(old, name) != getattr(new, name)
+    ]
+    return notes + _changed("version", old.versions, new.versions) + _changed("power", old.power, new.power)
+
+
+def _changed(what: str, old: dict[str, str], new: dict[str, str]) -> list[str]:
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return [f"{what} {key}: {old.get(key, 'not there')} before, {new.get(key, 'not there')} after" for key in keys]
+
+
+def _flat(data: object, prefix: str = "") -> dict[str, str]:
+    """Nested settings as ``a.b`` → text."""
+    if not isinstance(data, dict):
+        return {prefix: str(data)}
+    flat: dict[str, str] = {}
+    for key, value in data.items():
+        flat |= _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def rollout_figures(rollout: Rollout) -> dict[tuple[str, str], float | None]:
+    """Return figures by name and unit: pace, inference, delays, starvation, ages, seams, cameras."""
+    figures: dict[tuple[str, str], float | None] = {}
+    if (pace := rollout.pace) is not None:
+        figures["rate asked", "Hz"] = pace.asked_hz
+        figures["rate held", "Hz"] = pace.held_hz
+        figures |= _quantiles("from tick to tick", pace.period)
+        figures["late ticks", "%"] = 100 * pace.late / pace.ticks
+    if (inference := rollout.inference) is not None:
+        figures["calls of the policy", ""] = inference.calls
+        figures["first call", "ms"] = inference.first_ms
+        figures |= _quantiles("later calls", inference.latency)
+        figures["chunks that came too late", ""] = inference.useless
+        if (delays := inference.delays) is not None:
+            figures["delay assumed, median", "actions"] = delays.assumed.median
+            figures["delay needed, median", "actions"] = delays.needed.median
+            figures["delay that happened, median", "actions"] = delays.executed.median
+            figures["actions of the first chunk dropped, not executed", ""] = delays.first_dropped
+    queue = rollout.queue
+    figures["first action after", "ms"] = queue.first_action_ms
+    figures["ticks without an action", ""] = queue.starved
+    figures["time without an action", "ms"] = queue.starved_ms
+    figures["longest time without one", "ms"] = queue.longest_ms
+    figures["fewest actions left", ""] = queue.least
+    figures |= _quantiles("age of the observation", rollout.age)
+    for seam in rollout.seams:
+        figures[f"jump of {seam.joint} over its steps", "×"] = seam.ratio
+    for camera in rollout.cameras:
+        figures[f"frames of {camera.name}", "Hz"] = camera.fresh_hz
+        figures |= _quantiles(f"age of frames of {camera.name}", camera.age)
+    return figures
+
+
+def _quantiles(name: str, values: Quantiles | None) -> dict[tuple[str, str], float | None]:
+    if values is None:
+        return {}
+    return {
+        (f"{name}, median", "ms"): values.median,
+        (f"{name}, 95 %", "ms"): values.p95,
+        (f"{name}, longest", "ms"): values.max,
+    }

@@ -1,0 +1,61 @@
+"""The gate of `strobe diff` and `strobe history`: its flags, its closing lines, its exit code."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from strobe.core.cli.bounds import bare, checked
+from strobe.core.cli.runner import EXIT_CODES, Studied
+from strobe.core.results import units
+from strobe.core.results.agreement import Outcome
+from strobe.core.runs.comparable_runs import Gated
+
+WORDS: dict[Outcome, str] = {"broken": "regression", "not judged": "not judged", "held": "held"}
+
+
+def _not_a_percentage(text: str) -> str:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    return "" if 0 <= percent < math.inf else f"'{text}' is not a percentage, such as 5"
+
+
+@dataclass
+class GateFlags:
+    """The exit code on a regression."""
+
+    # Exit with 1 if a slow-down is shown. --fail-on-regression=PERCENT allows a slow-down of up to PERCENT.
+    fail_on_regression: str | None = field(default=None, metadata={**bare("0"), **checked(_not_a_percentage)})
+    # With --fail-on-regression: exit with 0 also if the samples cannot tell.
+    allow_not_judged: bool = False
+
+
+def gate(answer: Studied, flags: GateFlags, judge: Callable[[float], Sequence[Gated]]) -> Studied:
+    """Add the gate's lines and exit code (0, 1: a regression, 3: not judged) to the answer, if the flags ask for it.
+
+    Args:
+        judge: judges each measurement, given the share by which it may be slower.
+    """
+    if flags.fail_on_regression is None:
+        return answer
+    gated = judge(float(flags.fail_on_regression.removesuffix("%")) / 100)
+    outcomes = {measurement.outcome for measurement in gated}
+    if "broken" in outcomes:
+        answer.code = EXIT_CODES["broken"]
+    elif "not judged" in outcomes and not flags.allow_not_judged:
+        answer.code = EXIT_CODES["not judged"]
+    answer.after = lambda _: _lines(gated)
+    return answer
+
+
+def _lines(gated: Sequence[Gated]) -> list[str]:
+    """Return a line on each measurement, the broken first."""
+    lines = [""]
+    for outcome, word in WORDS.items():
+        for gate in gated:
+            if gate.outcome == outcome:
+                lines.append(units.plain(f"{word}: {gate.what}{f': {gate.why}' if gate.why else ''}"))
+    return lines

@@ -1,0 +1,165 @@
+"""History → document: what changed last and where, then each trend with its runs, and its lines over time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import Plot, Trace
+from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.core.results.data import Summary
+from strobe.history.results.history import History, Point, Trend
+
+SHOWN = 0.02  # share of the whole: smaller parts have no line
+COLUMNS = (
+    Column("Run", numeric=False),
+    Column("Started", numeric=False),
+    Column("ms (median)"),
+    Column("95 % interval"),
+    Column("Samples"),
+    Column("Against the reference", numeric=False),
+    Column("Change"),
+    Column("Interval of it"),
+    Column("Notes", numeric=False),
+)
+
+
+def outline(history: History, _depth: int | None = None) -> Document:
+    """Return the document of a history."""
+    return frame.document(
+        history,
+        [_answer(name, trend) for name, trend in _named(history.trends)],
+        [Section("trends", "Trends", _overview(history.trends)), *_each(history.trends)],
+        notes=[*(f"not judged: {run}" for run in history.not_judged), *history.notes],
+        facts=[("Strobe", history.strobe_version)],
+    )
+
+
+def plots(history: History, _depth: int | None = None) -> Plots:
+    """Return for each trend the whole and its larger parts over the runs, with intervals."""
+    return {f"trend-{index}": [_plot(trend)] for index, trend in enumerate(history.trends)}
+
+
+def _named(trends: Sequence[Trend]) -> list[tuple[str, Trend]]:
+    """Return each trend with its name, which has the settings that set it off from trends of the same measurement."""
+    named = []
+    for trend in trends:
+        same = [t.settings for t in trends if (t.measured, t.subject) == (trend.measured, trend.subject)]
+        differing = [name for name, value in trend.settings.items() if any(other.get(name) != value for other in same)]
+        words = ", ".join(f"{name} {trend.settings[name]}" for name in differing)
+        name = f"{trend.subject}, {trend.measured}"
+        named.append((f"{name} ({words})" if words else name, trend))
+    return named
+
+
+def _answer(name: str, trend: Trend) -> str:
+    first, last = trend.points[0], trend.points[-1]
+    runs = units.count(len(trend.points), "run")
+    went = f"{name}: {units.rate(first.summary.median)} → {units.rate(last.summary.median)} ms over {runs}"
+    if last.standing is not None:
+        return f"{went}; slower by {100 * (last.standing - 1):.3g} %, shown in {last.shown_in}."
+    changed = [point for point in trend.points if point.changes and point.verdict is not None]
+    if changed:
+        latest = changed[-1]
+        assert latest.verdict is not None
+        how = f"{latest.change} by {abs(100 * (latest.verdict.ratio - 1)):.3g} %"
+        how = "mended" if latest.change == "mended" else how
+        return f"{went}; the last change, in {latest.run}: {how}."
+    if last.alone is None:
+        return f"{went}; the last run is not judged."
+    most = f"{100 * max(last.alone.high - 1, 0.0):.2g} %"
+    return f"{went}; no change is shown, and the last run is slower by at most {most} (95 %)."
+
+
+def _overview(trends: Sequence[Trend]) -> Table:
+    columns = [Column("Trend", numeric=False), Column("Runs"), Column("First (ms)"), Column("Last (ms)")]
+    columns += [
+        Column("Changes"),
+        Column("Runs differ by"),
+        Column("Smallest change seen"),
+        Column("Machine", numeric=False),
+    ]
+    rows = []
+    for name, trend in _named(trends):
+        ends = [units.rate(point.summary.median) for point in (trend.points[0], trend.points[-1])]
+        changes = str(sum(point.changes for point in trend.points))
+        seen = [_percent(trend.between_runs), _percent(trend.visible)]
+        rows.append(Row([name, str(len(trend.points)), *ends, changes, *seen, trend.machine]))
+    return Table(columns, rows)
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.2g} %"
+
+
+def _each(trends: Sequence[Trend]) -> list[Section]:
+    return [
+        Section(f"trend-{index}", name, _runs(trend), [_about(trend)])
+        for index, (name, trend) in enumerate(_named(trends))
+    ]
+
+
+def _about(trend: Trend) -> str:
+    where = f"On {trend.machine}."
+    if trend.between_runs is None:
+        return where
+    known = f"seen in {units.count(trend.known, 'run')}" if trend.known else "assumed: too few runs show it"
+    spread = f"Runs differ by {_percent(trend.between_runs)} among themselves (standard deviation, {known})."
+    return f"{where} {spread} The last run is judged against {', '.join(trend.reference)}."
+
+
+def _runs(trend: Trend) -> Table:
+    decimals = units.digits(max(point.summary.median for point in trend.points))
+    return Table(list(COLUMNS), [_row(point, decimals) for point in trend.points])
+
+
+def _row(point: Point, decimals: int) -> Row:
+    summary, verdict = point.summary, point.verdict
+    cells = [point.run, f"{point.started:%Y-%m-%d %H:%M}", units.ms(summary.median, decimals)]
+    cells += [units.span(summary.interval, decimals), f"{summary.n:,}"]
+    if verdict is None:
+        cells += [None, None, None]
+    else:
+        stands = " (stands)" if point.standing is not None and not point.changes else ""
+        cells += [
+            f"{point.change or verdict.kind}{stands}",
+            units.change(verdict.ratio),
+            units.change_span(verdict.interval),
+        ]
+    cells.append(", ".join([*_describe_group(point), *point.differs]) or None)
+    return Row(cells, "whole" if point.changes else "part")
+
+
+def _describe_group(point: Point) -> list[str]:
+    return [f"with the {point.together - 1} before it"] if point.together > 1 else []
+
+
+def _plot(trend: Trend) -> Plot:
+    largest = max(point.summary.median for point in trend.points)
+    names = dict.fromkeys(
+        name
+        for point in trend.points
+        for name, summary in point.parts.items()
+        if summary.median >= SHOWN * largest and " / " in name
+    )
+    lines = [("whole", [point.summary for point in trend.points])]
+    lines += [(name.split(" / ")[-1], [point.parts.get(name) for point in trend.points]) for name in names]
+    labels = [point.run for point in trend.points]
+    traces = [_line(name, labels, of, charts.colour(index)) for index, (name, of) in enumerate(lines)]
+    layout = charts.layout(
+        360,
+        {"type": "category"},
+        charts.from_zero("ms (median, 95 % interval)"),
+        shapes=[charts.line_at(point.run, dash="dot", width=1) for point in trend.points if point.changes],
+    )
+    return Plot("From run to run", "A dotted line is a run in which a change is shown.", traces, layout)
+
+
+def _line(name: str, labels: Sequence[str], of: Sequence[Summary | None], colour: str) -> Trace:
+    known = [(label, summary) for label, summary in zip(labels, of, strict=True) if summary is not None]
+    medians = [summary.median for _, summary in known]
+    bars = charts.error_bars(medians, [summary.interval for _, summary in known], colour)
+    hover = "%{x}<br>%{y:.4g} ms<extra>%{fullData.name}</extra>"
+    return charts.line(name, [label for label, _ in known], medians, colour, hover, points=6, error_y=bars)

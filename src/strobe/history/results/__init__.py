@@ -1,0 +1,1 @@
+"""Differences and trends as data."""

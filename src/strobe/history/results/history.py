@@ -1,0 +1,81 @@
+"""The same thing measured again and again: one trend for each measurement of each subject on each machine."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.data import Data, Finite, Interval, Summary
+
+
+class Point(Data):
+    """One run of a trend."""
+
+    run: str = Field(description="folder of the run, or a commit")
+    started: datetime
+    strobe_version: str
+    summary: Summary = Field(description="milliseconds for the whole")
+    parts: dict[str, Summary] = Field(default_factory=dict, description="milliseconds for parts of the first levels")
+    verdict: Verdict | None = Field(
+        default=None, description="verdict against the reference; None for the first run, and with too few samples"
+    )
+    together: int = Field(default=1, description="number of latest runs that the verdict judges together")
+    alone: Interval | None = Field(
+        default=None, description="interval of this run's ratio to the reference; each end holds in 95 %"
+    )
+    change: Literal["slower", "faster", "mended", "accepted"] | None = Field(
+        default=None, description="change first shown in this run; *accepted*: the reference was moved here by hand"
+    )
+    standing: Finite | None = Field(
+        default=None, description="ratio of a slow-down shown here or earlier that still stands"
+    )
+    shown_in: str = Field(default="", description="the run that first showed it")
+    differs: list[str] = Field(default_factory=list, description="versions that differ from those of the run before")
+
+    @property
+    def changes(self) -> bool:
+        """Whether a change is shown here."""
+        return self.change in ("slower", "faster", "mended")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older(cls, data: object) -> object:
+        """Read a point from before ``change`` existed: a verdict of faster or slower was the change."""
+        if not isinstance(data, dict) or "change" in data:
+            return data
+        verdict = data.get("verdict")
+        shown = verdict.get("kind") if isinstance(verdict, dict) else None
+        return {**data, "change": shown} if shown in ("faster", "slower") else data
+
+
+class Trend(Data):
+    """One measurement over runs, the oldest first."""
+
+    measured: str = Field(description="name of the study and of the measurement")
+    subject: str
+    machine: str = Field(description="device of the machine, in words: each machine has its own trend")
+    settings: dict[str, str] = Field(default_factory=dict, description="settings that all its runs share")
+    reference: list[str] = Field(default_factory=list, description="runs that the last one is compared with")
+    between_runs: Finite | None = Field(
+        default=None, description="standard deviation between runs of the same code, as a fraction"
+    )
+    known: int = Field(default=0, description="number of runs that it was estimated from; 0 if it is assumed")
+    visible: Finite | None = Field(
+        default=None, description="smallest slow-down that the last judgement of a single run would have shown"
+    )
+    points: list[Point]
+
+
+class History(Answer):
+    """Trends over a folder of runs, or over the commits of one."""
+
+    called: ClassVar[str] = "history"
+    study: Literal["history"] = "history"
+    trends: list[Trend] = Field(description="trends of two runs or more, latest change first")
+    not_judged: list[str] = Field(
+        default_factory=list, description="what the newest runs lack to be judged, such as similar runs"
+    )

@@ -1,0 +1,1 @@
+"""`strobe optimize`: a ladder of treatments to a target rate."""

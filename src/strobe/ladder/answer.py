@@ -1,0 +1,214 @@
+"""A climb's answer: its rungs compared, the one that the ladder ends with, the ladder and the recipe."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.budget import figures as budgets
+from strobe.budget.results import Latency
+from strobe.core.measure.components import common_parts
+from strobe.core.measure.in_time import best_rung, in_time
+from strobe.core.measure.verdicts import difference_interval, unpaired_verdict
+from strobe.core.results import recipe
+from strobe.core.results.comparison import Comparison
+from strobe.core.results.recipe import Recipe
+from strobe.core.studies.shared.measuring import Measured
+from strobe.core.studies.shared.paired_comparison import judge
+from strobe.core.treatments.recipe import PACKAGES
+from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.ladder.climb import AS_IT_IS, Climb, Step
+from strobe.ladder.results import Ladder, OptimizeResult, Rung
+
+
+def compare_in_one_run(measured: Measured) -> list[Comparison]:
+    """Compare each rung with the first and with the one before it."""
+    first, *others = measured.measurements
+    comparisons = []
+    for index, rung in enumerate(others):
+        comparisons.append(judge(first, rung, measured))
+        if index:
+            comparisons.append(judge(others[index - 1], rung, measured))
+    return comparisons
+
+
+def compare_by_tries(steps: Sequence[Step]) -> list[Comparison]:
+    """Compare the rungs by their own tries, where no run of all of them was made."""
+    comparisons: list[Comparison] = []
+    first = steps[0]
+    for index, step in enumerate(steps[1:], start=1):
+        before, verdict = steps[index - 1], step.tried.verdict
+        if index > 1 and verdict is not None:
+            comparisons.append(
+                Comparison(
+                    baseline=before.name, candidate=step.name, verdict=verdict, difference_ms=step.ms - before.ms
+                )
+            )
+        values = [each.measurement.samples.values for each in (first, step)]
+        across = unpaired_verdict(values[0], values[1], baseline_name=AS_IT_IS, candidate_name=step.name)
+        own = verdict if index == 1 else None
+        difference, interval = difference_interval(values[0], values[1], paired=False)
+        comparisons.append(
+            Comparison(
+                baseline=AS_IT_IS,
+                candidate=step.name,
+                verdict=own or across,
+                difference=None if own else interval,
+                difference_ms=step.ms - first.ms if own else difference,
+                agreement=step.tried.agreement,
+            )
+        )
+    return comparisons
+
+
+def hold_guards(result: OptimizeResult, climb: Climb) -> None:
+    """Write down the guard that each rung's agreement with the untouched policy is held against, and its outcome."""
+    variants = {step.name: step.variant for step in climb.steps}
+    for comparison in result.comparisons:
+        variant = variants.get(comparison.candidate)
+        if comparison.baseline == AS_IT_IS and comparison.agreement is not None and variant is not None:
+            comparison.effect = climb.guard.effect(variant)
+            comparison.guard = str(climb.guard.of(variant))
+            judgement = climb.guard.judge(variant, comparison.agreement)
+            comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
+
+
+@dataclass
+class Choosing:
+    """Chooses the rung that the ladder ends with: the best of those that nothing is held against.
+
+    Args:
+        result: its measurements are those of ``steps``; what broke a guard stands in its comparisons.
+        interleaved: whether the measurements are of one run of all rungs in alternation.
+        refused: rung → what a closer look at its actions, or paired episodes, have against it.
+    """
+
+    result: OptimizeResult
+    steps: Sequence[Step]
+    interleaved: bool
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def chosen(self) -> str:
+        """The name of the rung that the ladder ends with."""
+        free = [not self.against(step.name) for step in self.steps]
+        if not self.interleaved:  # each is from a run of its own, which has shown that it is faster than the one before
+            return self.steps[max(rung for rung in range(len(free)) if free[rung])].name
+        first = max(rung for rung, step in enumerate(self.steps) if free[rung] and (not rung or step.requested))
+        times = [measurement.samples.values for measurement in self.result.measurements]
+        return self.steps[best_rung(times, [step.shown for step in self.steps], free, first)].name
+
+    def against(self, name: str) -> str:
+        """Return in words what is held against a rung; '' if there is nothing."""
+        comparison = with_as_it_is(self.result, name)
+        if name in self.refused:
+            return self.refused[name]
+        if comparison is not None and comparison.broken:
+            return f"{comparison.broken} in the closing run, on more observations than its try had"
+        if name == AS_IT_IS or (comparison is not None and comparison.outcome == "held"):
+            return ""
+        return f"not judged: {(comparison and comparison.unjudged) or 'its actions were not compared'}"
+
+
+def ladder_of(choosing: Choosing, climb: Climb, ended: str) -> Ladder:
+    """Make the ladder.
+
+    Args:
+        ended: why the climbing stopped, in words.
+    """
+    result, aim = choosing.result, climb.aim
+    rungs = [
+        Rung(
+            name=step.name,
+            treatment=step.tried.treatment,
+            treatments=[dict(spec) for spec in step.specs],
+            effect=step.effect,
+            part=step.tried.part,
+            build_s=step.tried.build_s,
+            parts=parts,
+            guarded=not (against := choosing.against(step.name)),
+            refused=against,
+        )
+        for step, parts in zip(climb.steps, common_parts(result.measurements), strict=True)
+    ]
+    chosen = next(rung for rung in rungs if rung.name == choosing.chosen)
+    samples = result.measurement(chosen.name).samples
+    needs = budgets.needs(Latency(steps=1, total_ms=samples.summary.median, parts=chosen.parts), aim.target_ms)
+    for need in needs:
+        need.treatments = budgets.tried_on(climb.tries, need.part)
+    timely = in_time(samples.values, aim.target_ms, aim.in_time)
+    return Ladder(
+        target_hz=aim.target_hz,
+        target_ms=aim.target_ms,
+        guard=str(climb.guard.guards),
+        met=timely.outcome == "reached",
+        in_time=timely,
+        ended=ended,
+        interleaved=choosing.interleaved,
+        chosen=chosen.name,
+        rungs=rungs,
+        tries=climb.tries,
+        needs=needs,
+    )
+
+
+def with_as_it_is(result: OptimizeResult, name: str) -> Comparison | None:
+    """Return the comparison of the measurement ``name`` with the policy as it is; None for itself."""
+    return next((c for c in result.comparisons if (c.baseline, c.candidate) == (AS_IT_IS, name)), None)
+
+
+def _episodes_of(judged: PairedEpisodes) -> recipe.RecipeEpisodes:
+    return recipe.RecipeEpisodes(
+        environment=judged.environment,
+        pairs=len(judged.pairs),
+        success=judged.candidate_success,
+        baseline_success=judged.baseline_success,
+        possible_drop=judged.possible_drop,
+        same=sum(pair.same for pair in judged.pairs),
+    )
+
+
+def recipe_of(result: OptimizeResult) -> Recipe | None:
+    """Return the recipe of the ladder's chosen rung; None if that is no faster than the policy as it is."""
+    ladder = result.ladder
+    if ladder is None or ladder.chosen == AS_IT_IS:
+        return None
+    rungs = ladder.rungs[: [rung.name for rung in ladder.rungs].index(ladder.chosen) + 1]
+    whole = with_as_it_is(result, ladder.chosen)
+    if whole is None or whole.verdict.kind != "faster":
+        return None
+    median_ms = {rung.name: result.measurement(rung.name).samples.summary.median for rung in rungs}
+    comparisons = {rung.name: with_as_it_is(result, rung.name) for rung in rungs}
+    agreements = {name: each.agreement for name, each in comparisons.items() if each is not None}
+    known = {"strobe": result.strobe_version, **result.machine.versions}
+    return Recipe(
+        policy=result.subject.kind,
+        size=result.subject.size,
+        object=result.subject.name if result.measurements[0].traits.call is not None else "",
+        treatments=[{key: v for key, v in spec.items() if v is not None} for spec in rungs[-1].treatments],
+        guard=whole.guard or ladder.guard,
+        # What its dimensions showed is in the run; the recipe has the figures that people compare.
+        agreement=whole.agreement and whole.agreement.model_copy(update={"dimensions": []}),
+        episodes=next((_episodes_of(judged) for judged in result.episodes if judged.candidate == ladder.chosen), None),
+        baseline_ms=median_ms[AS_IT_IS],
+        ms=median_ms[ladder.chosen],
+        rungs=[
+            recipe.RecipeRung(
+                name=rung.treatment,
+                ms=median_ms[rung.name],
+                hz=1e3 / median_ms[rung.name],
+                times=median_ms[AS_IT_IS] / median_ms[rung.name],
+                effect=rung.effect,
+                cosine=getattr(agreements.get(rung.name), "cosine", None),
+                rms=getattr(agreements.get(rung.name), "rms", None),
+                worst=getattr(agreements.get(rung.name), "worst", None),
+                build_s=rung.build_s,
+            )
+            for rung in rungs[1:]
+        ],
+        device_name=result.machine.device_name,
+        versions={name: known[name] for name in PACKAGES if name in known},
+        command=shlex.join(result.command),
+        made=result.started.replace(microsecond=0),
+    )

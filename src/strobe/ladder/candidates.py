@@ -1,0 +1,314 @@
+"""Candidates of `strobe optimize`: the catalogue's and the user's own, their order, and what they can gain here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from strobe.core.errors import UserError
+from strobe.core.measure.components import grouped, named, share, shares
+from strobe.core.measure.guard import strongest
+from strobe.core.measure.roofline import least_in, times_in
+from strobe.core.results.device_waits import host_and_device
+from strobe.core.results.measurement import Component, Measurement
+from strobe.core.results.numerals import significant
+from strobe.core.results.subject import Ceiling
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import CAPTURED, COMPILED, DTYPE, GUIDANCE, Effect, Entry, Spec
+
+# What earlier ladders showed of a candidate.
+Standing = Literal["kept", "unknown", "undecided", "left out"]
+STANDINGS: tuple[Standing, ...] = ("kept", "unknown", "undecided", "left out")
+EFFECTS: tuple[Effect, ...] = ("exact", "rounding", "lossy")
+# Times as fast as a part became with it, roughly, in the ladders of docs/examples (on a CPU), apart from what its dtype
+# gains: what usually gains most is tried first, so that few tries reach the target. By a treatment's key.
+USUAL = {"engine": 1.4, "int8_engine": 1.4, "precision": 1.1, "channels_last": 1.35}
+OTHERS_USUALLY = 1.3
+# The same by a dtype, where the machine's ceilings do not tell.
+NARROW = {"bfloat16": 2.5, "float16": 2.5, "int8": 4.0}
+# torch.compile takes 20 to 60 s on two cores, more if they are busy.
+COMPILING_S, CAPTURING_S = 60.0, 5.0
+SLOWER_DTYPE = 0.95  # a dtype that makes parts at most so many times as fast is not tried: ceilings are measured ones
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One or more treatments that are tried together.
+
+    Args:
+        parts: the family's parts that they speed up; none for the whole.
+        try_alone: may slow the subject down, or is slow to build; never grouped with others.
+        of_torch: whether they change nothing of what an engine computes.
+        dtypes: those that they compute in; none for the dtype that is there.
+        arithmetic: share of the arithmetic units at work now that stays at work, 0 to 1.
+    """
+
+    specs: tuple[Spec, ...]
+    parts: tuple[str, ...]
+    effect: Effect
+    rank: int
+    try_alone: bool = False
+    of_torch: bool = False
+    dtypes: tuple[str, ...] = ()
+    arithmetic: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """The specs as they are written on a command line."""
+        return ", ".join(map(catalogue.written, self.specs))
+
+    @property
+    def captured(self) -> bool:
+        """Whether a graph replays what it speeds up, without Python and without showing its parts."""
+        return self.rank == CAPTURED
+
+    @property
+    def build_s(self) -> float:
+        """Seconds that its first call may take, roughly; 0 for what is not built."""
+        return _build_s(self.rank)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which of the catalogue's candidates may be tried, and the user's own, which are tried whatever it says.
+
+    Args:
+        only: keys of the catalogue; none for all.
+        skip: keys of the catalogue.
+    """
+
+    effects: tuple[Effect, ...] = ("exact", "rounding")
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    own: tuple[tuple[Spec, ...], ...] = ()
+
+    def allows(self, entry: Entry) -> bool:
+        """Return whether candidates of ``entry`` may be tried."""
+        return entry.effect in self.effects and (not self.only or entry.key in self.only) and entry.key not in self.skip
+
+
+def candidates(subject: Subject, choice: Choice, now: Measurement | None = None) -> list[Candidate]:
+    """Return the candidates for ``subject`` with the treatments that are on now; the user's own first.
+
+    Args:
+        now: its measurement; candidates that can save nothing by it are left out.
+    """
+    offered = list(choice.own)
+    for entry in filter(choice.allows, catalogue.entries()):
+        if now is not None and entry.saves(now) <= 0:
+            continue
+        try:
+            offered += [(spec,) for spec in entry.candidates(subject)]
+        except UserError:
+            continue
+    made = [candidate_of(subject, specs) for specs in offered]
+    return list({candidate.text: candidate for candidate in made}.values())
+
+
+def in_order(
+    unordered: Iterable[Candidate],
+    now: Measurement,
+    standing: Callable[[str], Standing] = lambda _: "unknown",
+    times: Callable[[Candidate], float | None] = lambda _: None,
+    refused: Collection[str] = (),
+) -> list[Candidate]:
+    """Sort candidates: the costliest part first; exact before rounding before lossy; what takes long to build last.
+
+    Of one part and one effect, what usually gains most comes first. Before all that, candidates that an earlier ladder
+    kept come first, and those that it tried and did not keep come last. Where a device waits for Python to launch its
+    work, nothing saves as much as a graph: those come next, the whole before its parts. Candidates in a dtype that the
+    guard refused come after the others: what a dtype does to the actions, it mostly does in every part.
+
+    Args:
+        now: what the parts cost.
+        standing: a candidate as it is written → what earlier ladders showed of it.
+        times: a candidate → how many times as fast its dtypes can make its parts; None if that is not known.
+        refused: dtypes in which a candidate broke the guard.
+    """
+    most = max(shares(now).values(), default=0.0)
+    launching = host_and_device(now).waits_for_host
+
+    def order(candidate: Candidate) -> tuple[float, ...]:
+        # What speeds up the whole speeds up its costliest part, but comes after what is for that part alone.
+        cost = largest(candidate, now)[1] if candidate.parts else most
+        return (
+            STANDINGS.index(standing(candidate.text)),
+            not (launching and candidate.captured),
+            launching and candidate.captured and bool(candidate.parts),
+            not set(candidate.dtypes).isdisjoint(refused),
+            candidate.build_s,
+            -cost,
+            not candidate.parts,
+            EFFECTS.index(candidate.effect),
+            -usual_gain(candidate, times(candidate)),
+            candidate.rank,
+        )
+
+    return sorted(unordered, key=order)
+
+
+def usual_gain(candidate: Candidate, times: float | None = None) -> float:
+    """Return how many times as fast ``candidate`` usually makes its parts; a guess, which only orders.
+
+    ``times``: how many times as fast its dtypes can make them on this machine; None if that is not known.
+    """
+    if times is None:
+        times = max((NARROW.get(dtype, 1.0) for dtype in candidate.dtypes), default=1.0)
+    return times * max(USUAL.get(next(iter(spec)), OTHERS_USUALLY) for spec in candidate.specs)
+
+
+def groups(candidates: Sequence[Candidate], effect: Effect) -> list[Candidate]:
+    """Group candidates of ``effect`` that are quick to build: each lossy one is a group of its own, the others are one.
+
+    Candidates that are never grouped come after that group, each by itself. Of a treatment that is offered in several
+    forms, the group has those for the whole, else one for each part, and none for a part of such a part.
+    """
+    quick = [candidate for candidate in candidates if candidate.effect == effect and not candidate.build_s]
+    if effect == "lossy":
+        return quick
+    single = [candidate for candidate in quick if candidate.try_alone]
+    first: dict[tuple[str, str], Candidate] = {}
+    for candidate in (candidate for candidate in quick if not candidate.try_alone):
+        first.setdefault(slot_of(candidate.specs[0]), candidate)
+    chosen = [candidate for slot, candidate in first.items() if not any(_inside(slot, other) for other in first)]
+    if not chosen:
+        return single
+    specs: tuple[Spec, ...] = ()
+    for candidate in chosen:
+        specs = together(specs, candidate.specs)
+    whole = any(not candidate.parts for candidate in chosen)
+    parts = [] if whole else [part for candidate in chosen for part in candidate.parts]
+    rank = max(candidate.rank for candidate in chosen)
+    return [Candidate(specs, tuple(dict.fromkeys(parts)), effect, rank), *single]
+
+
+def largest(candidate: Candidate, now: Measurement) -> tuple[str, float]:
+    """Return the costliest part that ``candidate`` speeds up, with its share; ('', 1) for the whole."""
+    if not candidate.parts:
+        return "", 1.0
+    # Compiled code shows no parts inside it: only its own name is found.
+    part = max(candidate.parts, key=lambda part: share(now, part))
+    return part, share(now, part)
+
+
+def together(specs: Sequence[Spec], added: Sequence[Spec]) -> tuple[Spec, ...]:
+    """Return ``specs`` with ``added``, which replace those in the same slots.
+
+    An engine also replaces those of parts inside its own, which it computes itself.
+    """
+    slots = [slot_of(spec) for spec in added]
+    engines = [slot_of(spec) for spec in added if catalogue.entry_of(next(iter(spec))).replaces]
+    staying = [spec for spec in specs if slot_of(spec) not in slots]
+    return (*(spec for spec in staying if not any(_inside(slot_of(spec), engine) for engine in engines)), *added)
+
+
+def slot_of(spec: Spec) -> tuple[str, str]:
+    """Return the key of ``spec``, and the part where it names one: one treatment of a kind can be there at a time."""
+    key = next(iter(spec))
+    return catalogue.entry_of(key).slot or key, str(spec.get(f"{key}.part", ""))
+
+
+def _inside(slot: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Return whether the treatment in ``slot`` is for a part of what the one in ``other`` is for."""
+    (key, part), (other_key, around) = slot, other
+    return key == other_key and part != around and (not around or part.startswith(f"{around}."))
+
+
+def candidate_of(subject: Subject, specs: Sequence[Spec]) -> Candidate:
+    """Return the candidate that puts on ``specs`` together. Raises UserError for a key that is no treatment's."""
+    entries = [catalogue.entry_of(next(iter(spec))) for spec in specs]
+    made = [catalogue.make(spec) for spec in specs]
+    each = [tuple(entry.parts(subject, spec)) for entry, spec in zip(entries, specs, strict=True)]
+    return Candidate(
+        specs=tuple(specs),
+        parts=tuple(dict.fromkeys(part for parts in each for part in parts)) if all(each) else (),
+        effect=strongest([entry.effect for entry in entries]),
+        rank=max(entry.rank for entry in entries),
+        try_alone=any(entry.alone(subject, spec) for entry, spec in zip(entries, specs, strict=True)),
+        of_torch=all(entry.of_torch or DTYPE <= entry.rank < GUIDANCE for entry in entries),
+        dtypes=tuple(dict.fromkeys(dtype for treatment in made for dtype in treatment.dtypes)),
+        arithmetic=min(treatment.arithmetic for treatment in made),
+    )
+
+
+def replaced(subject: Subject, specs: Sequence[Spec]) -> list[str]:
+    """Return the parts that one of ``specs`` computes by itself, in place of the modules that are there."""
+    entries = [(catalogue.entry_of(next(iter(spec))), spec) for spec in specs]
+    return [part for entry, spec in entries if entry.replaces for part in entry.parts(subject, spec)]
+
+
+def _build_s(rank: int) -> float:
+    """Return the seconds for building a treatment of ``rank``: the one place that knows which ranks are built."""
+    return {COMPILED // 10: COMPILING_S, CAPTURED // 10: CAPTURING_S}.get(rank // 10, 0.0)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The most that candidates can gain on one machine, by its ceilings.
+
+    FLOP and bytes are counted once, of the policy as it is. What decides is how the least times by the roofline compare
+    (`core/measure/roofline.py`). That holds for the rungs above it too, since fewer FLOP shrink both sides alike.
+
+    Args:
+        counted: the policy as it is, with its FLOP and bytes where they were counted.
+        ceiling: of this machine; None if it is not known.
+    """
+
+    counted: Measurement
+    ceiling: Ceiling | None
+
+    def times(self, candidate: Candidate) -> float | None:
+        """Return how many times as fast the dtypes of ``candidate`` can make its parts; None if that is not known.
+
+        1 for the dtype that they compute in already.
+        """
+        if self.ceiling is None or "tf32" in candidate.dtypes:  # the ceiling of float32 was measured without it
+            return None
+        parts = [named(self.counted, name) for name in candidate.parts] or self._whole
+        known = [times_in(dtype, parts, self.ceiling) for dtype in candidate.dtypes]
+        return max((times for times in known if times is not None), default=None)
+
+    def why_not(self, candidate: Candidate) -> str:
+        """Return in words why ``candidate`` can gain nothing on this machine; '' if it may."""
+        limit = self.counted.limit
+        if limit is not None and candidate.arithmetic < min(limit.ceiling_share, 1.0):
+            return "on fewer cores than the arithmetic needs"
+        times = self.times(candidate)
+        if times is None or times >= SLOWER_DTYPE or self.ceiling is None:
+            return ""
+        rates = self.ceiling.gflops
+        slow = ", ".join(f"{rates[dtype]:.0f} GFLOP/s" for dtype in candidate.dtypes if dtype in rates)
+        now = f", {limit.dtype} {rates[limit.dtype]:.0f}" if limit is not None and limit.dtype in rates else ""
+        return f"in {' and '.join(candidate.dtypes)}, which this machine is slower in ({slow}{now})"
+
+    def too_slow(self, target_ms: float, lossy: bool) -> str:
+        """Return in words that arithmetic alone takes longer than ``target_ms`` on this machine; '' if it does not.
+
+        Args:
+            lossy: whether products of integers may be tried.
+        """
+        limit = self.counted.limit
+        if limit is None:
+            return ""
+        used = {dtype for parts in self._whole for part in parts for dtype in part.gflop_by_dtype}
+        own = limit.dtype if len(used) <= 1 else "its dtypes"
+        least = {own: limit.least_ms} | {lower.dtype: lower.least_ms for lower in limit.lower}
+        if self.ceiling is not None and (wide := least_in("float32", self._whole, self.ceiling)) is not None:
+            least.setdefault("float32", wide)  # which some machines are faster in than in bfloat16
+        integers = least.pop("int8", None)
+        dtype = min(least, key=lambda dtype: least[dtype])
+        if min(least[dtype], integers if lossy and integers is not None else least[dtype]) <= target_ms:
+            return ""
+        others = ""
+        if integers is not None:
+            others = f", in int8 {significant(integers)} ms{'' if lossy else ' (--allow=lossy tries that)'}"
+        return (
+            f"its arithmetic and memory alone take at least {significant(least[dtype])} ms in {dtype} on this machine"
+            f"{others}: to reach {target_ms:g} ms, less must be computed"
+        )
+
+    @property
+    def _whole(self) -> list[list[Component]]:
+        return list(grouped([self.counted])[0].values())

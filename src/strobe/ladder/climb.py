@@ -1,0 +1,375 @@
+"""The state of a climb: its rungs, its tries, its time, and the candidates that remain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from strobe.core.errors import UserError
+from strobe.core.measure.components import share, shares
+from strobe.core.measure.guard import strongest
+from strobe.core.measure.in_time import in_time
+from strobe.core.measure.sequential import MATTERS
+from strobe.core.results.agreement import Effect
+from strobe.core.results.in_time import InTime
+from strobe.core.results.measurement import Measurement
+from strobe.core.treatments import catalogue
+from strobe.core.treatments.treatment import CAPTURED, Spec, Variant
+from strobe.ladder import settings
+from strobe.ladder.candidates import (
+    Bounds,
+    Candidate,
+    Standing,
+    candidate_of,
+    candidates,
+    in_order,
+    largest,
+    replaced,
+    slot_of,
+    together,
+)
+from strobe.ladder.earlier import Earlier
+from strobe.ladder.results import Try, TryOutcome
+from strobe.ladder.runner import ActionGuard, Runs
+from strobe.ladder.settings import Aim, Climbing
+
+AS_IT_IS = "as it is"
+
+
+@dataclass
+class Step:
+    """An accepted rung: all that is on, what was added, and what its own try showed.
+
+    Args:
+        specs: of all that is on.
+        tried: the try that it was accepted by. The policy as it is, and what is on from the start, have one that the
+            ladder does not list.
+        effect: of what was added.
+        requested: whether it is on from the start, whatever it gains.
+        in_time: by a run of its own; None without one.
+    """
+
+    variant: Variant
+    specs: tuple[Spec, ...]
+    measurement: Measurement
+    tried: Try
+    effect: Effect = "exact"
+    requested: bool = False
+    in_time: InTime | None = None
+
+    @property
+    def name(self) -> str:
+        """The variant's name."""
+        return self.variant.name
+
+    @property
+    def shown(self) -> bool:
+        """Whether it was shown to be faster than the rung below."""
+        return self.tried.verdict is not None and self.tried.verdict.kind == "faster"
+
+    @property
+    def ms(self) -> float:
+        """Median milliseconds of a chunk."""
+        return self.measurement.samples.summary.median
+
+
+@dataclass
+class TriedCandidate:
+    """A candidate on top of the accepted rungs, from the moment it is picked to its outcome.
+
+    Args:
+        specs: of all that is on with it.
+        tried: the record that the ladder lists: its run fills in the outcome, the reason and the figures.
+        figures: time and agreement, for the printed line.
+        detail: what the printed line adds to the reason.
+        step: the rung that it becomes; None while, or where, it is not accepted.
+    """
+
+    candidate: Candidate
+    specs: tuple[Spec, ...]
+    tried: Try
+    figures: str = ""
+    detail: str = ""
+    step: Step | None = None
+
+    def reject(self, outcome: TryOutcome, reason: str, detail: str = "") -> None:
+        """Write down why it is not accepted."""
+        self.tried.outcome, self.tried.reason, self.detail = outcome, reason, detail
+
+    def fail(self, outcome: TryOutcome, reason: str) -> None:
+        """Write down that it could not be put on, or not run, without the figures of what was run until then."""
+        tried, self.figures, self.step = self.tried, "", None
+        tried.verdict = tried.agreement = tried.build_s = tried.most_gain = None
+        self.reject(outcome, reason)
+
+    def accept(self, variant: Variant, measurement: Measurement) -> None:
+        """Make it a rung, which `Climb.add` puts on the ladder."""
+        self.tried.outcome = "kept"
+        self.step = Step(variant, self.specs, measurement, self.tried, self.candidate.effect)
+
+
+@dataclass
+class Climb:
+    """The state that both strategies share.
+
+    Args:
+        earlier: ladders that order the candidates.
+        bounds: of what candidates can gain on this machine.
+        steps: the accepted rungs, the policy as it is first.
+        began: `time.perf_counter` when its time began to run.
+        limit_s: seconds for climb and closing run.
+        by_effect: whether candidates of one effect are tried together at first sight, or each by itself.
+        glanced: whether the policy as it is was only glanced at so far.
+        at_target: whether the climb ended because its highest rung reaches the target.
+    """
+
+    aim: Aim
+    runs: Runs
+    guard: ActionGuard
+    earlier: Earlier
+    bounds: Bounds
+    steps: list[Step]
+    began: float
+    limit_s: float
+    by_effect: bool
+    glanced: bool
+    tries: list[Try] = field(default_factory=list)
+    at_target: bool = False
+    _rungs_when_tried: dict[str, int] = field(default_factory=dict)  # candidate → rungs when it was last tried
+    _retried: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)  # dtypes in which a candidate broke the guard
+
+    @property
+    def reporter(self) -> Climbing:
+        """Shows the progress of the climb."""
+        return self.runs.reporter
+
+    @property
+    def top(self) -> Step:
+        """The highest rung so far."""
+        return self.steps[-1]
+
+    @property
+    def with_parts(self) -> Measurement:
+        """The measurement that shows what the parts cost: of the highest rung below a graph, which hides its parts."""
+        hidden = [any(catalogue.entry_of(next(iter(spec))).rank == CAPTURED for spec in s.specs) for s in self.steps]
+        seen = [step for step, graph in zip(self.steps, hidden, strict=True) if not graph]
+        return (seen or self.steps)[-1].measurement
+
+    # Its time
+
+    def remaining_s(self) -> float:
+        """Return the seconds until the time limit."""
+        return self.began + self.limit_s - time.perf_counter()
+
+    def remaining_to_try_s(self) -> float:
+        """Return the seconds until the closing run must begin: its fewest rounds, of all rungs and of one more."""
+        each = [self.runs.spaced_s(step.ms / 1e3) for step in self.steps]
+        closing = settings.CLOSING_MIN_ROUNDS * (sum(each) + each[-1]) + self.counting_s()
+        return self.remaining_s() - max(closing, settings.CLOSING_SHARE * self.limit_s)
+
+    def counting_s(self) -> float:
+        """Return the seconds for a call of each rung under the dispatch mode that counts, roughly."""
+        return sum(4 * step.ms / 1e3 + 0.3 for step in self.steps) if self.runs.options.counted else 0.0
+
+    # Its target
+
+    def reached(self) -> bool:
+        """Return whether the highest rung is shown to reach the target, unless all candidates are to be tried.
+
+        Where the chunks of its try are too few to show that, it is run by itself.
+        """
+        if self.aim.everything:
+            return False
+        top, aim = self.top, self.aim
+        seen = in_time(top.measurement.samples.values, aim.target_ms, aim.in_time)
+        if seen.outcome == "not judged" and top.ms <= aim.target_ms and top.in_time is None:
+            # Past the time limit too: a rung that reaches the target needs no more tries, which take longer.
+            seconds = max(self.remaining_to_try_s(), settings.IN_TIME_S[0])
+            judged = self.runs.time_alone(top.variant, top.ms, aim, seconds)
+            top.in_time = judged[0] if judged is not None else None
+        return (top.in_time or seen).outcome == "reached"
+
+    def end_at_target(self) -> str:
+        """Leave the other candidates untried. Return why the climb ends."""
+        self.at_target = True
+        self.leave("the target was reached before", self.remaining())
+        return "the target was reached" if len(self.steps) > 1 else "it meets the target as it is"
+
+    # Its candidates
+
+    def remaining(self) -> list[Candidate]:
+        """Return what may be tried now, in order: what was not tried yet, then once more what showed no difference.
+
+        Left out is what an earlier ladder has shown to gain too little, what can gain nothing on this machine, and what
+        can save little while the target is far, unless everything is to be tried.
+        """
+        new, again = self._applicable()
+        if not self.aim.everything:
+            new = [c for c in new if not (self._settled(c) or self._gains_nothing(c) or self._saves_little(c))]
+        now = self.with_parts
+        return [*in_order(new, now, self._standing, self.bounds.times, self._refused), *in_order(again, now)]
+
+    def left_out(self) -> str:
+        """Return how many are left out, and why, in words that end a sentence; '' for none."""
+        new = [] if self.aim.everything else self._applicable()[0]
+        settled = [candidate for candidate in new if self._settled(candidate)]
+        others = [(candidate, self._gains_nothing(candidate)) for candidate in new if candidate not in settled]
+        nothing = [why for _, why in others if why]
+        little = [candidate for candidate, why in others if not why and self._saves_little(candidate)]
+        useless = [f"{nothing.count(why)} {why}" for why in dict.fromkeys(nothing)]
+        if little:
+            most, missing = max(map(self._max_saving, little)), 1 - self.aim.target_ms / self.top.ms
+            most_saved = f"can save {100 * most:.0f} % of a chunk at most, where {100 * missing:.0f} % are missing"
+            useless.append(f"{len(little)} that {most_saved}")
+        shown = "that an earlier ladder has shown to gain too little, or to break the guard"
+        reasons = [f"{len(settled)} {shown} (--fresh tries them again)"] if settled else []
+        reasons += [f"{', '.join(useless)} (--all tries them)"] if useless else []
+        return f"; left out: {', and '.join(reasons)}" if reasons else ""
+
+    def last_rungs(self) -> list[Candidate]:
+        """Return the rungs of the last ladder that may be tried now: no more than the target takes by their gains.
+
+        Those of another policy or version that do not exist here are left out.
+        """
+        rungs: list[Candidate] = []
+        predicted_ms = self.top.ms
+        for rung in self.earlier.rungs:
+            if settings.PREDICTED_MARGIN * predicted_ms <= self.aim.target_ms and not self.aim.everything:
+                break
+            try:
+                entries = [catalogue.entry_of(next(iter(spec))) for spec in rung.treatments]
+                own = tuple(rung.treatments) in self.aim.choice.own
+                if entries and (own or all(map(self.aim.choice.allows, entries))):
+                    rungs.append(candidate_of(self.runs.subject, rung.treatments))
+                    predicted_ms *= rung.ratio
+            except (UserError, StopIteration):
+                continue
+        return rungs
+
+    def _applicable(self) -> tuple[list[Candidate], list[Candidate]]:
+        """Return the candidates that were not tried yet, and those that deserve one more try."""
+        undo = self.top.variant.apply(self.runs.subject)
+        try:
+            offered = candidates(self.runs.subject, self.aim.choice, self.top.measurement)
+        finally:
+            undo()
+        on = {catalogue.written(spec) for step in self.steps for spec in step.specs}
+        offered = [c for c in offered if not {catalogue.written(s) for s in c.specs} <= on and not self._replaced(c)]
+        new = [c for c in offered if c.text not in self._rungs_when_tried]
+        return new, [c for c in offered if c.text in self._rungs_when_tried and self._deserves_retry(c)]
+
+    def _replaced(self, candidate: Candidate) -> bool:
+        """Return whether it is another form of what is on (an engine in float32 where one in bfloat16 is).
+
+        Also true if an engine already computes parts that the candidate would change, and it could save too little to
+        be shown.
+        """
+        if self._in_any_case(candidate):
+            return False
+        taken = {slot_of(spec) for spec in self.top.specs}
+        elsewhere = replaced(self.runs.subject, self.top.specs)
+        computed = any(part in elsewhere for part in candidate.parts) and self._max_saving(candidate) < MATTERS
+        return computed or {slot_of(spec) for spec in candidate.specs} <= taken
+
+    def _deserves_retry(self, candidate: Candidate) -> bool:
+        """Return whether a quick, undecided one may be a larger share of a chunk by now: rungs were added since."""
+        last = next(tried for tried in reversed(self.tries) if tried.treatment == candidate.text)
+        undecided = last.outcome in ("no difference shown", "too noisy")
+        since = self._rungs_when_tried[candidate.text] < len(self.steps)
+        return undecided and since and not candidate.build_s and candidate.text not in self._retried
+
+    def _max_saving(self, candidate: Candidate) -> float:
+        """Return the share of a chunk's time that ``candidate`` can save at most: that of the parts that it speeds up.
+
+        What an accepted engine computes is in none of them, since it takes the place of the modules. Where the
+        treatments know that they save less, it is that.
+        """
+        now = self.with_parts
+        entries = [catalogue.entry_of(next(iter(spec))) for spec in candidate.specs]
+        of_parts = max(entry.of_parts for entry in entries) * self._share_of_parts(candidate, now)
+        return min(sum(entry.saves(now) for entry in entries), of_parts)
+
+    def _share_of_parts(self, candidate: Candidate, now: Measurement) -> float:
+        elsewhere = replaced(self.runs.subject, self.top.specs)
+        if candidate.parts:
+            return sum(share(now, part) for part in candidate.parts if part not in elsewhere)
+        if not (elsewhere and candidate.of_torch):
+            return 1.0
+        untouched = self.steps[0]
+        # An engine of a whole network is one part with a name of its own, so what torch had before it bounds that.
+        before = _share_without(untouched.measurement, elsewhere) * untouched.ms / self.top.ms
+        return min(_share_without(now, elsewhere), before)
+
+    def _in_any_case(self, candidate: Candidate) -> bool:
+        """Return whether it is tried whatever it can gain: lossy ones (fewer steps than the fewer kept), the user's."""
+        return candidate.effect == "lossy" or candidate.specs in self.aim.choice.own
+
+    def _standing(self, treatment: str) -> Standing:
+        """Return what earlier ladders showed of ``treatment``, as it is written."""
+        return self.earlier.standing(treatment, {catalogue.written(spec) for spec in self.top.specs})
+
+    def _settled(self, candidate: Candidate) -> bool:
+        """Return whether an earlier ladder of the same policy has shown that ``candidate`` need not be tried."""
+        return self._standing(candidate.text) == "left out"
+
+    def _gains_nothing(self, candidate: Candidate) -> str:
+        """Return in words why ``candidate`` can gain nothing here; '' if it may, and for the user's own."""
+        return "" if candidate.specs in self.aim.choice.own else self.bounds.why_not(candidate)
+
+    def _saves_little(self, candidate: Candidate) -> bool:
+        """Return whether ``candidate`` can save little, while the target is far away."""
+        far = self.top.ms > settings.FAR * self.aim.target_ms
+        return far and not self._in_any_case(candidate) and self._max_saving(candidate) < settings.MIN_SAVING
+
+    # Its record
+
+    def begin(self, candidate: Candidate) -> TriedCandidate:
+        """Begin a try of ``candidate`` on the rungs that are there now."""
+        if candidate.text in self._rungs_when_tried:
+            self._retried.add(candidate.text)
+        self._rungs_when_tried[candidate.text] = len(self.steps)
+        return self.plan(candidate)
+
+    def plan(self, candidate: Candidate) -> TriedCandidate:
+        """Return a try of ``candidate`` on the rungs that are there now, without remembering it."""
+        part, part_share = largest(candidate, self.with_parts)
+        accepted: list[Effect] = [catalogue.entry_of(next(iter(spec))).effect for spec in self.top.specs]
+        tried = Try(
+            treatment=candidate.text,
+            rung=len(self.steps),
+            effect=strongest([*accepted, candidate.effect]),
+            part=part,
+            parts=list(candidate.parts),
+            part_share=part_share,
+            before_ms=self.top.ms,
+            outcome="not tried",
+            on=[catalogue.written(spec) for spec in self.top.specs],
+        )
+        return TriedCandidate(candidate, together(self.top.specs, candidate.specs), tried)
+
+    def add(self, trial: TriedCandidate) -> None:
+        """Add a try to the ladder's list, and where it was accepted, a rung to the ladder."""
+        self.tries.append(trial.tried)
+        if trial.tried.outcome == "guard":
+            self._refused.update(trial.candidate.dtypes)
+        if trial.step is not None:
+            self.steps.append(trial.step)
+
+    def leave(self, why: str, candidates: Sequence[Candidate], *, with_build: bool = False) -> None:
+        """List those of ``candidates`` that were never tried as not tried.
+
+        ``with_build``: say how long building takes, where that is why.
+        """
+        for candidate in candidates:
+            if candidate.text not in self._rungs_when_tried:
+                build = f", and building it can take {candidate.build_s:.0f} s" if candidate.build_s else ""
+                trial = self.plan(candidate)
+                trial.reject("not tried", f"{why}{build if with_build else ''}")
+                self.add(trial)
+
+
+def _share_without(measurement: Measurement, parts: Sequence[str]) -> float:
+    """Return the share of the time that goes to other parts than ``parts``, 0 to 1."""
+    return sum(of_it for part, of_it in shares(measurement).items() if part not in parts)

@@ -1,0 +1,224 @@
+"""After the climb: one run of all rungs gives the ladder's figures; then the best rung is held to its promises.
+
+Accepted tries are biased upwards, so the figures come from a fresh run. The rung that the ladder ends with is looked at
+closely, played in the simulator, and timed by itself; where it fails, the next rung below takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import DROP, Guards
+from strobe.core.measure.in_time import best_rung
+from strobe.core.measure.planning import fewest_pairs
+from strobe.core.measure.time_limit import LookInterrupted
+from strobe.core.results.agreement import Agreement, YardstickName
+from strobe.core.sameness.check import NotSeenError, PolicyCallError
+from strobe.core.studies.shared.action_check import (
+    CheckProgress,
+    limit_of,
+    visits_of,
+    yardstick_observations,
+    yardsticks,
+)
+from strobe.core.studies.shared.measuring import Measured
+from strobe.core.subjects.subject import Subject
+from strobe.core.treatments.treatment import Treatment, Variant, policy_of
+from strobe.evaluate.measure.episodes import MARGIN
+from strobe.evaluate.results.episodes import PairedEpisodes
+from strobe.ladder import settings
+from strobe.ladder.answer import Choosing, with_as_it_is
+from strobe.ladder.climb import AS_IT_IS, Climb
+from strobe.ladder.episodes import CandidateError, Episodes
+from strobe.ladder.results import OptimizeResult
+from strobe.ladder.runner import verdict_of
+from strobe.ladder.settings import Climbing
+from strobe.ladder.trial import moved, outcome_of, run_rungs
+
+MORE_YARDSTICKS: tuple[YardstickName, ...] = ("another noise draw", "neighbouring frame", "another observation")
+NO_EPISODES = "no episodes show what it loses"
+
+
+def closing_run(climb: Climb, closed: Measured | None) -> Measured:
+    """Run all rungs in alternation.
+
+    Args:
+        closed: a run that is as good as a closing run of its rungs; it is one where these are all.
+
+    Raises:
+        KeyboardInterrupt: before the first round was complete.
+    """
+    variants = [step.variant for step in climb.steps]
+    names = [variant.name for variant in variants]
+    if closed is not None and list(closed.variants) == names:
+        return closed
+    climb.reporter.stage(f"the closing run: {', '.join(names)}")
+    return run_rungs(climb, variants)
+
+
+def can_be_judged(measured: Measured, rungs: int) -> bool:
+    """Return whether a closing run has enough of each rung, though it may have been interrupted."""
+    counts = [len(measurement.samples.values) for measurement in measured.measurements]
+    return len(counts) == rungs and (not measured.interrupted or min(counts) >= settings.CLOSING_MIN_PAIRS)
+
+
+def drop_rungs(climb: Climb, measured: Measured) -> None:
+    """Take off what lies above the best rung by the closing run, and give rungs accepted at first sight their verdicts.
+
+    What is on from the start stays, whatever it gains.
+    """
+    steps, names = climb.steps, [step.name for step in climb.steps]
+    start = max(rung for rung, step in enumerate(steps) if not rung or step.requested)
+    times = [measured.collected.samples[name].values for name in names]
+    best = best_rung(times, [step.shown for step in steps], [True] * len(steps), start)
+    for rung in range(start + 1, len(steps)):
+        tried, verdict = steps[rung].tried, verdict_of(measured, names[rung - 1], names[rung])
+        tried.verdict = tried.verdict or verdict
+        if rung > best:
+            if verdict.kind == "faster":  # than a rung that is no gain itself
+                verdict = verdict_of(measured, names[best], names[rung])
+            tried.outcome, reason = outcome_of(verdict)
+            tried.reason, tried.verdict = f"{reason} in the closing run", verdict
+            climb.reporter.say(f"{names[rung]}: not accepted, {tried.reason}")
+    del steps[best + 1 :]
+
+
+def confirm(choosing: Choosing, climb: Climb) -> None:
+    """Check the chosen rung's actions where faults show; where it fails, the next one below, until one holds.
+
+    The result gets the agreements and the other yardsticks. Ctrl-C ends it.
+    """
+    guard, reporter, result = climb.guard, climb.reporter, choosing.result
+    if guard.same is None:
+        return
+    variants = {step.name: step.variant for step in climb.steps}
+    chunk_s = climb.steps[0].ms / 1e3
+    guard.same.limit = limit_of(settings.CLOSE_LOOK_S, chunk_s)
+    try:
+        if choosing.chosen != AS_IT_IS:
+            guard.same.limit.begin(1 / 2)
+            count = yardstick_observations(chunk_s)
+            for moved_by in yardsticks(guard.same, count, reporter, MORE_YARDSTICKS):
+                result.yardsticks.append(moved_by)
+        while (name := choosing.chosen) != AS_IT_IS:
+            reporter.stage(f"the same actions? {name}")
+            comparison = with_as_it_is(result, name)
+            assert comparison is not None
+            guard.same.limit.begin(1)
+            try:
+                visits = visits_of(guard.same, variants[name])
+                comparison.agreement = guard.same.check(variants[name], visits, CheckProgress(reporter))
+            except PolicyCallError as error:
+                comparison.broken = str(error)
+            except NotSeenError as error:
+                comparison.unjudged = str(error)
+            except LookInterrupted as stopped:
+                if isinstance(stopped.found, Agreement):
+                    comparison.agreement = stopped.found
+                    comparison.broken, comparison.unjudged = "", stopped.found.unjudged
+                raise
+            else:
+                judgement = guard.judge(variants[name], comparison.agreement)
+                comparison.broken, comparison.unjudged = judgement.broken, judgement.unjudged
+                reporter.say(f"{name}: {moved(comparison.agreement)}; {comparison.agreement.how}")
+            if comparison.outcome == "held":
+                return
+            choosing.refused[name] = comparison.broken or f"not judged: {comparison.unjudged}"
+            reporter.say(f"{name} is refused: {choosing.refused[name]}")
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+        result.notes.append("interrupted before the actions of the chosen rung were checked closely")
+
+
+def start_episodes(
+    subject: Subject, env: object, count: int, guards: Guards, base: Sequence[Treatment] = ()
+) -> Episodes:
+    """Start the simulator of LeRobot's ``EnvConfig`` for ``count`` pairs per task, at most.
+
+    Raises:
+        UserError: it cannot be started, ``subject`` is no policy, or the pairs are too few for what the guard demands.
+    """
+    policy = policy_of(subject)
+    limit = guards.success_drop
+    margin = MARGIN if limit is None else limit
+    episodes = Episodes(env, policy, Variant(AS_IT_IS, tuple(base)), count, policy.seed, margin)
+    if limit is not None and episodes.planned < (enough := fewest_pairs(limit)):
+        episodes.close()
+        raise UserError(
+            f"{DROP}<={limit:g} needs at least {enough} pairs of episodes, even if all of them agree; this run plays "
+            f"{episodes.planned}: raise --eval.n_episodes"
+        )
+    return episodes
+
+
+def prove(
+    choosing: Choosing, variants: Sequence[Variant], episodes: Episodes, guards: Guards, watching: Climbing
+) -> None:
+    """Play the chosen rung against the policy as it is; where it is refused, the next one below, until one is not.
+
+    The result gets the episodes; one that Ctrl-C ended is interrupted.
+
+    Args:
+        variants: of the ladder's rungs.
+    """
+    result, refused = choosing.result, choosing.refused
+    if choosing.chosen == AS_IT_IS:
+        result.notes.append("no paired episodes: the ladder has no rung to play")
+    while (name := choosing.chosen) != AS_IT_IS:
+        rung = next(variant for variant in variants if variant.name == name)
+        watching.stage(f"paired episodes in {episodes.environment}: {AS_IT_IS}, {name}")
+        judged: PairedEpisodes | None = None
+        interrupted = False
+        try:
+            judged, interrupted = episodes.against(rung, watching)
+        except CandidateError as error:
+            refused[name] = str(error)
+            watching.say(f"{name} is refused: {error}")
+        except UserError as error:  # the simulator's fault says nothing of any rung, and must not cost the ladder
+            result.notes.append(f"no paired episodes: {error}")
+        if judged is not None:
+            judged.broken = guards.lost(judged)
+            result.episodes.append(judged)
+            refused |= {name: judged.broken} if judged.broken else {}
+            watching.say(judged.sentence)
+        elif interrupted:
+            result.notes.append("no paired episodes: interrupted before the first pair was played")
+        unknown = judged is None and name not in refused
+        if (interrupted or unknown) and guards.success_drop is not None:
+            refuse_unplayed(choosing, variants)
+        if interrupted:
+            result.status = "interrupted"
+        if interrupted or name not in refused:
+            return
+
+
+def refuse_unplayed(choosing: Choosing, variants: Sequence[Variant]) -> None:
+    """Refuse all rungs, where a guard wants episodes that were not played."""
+    for variant in variants[1:]:
+        choosing.refused.setdefault(variant.name, NO_EPISODES)
+
+
+def time_alone(result: OptimizeResult, climb: Climb) -> None:
+    """Time the chosen rung by itself, unless the closing run shows that its chunks are too late.
+
+    The answer rests on a run of its own, since the climb ended with a rung because its chunks looked in time. A long
+    closing run, which `--iterations` requests, takes its place.
+    """
+    ladder = result.ladder
+    if ladder is None or ladder.in_time is None or ladder.in_time.outcome == "missed":
+        return
+    chosen = next(step for step in climb.steps if step.name == ladder.chosen)
+    if result.measurement(ladder.chosen).samples.summary.median > ladder.target_ms:
+        return
+    if ladder.in_time.chunks * climb.runs.spaced_s(chosen.ms / 1e3) >= settings.IN_TIME_S[0]:
+        return
+    climb.reporter.stage(f"are its chunks in time? {ladder.chosen}")
+    try:
+        judged = climb.runs.time_alone(chosen.variant, chosen.ms, climb.aim)
+    except KeyboardInterrupt:
+        result.notes.append("interrupted before the chunks of the chosen rung were timed by themselves")
+        return
+    if judged is not None:
+        ladder.in_time, ladder.alone = judged
+        ladder.met = ladder.in_time.outcome == "reached"

@@ -1,0 +1,169 @@
+"""An answer as a card for a checkpoint's page on the Hub: its speed and success in the Hub's own metadata, and words.
+
+The metadata is the Hub's ``model-index``, written by `huggingface_hub.ModelCard`. A card that is there already keeps
+its text and its other results: Strobe's part stands between two markers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.report import frame, sameness
+from strobe.core.report.markdown import escape, grid
+from strobe.core.results import units
+from strobe.core.results.answer import Answer, Result
+from strobe.evaluate.results.evaluate import EvaluateResult
+from strobe.ladder.results import OptimizeResult
+
+if TYPE_CHECKING:  # a second of imports
+    from huggingface_hub import EvalResult
+
+BEGIN, END = "<!-- strobe: begin -->", "<!-- strobe: end -->"
+SOURCE = {"measured with": "Strobe"}  # mark of Strobe's own results
+HEADS = ("", "ms per action chunk (median)", "p95 (ms)", "chunks per second", "success")
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One variant of the policy: milliseconds of a chunk, and its episodes."""
+
+    name: str
+    ms: float | None = None
+    p95: float | None = None
+    success: str = ""
+    rate: float | None = None
+
+
+def render(answer: Answer, card: str = "") -> str:
+    """Return the card of ``answer``, as Markdown with front matter.
+
+    Args:
+        card: the card that is there already; '' for none.
+
+    Raises:
+        UserError: the answer has neither the latency of a policy's chunks nor its episodes; the card cannot be read.
+    """
+    rows = list(_rows(answer)) if isinstance(answer, Result) else []
+    if not rows or not isinstance(answer, Result):
+        raise UserError(
+            f"a model card shows a policy's latency and success, and a {answer.study} run has neither: give a "
+            "breakdown, a comparison, a ladder or an evaluation"
+        )
+    from huggingface_hub import ModelCard, ModelCardData
+
+    try:
+        existing = ModelCard(card) if card else None
+    except Exception as error:  # yaml's own, and the library's
+        raise UserError(f"the existing card cannot be read: {in_a_line(error, 120)}") from None
+    data: Any = (
+        existing.data if existing is not None else ModelCardData(library_name="lerobot", pipeline_tag="robotics")
+    )
+    data.model_name = data.model_name or units.plain(answer.subject.name)
+    data.tags = list(dict.fromkeys([*(data.tags or []), "robotics", "lerobot", answer.subject.kind]))
+    data.eval_results = [entry for entry in data.eval_results or [] if entry.metric_args != SOURCE]
+    data.eval_results += [result for row in rows for result in _results(answer, row)]
+    text = existing.text.strip() if existing is not None else f"# {escape(answer.subject.name)}"
+    section = "\n".join([BEGIN, _section(answer, rows), END])
+    if BEGIN in text and END in text:
+        text = text[: text.index(BEGIN)] + section + text[text.index(END) + len(END) :]
+    else:
+        text = f"{text}\n\n{section}"
+    return f"---\n{data.to_yaml()}\n---\n\n{text.strip()}\n"
+
+
+def _rows(result: Result) -> Iterator[_Row]:
+    if isinstance(result, EvaluateResult):
+        for variant in result.variants:
+            success, chunk = variant.together.success, variant.chunk
+            ends = f" [{100 * success.interval.low:.1f}, {100 * success.interval.high:.1f}]" if success.interval else ""
+            words = f"{success.successes} of {success.episodes}: {100 * success.rate:.1f} %{ends}"
+            yield _Row(variant.name, chunk.ms.median if chunk else None, None, words, success.rate)
+        return
+    measured = [
+        measurement
+        for measurement in result.measurements
+        if measurement.phase == "inference" and measurement.samples.values
+    ]
+    if isinstance(result, OptimizeResult) and result.ladder is not None:
+        ends = (result.ladder.rungs[0].name, result.ladder.chosen) if result.ladder.rungs else ()
+        measured = [measurement for measurement in measured if measurement.name in ends]
+    for measurement in measured:
+        name = (
+            "with recipe.yaml"
+            if isinstance(result, OptimizeResult) and measurement is not measured[0]
+            else measurement.name
+        )
+        yield _Row(name, measurement.samples.summary.median, measurement.samples.summary.p95)
+
+
+def _results(result: Result, row: _Row) -> Iterator[EvalResult]:
+    from huggingface_hub import EvalResult
+
+    where = units.plain(result.environment if isinstance(result, EvaluateResult) else result.subject.inputs)
+    name = units.plain(row.name)
+    given = {"task_type": "robotics", "dataset_type": "lerobot", "dataset_name": where, "metric_args": SOURCE}
+    if row.ms is not None and math.isfinite(row.ms):
+        on = f"{name}, {units.plain(result.machine.device_name or result.machine.cpu)}"
+        value = float(f"{row.ms:.4g}")
+        yield EvalResult(
+            **given, metric_type="latency", metric_name=f"ms per action chunk, median ({on})", metric_value=value
+        )
+    if row.rate is not None:
+        value = float(f"{row.rate:.4g}")
+        yield EvalResult(**given, metric_type="success_rate", metric_name=f"success rate ({name})", metric_value=value)
+
+
+def _section(result: Result, rows: list[_Row]) -> str:
+    blocks = ["## Speed and success, measured with Strobe"]
+    if "random" in result.subject.source:
+        blocks += ["> **The weights were random: the times are those of trained weights, the actions are not.**"]
+    blocks += [_table(rows)]
+    blocks += [f"On {escape(frame.machine(result.machine))}; {escape(_versions(result))}. At batch size 1, inputs: "
+               f"{escape(result.subject.inputs)}."]  # fmt: skip
+    blocks += list(_describe_comparisons(result))
+    if isinstance(result, OptimizeResult) and result.ladder is not None and len(rows) > 1:
+        blocks += [
+            "With the recipe in this card's folder:",
+            "```python\npolicy, preprocessor, postprocessor = "
+            'strobe.load_policy("FOLDER_OR_HUB_ID", "recipe.yaml")\n```',
+        ]
+    made = dict(frame.run(result))
+    blocks += [f"Made on {made['Run'].split(',')[0]} by `{made.get('Command', 'strobe')}` "
+               f"(Strobe {escape(result.strobe_version)})."]  # fmt: skip
+    return "\n\n".join(blocks)
+
+
+def _table(rows: list[_Row]) -> str:
+    cells = [
+        [
+            escape(row.name),
+            units.rate(row.ms) if row.ms else None,
+            units.rate(row.p95) if row.p95 else None,
+            units.rate(1e3 / row.ms) if row.ms else None,
+            row.success or None,
+        ]
+        for row in rows
+    ]
+    places = [index for index in range(len(HEADS)) if index == 0 or any(row[index] for row in cells)]
+    return grid([HEADS[index] for index in places], ([row[index] or units.NONE for index in places] for row in cells))
+
+
+def _versions(result: Result) -> str:
+    known = result.machine.versions
+    return ", ".join(f"{name} {known[name]}" for name in ("lerobot", "torch") if name in known) or "versions unknown"
+
+
+def _describe_comparisons(result: Result) -> Iterator[str]:
+    """Return how much faster, and how far the actions move, of what was judged against the policy as it is."""
+    shown = result.ladder.chosen if isinstance(result, OptimizeResult) and result.ladder is not None else None
+    first = result.measurements[0].name if result.measurements else ""
+    for pair in result.judged():
+        if pair.baseline != first or (shown is not None and pair.candidate != shown):
+            continue
+        moved = f" {sameness.describe_agreement(pair.agreement)}" if pair.agreement is not None else ""
+        guard = f" Its guard ({escape(pair.guard)}) held." if pair.guard and pair.outcome == "held" else ""
+        yield f"{escape(pair.verdict.sentence)}.{moved}{guard}"

@@ -1,0 +1,118 @@
+"""Treatments accepted one after the other on the way to a target rate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.agreement import Agreement, Effect
+from strobe.core.results.comparison import Verdict
+from strobe.core.results.data import Data, Finite, Samples
+
+
+class InTime(Data):
+    """Chunks that took at most ``within_ms``, and what they show of all chunks to come."""
+
+    within_ms: Finite
+    asked: Finite = Field(description="required share of chunks in time, 0 to 1")
+    chunks: int = Field(ge=1, description="number of timed chunks")
+    on_time: int = Field(ge=0, description="number of chunks in time")
+    low: Finite = Field(description="lower confidence bound of the share in time")
+    high: Finite = Field(description="upper confidence bound of the share in time")
+    level: Finite = 0.95
+    outcome: Literal["reached", "missed", "not judged"] = Field(
+        description="reached: at least the required share; missed: less; not judged: these chunks show neither"
+    )
+    needed: int | None = Field(
+        default=None, description="chunks needed to decide at this share; None if no number would"
+    )
+    burst: int | None = Field(
+        default=None,
+        description="if reached: mean length of bursts of late chunks that this run is long enough to show; longer, "
+        "rarer ones may be missed",
+    )
+
+    @property
+    def share(self) -> float:
+        """Share of the chunks that were in time, 0 to 1."""
+        return self.on_time / self.chunks
+
+
+class Need(Data):
+    """Time that one part would have to fall to for a target rate, all others as they are."""
+
+    part: str
+    ms: Finite
+    share: Finite = Field(description="share of the total, 0 to 1")
+    needed_ms: Finite | None = Field(description="time that the part may take; None if even 0 would not suffice")
+    named_ms: Finite | None = Field(description="the same, without the time that belongs to no named part")
+    treatments: list[str] = Field(default_factory=list, description="treatments to try on it, or tried, in words")
+
+
+TryOutcome = Literal[
+    "kept", "slower", "no difference shown", "too noisy", "guard", "not judged", "does not apply", "failed", "not tried"
+]
+
+
+class Try(Data):
+    """One treatment tried on top of those accepted before it."""
+
+    treatment: str = Field(description="treatment, as written on a command line")
+    rung: int = Field(description="number of the rung that it would have been, from 1")
+    effect: Effect | None = Field(default=None, description="the most that it and all accepted treatments do together")
+    part: str = Field(default="", description="costliest part that it speeds up; '' for the whole")
+    parts: list[str] = Field(default_factory=list, description="all parts that it speeds up; empty for the whole")
+    part_share: Finite = Field(default=1.0, description="share of `part` in the whole before, 0 to 1")
+    before_ms: Finite = Field(description="median of the whole before")
+    outcome: TryOutcome
+    reason: str = Field(default="", description="why it was not accepted")
+    verdict: Verdict | None = Field(default=None, description="verdict against the ladder so far; None if never timed")
+    most_gain: Finite | None = Field(
+        default=None, description="upper bound (95 %) of the share of the time that it saves; None if unbounded"
+    )
+    on: list[str] = Field(default_factory=list, description="treatments accepted before it, as on a command line")
+    agreement: Agreement | None = Field(default=None, description="all treatments against the untouched policy")
+    build_s: Finite | None = Field(default=None, description="extra time of its first call")
+
+
+class Rung(Data):
+    """An accepted treatment with all below it. The first rung is the policy as it is."""
+
+    name: str = Field(description="name of its measurement")
+    treatment: str = Field(default="", description="treatment added to the rung below; '' for the untouched policy")
+    treatments: list[dict[str, str | int | float | bool | None]] = Field(
+        default_factory=list, description="all treatments, in the order in which they are applied"
+    )
+    effect: Effect = Field(default="exact", description="effect of the treatment added")
+    part: str = Field(default="", description="part that it was tried for; '' for the whole")
+    build_s: Finite | None = None
+    parts: dict[str, Finite] = Field(
+        default_factory=dict, description="milliseconds for its parts; the remainder belongs to no part"
+    )
+    guarded: bool = Field(
+        default=True, description="the guard held in the run that the figures come from, and in episodes"
+    )
+    refused: str = Field(default="", description="why the guard did not hold, in words")
+
+
+class Ladder(Data):
+    """Treatments accepted one after the other on the way to a target rate, each judged on top of those before it.
+
+    The figures of a rung are those of its measurement, and of its comparisons with the rung before and the first.
+    """
+
+    target_hz: Finite
+    target_ms: Finite = Field(description="time in which a chunk must be ready")
+    guard: str
+    met: bool = Field(description="the chosen rung is shown to reach the target; without `in_time`: its median does")
+    in_time: InTime | None = Field(default=None, description="share in time of the chosen rung; older versions lack it")
+    alone: Samples | None = Field(
+        default=None, description="the chosen rung measured by itself, chunk after chunk; None if that was not run"
+    )
+    ended: str = Field(description="why the search ended, in words")
+    interleaved: bool = Field(default=True, description="all rungs were measured in alternation, in one run")
+    chosen: str = Field(description="the measurement of the best rung for which the guard held")
+    rungs: list[Rung] = Field(description="all rungs, the untouched policy first")
+    tries: list[Try] = Field(default_factory=list, description="all tries, in order")
+    needs: list[Need] = Field(default_factory=list, description="what is missing to reach the target")

@@ -1,0 +1,219 @@
+"""Optimize: climb from the policy as it is to a target rate, one treatment at a time, each shown and guarded.
+
+`optimize` measures the machine and the policy as it is, then climbs. A strategy (`strategies.py`) asks the climb which
+candidates remain (`climb.py`, `candidates.py`): those for the part that costs most come first, and what earlier ladders
+showed counts (`earlier.py`). It tries the first of them (`trial.py`): on top of the accepted rungs, since treatments
+interact; screened on a few observations, where all that is on together must hold the guard against the untouched
+policy; then timed against the highest rung in alternation (`runs.py`). A faster one becomes the next rung, and every
+try is listed. Where a chunk takes so long that few candidates could be tried, all of one effect are tried together at
+first sight. In the end one interleaved run of all rungs gives the ladder's figures and drops what it does not show
+(`closing.py`); the highest rung is looked at closely, played in the simulator, and timed by itself. Where it fails, the
+rung below takes its place, and the answer is written (`answer.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+
+from strobe.core.errors import UserError
+from strobe.core.measure.guard import Guards, strongest
+from strobe.core.measure.planning import foresight
+from strobe.core.sameness.check import NotSeenError, PolicyCallError
+from strobe.core.studies.shared.action_check import kind_of
+from strobe.core.studies.shared.machine_state import begin_result
+from strobe.core.studies.shared.measuring import Measured, Options
+from strobe.core.studies.shared.paired_comparison import SEVERAL_COPIES
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline import Section
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.ladder import settings
+from strobe.ladder.answer import Choosing, compare_by_tries, compare_in_one_run, hold_guards, ladder_of
+from strobe.ladder.candidates import Bounds, Candidate
+from strobe.ladder.climb import AS_IT_IS, Climb, Step
+from strobe.ladder.closing import (
+    can_be_judged,
+    closing_run,
+    confirm,
+    drop_rungs,
+    prove,
+    refuse_unplayed,
+    start_episodes,
+    time_alone,
+)
+from strobe.ladder.earlier import Earlier, Use, circumstances
+from strobe.ladder.episodes import Episodes
+from strobe.ladder.results import OptimizeResult, Try
+from strobe.ladder.runner import ActionGuard, Runs, build_seconds, prepare_checks, verdict_of
+from strobe.ladder.settings import Aim, Climbing, SilentClimb
+from strobe.ladder.strategies import climb_by_effect, climb_one_by_one
+from strobe.ladder.trial import begins_with_glance, milliseconds, moved, speedup
+
+NOT_INTERLEAVED = (
+    "the climb was interrupted before its closing run: a rung's figures are from its own try, in alternation with the "
+    "rung before it, and it is set against the policy as it is across two runs"
+)
+NOT_CONFIRMED = (
+    "the climb ended because a rung reached the target, and the later runs do not show that: --all continues"
+)
+
+
+def optimize(
+    subject: Subject,
+    aim: Aim,
+    options: Options,
+    base: Sequence[Treatment] = (),
+    reporter: Climbing | None = None,
+    earlier: Use = "none",
+) -> tuple[OptimizeResult, list[Section]]:
+    """Climb, then measure all rungs in one interleaved run; Ctrl-C closes with what was accepted.
+
+    Args:
+        options: its budget is the closing run's.
+        base: treatments of the untouched policy itself (Real-Time Chunking), on in everything that is measured.
+        earlier: whether earlier ladders of this machine and policy are read, and this one is added to them.
+
+    Returns:
+        The result, without findings, and the sections of the closing run.
+
+    Raises:
+        UserError: the start does not apply, or breaks the guard; the simulator cannot be started, or the episodes are
+            too few for what the guard demands of them.
+        KeyboardInterrupt: before the policy as it is was measured.
+    """
+    if aim.guards.success_drop is not None and not aim.episodes:
+        raise UserError(f"--guard={aim.guards}: success_drop needs episodes: add --eval.n_episodes=50")
+    reporter, began = reporter or SilentClimb(), time.perf_counter()
+    with ExitStack() as stack:
+        episodes = None
+        if aim.episodes:  # first, before anything is measured that a simulator's fault could cost
+            reporter.stage(f"starting {aim.env.type}")
+            episodes = stack.enter_context(closing(start_episodes(subject, aim.env, aim.episodes, aim.guards, base)))
+            reporter.say(foresight(episodes.planned, episodes.margin))
+        title = f"{subject.info.name}: a ladder to {aim.target_hz:g} Hz"
+        halves = ("float16",) if subject.device.type != "cpu" else ()  # which few CPUs have arithmetic for
+        result = begin_result(OptimizeResult, subject, title, options, reporter, halves)
+        runs = Runs(subject, options, tuple(base), reporter, result.machine.ceiling)
+        guards = replace(aim.guards, kind=kind_of(subject))
+        under = circumstances(subject, options, base, guards) if earlier != "none" else {}
+        ladders = Earlier(result.subject, result.machine, under, earlier)
+        climb, interrupted = _start(aim, runs, guards, ladders, began)
+        if ladders.ladders:
+            reporter.say(str(ladders))
+        result.status, ended, measured = "interrupted", "interrupted", None
+        with suppress(KeyboardInterrupt):
+            if not interrupted:
+                ended, closed = (climb_by_effect(climb), None) if climb.by_effect else climb_one_by_one(climb)
+                measured = closing_run(climb, closed)
+                result.status = "interrupted" if measured.interrupted else "complete"
+        measured = measured if measured is not None and can_be_judged(measured, len(climb.steps)) else None
+        _add_measurements(result, climb, measured)
+        choosing = Choosing(result, climb.steps, interleaved=measured is not None)
+        _answer(choosing, climb, episodes, ended)
+        if not_saved := ladders.save(result):
+            reporter.say(not_saved)
+    return result, measured.sections if measured is not None else []
+
+
+def _start(aim: Aim, runs: Runs, guards: Guards, earlier: Earlier, began: float) -> tuple[Climb, bool]:
+    """Measure the policy as it is, with the treatments that are on from the start, and choose how to climb.
+
+    Returns the climb, and whether Ctrl-C ended the measurement.
+    """
+    reporter = runs.reporter
+    reporter.stage("the policy as it is")
+    untouched = Variant(AS_IT_IS, runs.base)
+    limit_s = aim.time_limit or settings.default_time_limit(runs.subject.device.type)
+    tries = settings.ONE_BY_ONE_TRIES
+    _, chunk_s = runs.once(untouched)
+    if tries * settings.shortest_try_s(chunk_s) > limit_s / 2:  # the very first is slower than the others
+        chunk_s = min(chunk_s, runs.once(untouched)[1])
+    chunk_s = runs.spaced_s(chunk_s)
+    by_effect = tries * settings.shortest_try_s(chunk_s) > limit_s
+    if aim.time_limit is None:
+        limit_s = max(limit_s, settings.LEAST_CHUNKS * chunk_s)
+    variants = [untouched, *([runs.variant(1, aim.start)] if aim.start else [])]
+    # Where it is only glanced at, the run of the last ladder's rungs, or the closing run, measures it well.
+    glanced = by_effect or (len(variants) == 1 and (bool(earlier.rungs) or begins_with_glance(chunk_s)))
+    if by_effect:
+        limit = f"within {limit_s:.0f} s (--time_limit)"
+        reporter.say(f"a chunk comes every {chunk_s:.1f} s: treatments of one effect are tried together, {limit}")
+    if glanced:
+        measured = runs.first_sight(variants, counted=True)
+    else:
+        rounds_s = (settings.TRY_ROUNDS + 1) * chunk_s * len(variants)
+        measured = runs.sample(variants, max(settings.TRY_S[0], rounds_s), counted=True)
+    if measured.interrupted and len(measured.measurements) < len(variants):
+        raise KeyboardInterrupt
+    first = measured.measurements[0]
+    tried = Try(treatment="", rung=0, before_ms=first.samples.summary.median, outcome="kept")
+    guard = ActionGuard(runs, guards, measured.outputs.first(AS_IT_IS))
+    try:
+        guard.same, guard.yardsticks = prepare_checks(runs, first.samples.summary.median / 1e3)
+    except (NotSeenError, PolicyCallError) as error:  # the ladder is judged on the observations that are timed
+        reporter.say(f"the actions are not checked closely: {error}")
+    bounds, step = Bounds(first, runs.ceiling), Step(untouched, (), first, tried)
+    climb = Climb(aim, runs, guard, earlier, bounds, [step], began, limit_s, by_effect, glanced)
+    reporter.say(f"as it is: {milliseconds(step.ms)} ({1e3 / step.ms:.1f} Hz)")
+    if too_slow := bounds.too_slow(aim.target_ms, "lossy" in aim.choice.effects):
+        reporter.say(too_slow)
+    if aim.start:
+        _add_start(climb, variants[1], measured)
+    return climb, measured.interrupted
+
+
+def _add_start(climb: Climb, variant: Variant, measured: Measured) -> None:
+    """Add the rung of the treatments that are on from the start."""
+    agreement = climb.guard.agreement(measured, variant.name)
+    judgement = climb.guard.judge(variant, agreement)
+    if judgement.outcome != "held":
+        fault = "does not hold the guard by itself" if judgement.broken else "cannot be judged by the guard"
+        raise UserError(f"--start {fault}: {judgement.words}; change --guard or --start")
+    effect = strongest([treatment.effect for treatment in variant.treatments])
+    trial = climb.plan(Candidate(climb.aim.start, (), effect, 0))
+    trial.tried.part = ""
+    trial.tried.verdict = verdict = verdict_of(measured, AS_IT_IS, variant.name)
+    trial.tried.agreement = agreement
+    trial.tried.build_s = build_seconds(measured, variant.name)
+    trial.accept(variant, measured.measurements[1])
+    if trial.step is not None:
+        trial.step.requested = True
+        climb.steps.append(trial.step)
+    climb.reporter.say(f"rung 1, from --start: {trial.candidate.text}: {speedup(verdict)}, {moved(agreement)}")
+
+
+def _add_measurements(result: OptimizeResult, climb: Climb, measured: Measured | None) -> None:
+    """Add the rungs' measurements and comparisons: of the closing run, or without one, of their own tries."""
+    if measured is not None:
+        comparisons = compare_in_one_run(measured)
+        drop_rungs(climb, measured)
+        names = {step.name for step in climb.steps}
+        result.measurements = [each for each in measured.measurements if each.name in names]
+        result.comparisons = [each for each in comparisons if {each.baseline, each.candidate} <= names]
+    else:
+        result.measurements = [step.measurement for step in climb.steps]
+        result.comparisons = compare_by_tries(climb.steps)
+        result.notes += [NOT_INTERLEAVED] if len(climb.steps) > 1 else []
+    if climb.runs.options.counted and len(climb.steps) > 1:
+        result.notes.append(SEVERAL_COPIES)
+    result.yardsticks = climb.guard.yardsticks
+    hold_guards(result, climb)
+
+
+def _answer(choosing: Choosing, climb: Climb, episodes: Episodes | None, ended: str) -> None:
+    """Hold the highest rung to its promises, and write the ladder; the next rung takes the place of one that fails."""
+    result, guards = choosing.result, climb.guard.guards
+    variants = [step.variant for step in climb.steps]
+    if result.status == "complete":
+        confirm(choosing, climb)
+    if result.status != "complete" and guards.success_drop is not None:
+        refuse_unplayed(choosing, variants)
+    elif episodes is not None and result.status == "complete":
+        prove(choosing, variants, episodes, guards, climb.reporter)
+    result.ladder = ladder_of(choosing, climb, ended)
+    if result.status == "complete":
+        time_alone(result, climb)
+        if climb.at_target and not result.ladder.met:
+            result.notes.append(NOT_CONFIRMED)

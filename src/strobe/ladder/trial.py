@@ -1,0 +1,304 @@
+"""One try: a candidate on top of the accepted rungs is run, judged, listed, and reported in a line.
+
+`attempt` picks one of two judgements, by how the climb goes on: `_race` screens the actions on a few observations, then
+times the candidate against the highest rung in alternation; `_look` runs it at first sight. What the last ladder kept
+is tried by `put_on_together`, in one run of all rungs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.measure.guard import HELD, Judgement
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.sequential import MATTERS, Glance
+from strobe.core.results.agreement import Agreement
+from strobe.core.results.comparison import Verdict
+from strobe.core.sameness.check import PolicyCallError
+from strobe.core.studies.shared.measuring import Measured
+from strobe.core.treatments.treatment import Spec, Variant
+from strobe.ladder import settings
+from strobe.ladder.candidates import Candidate, candidate_of, together
+from strobe.ladder.climb import Climb, TriedCandidate
+from strobe.ladder.results import TryOutcome
+from strobe.ladder.runner import build_seconds, uninterrupted, verdict_of
+
+
+def attempt(climb: Climb, candidate: Candidate, sharing: int = 1) -> bool:
+    """Try ``candidate`` on top of the accepted rungs. Return whether it was accepted.
+
+    One that does not apply, or fails, is listed like any other: it must not cost the ladder.
+
+    Args:
+        sharing: how many candidates share the time that remains; for tries that are timed one by one.
+
+    Raises:
+        KeyboardInterrupt: during its run.
+    """
+    trial = climb.begin(candidate)
+    tried = trial.tried
+    before = milliseconds(tried.before_ms)
+    place = f"{tried.part} ({100 * tried.part_share:.0f} % of {before})" if tried.part else f"the whole ({before})"
+    if others := len(tried.parts) - 1 if tried.part else 0:
+        place += f" and {others} other part{'' if others == 1 else 's'}"
+    head = f"rung {tried.rung}: {candidate.text} on {place}"
+    climb.reporter.doing(f"{head}{', building it first' if candidate.build_s else ''}")
+    try:
+        variant = climb.runs.variant(tried.rung, trial.specs)
+        if climb.by_effect:
+            _look(climb, trial, variant)
+        else:
+            _race(climb, trial, variant, sharing)
+    except Exception as error:
+        trial.fail(*failure(error))
+    climb.add(trial)
+    figures = f"{trial.figures} → " if trial.figures else ""
+    if trial.step is not None:
+        climb.reporter.say(f"{head}: {figures}kept")
+        return True
+    climb.runs.release(step.variant for step in climb.steps)
+    kind = f"{tried.outcome}: " if tried.outcome in ("does not apply", "failed") else ""
+    climb.reporter.say(f"{head}: {figures}not accepted, {kind}{tried.reason}{trial.detail}")
+    return False
+
+
+def _race(climb: Climb, trial: TriedCandidate, variant: Variant, sharing: int) -> None:
+    """Screen the actions on a few observations, then time ``variant`` against the highest rung."""
+    runs, tried, before = climb.runs, trial.tried, climb.top
+    first_s, call_s = None, before.ms / 1e3
+    if not trial.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
+        screened = climb.guard.screen(variant)
+        first_s, call_s = screened.first_s, screened.call_s
+        tried.agreement = screened.agreement
+        if screened.judgement.outcome != "held":
+            tried.build_s = max(first_s - call_s, 0.0)
+            return trial.reject(*refusal(screened.judgement), f" ({screened.agreement.observations} observations)")
+    least, most = settings.TRY_S
+    seconds = min(max(climb.remaining_to_try_s() / max(sharing, 1), least), most)
+    spaced_s = runs.spaced_s(before.ms / 1e3)
+    rounds_s = (settings.TRY_ROUNDS + 1) * (spaced_s + runs.spaced_s(call_s))
+    glanced = not trial.candidate.build_s and begins_with_glance(spaced_s)
+    measured, verdict, most_gain = runs.race(before.variant, variant, max(seconds, rounds_s), glanced=glanced)
+    tried.agreement = climb.guard.agreement(measured, variant.name)
+    tried.build_s = build_seconds(measured, variant.name, first_s)
+    judgement = climb.guard.judge(variant, tried.agreement)
+    if isinstance(verdict, Glance):
+        return _judge_glance(trial, verdict, judgement, variant, measured)
+    tried.verdict, tried.most_gain = verdict, most_gain
+    outcome, reason = outcome_of(verdict, judgement)
+    trial.figures = figures_of(outcome, verdict, tried.agreement)
+    if outcome == "kept":
+        return trial.accept(variant, measured.measurements[-1])
+    return trial.reject(outcome, reason)
+
+
+def _judge_glance(
+    trial: TriedCandidate, glance: Glance, judgement: Judgement, variant: Variant, measured: Measured
+) -> None:
+    """Accept what gains clearly in few pairs, until the closing run judges it; drop what gains nothing in them.
+
+    What loses clearly is dropped too, and nothing is claimed of it: so few pairs do not show that it is slower.
+    """
+    pairs = f"{glance.times:.2f}× as fast in {glance.pairs} pairs"
+    if glance.seen == "no gain":
+        trial.tried.most_gain = glance.most_gain
+        return trial.reject("no difference shown", f"saves less than {100 * MATTERS:g} %: {pairs}")
+    if glance.seen == "a clear loss":
+        return trial.reject("too noisy", f"seems slower: {pairs}")
+    trial.figures = pairs
+    if judgement.outcome != "held":
+        return trial.reject(*refusal(judgement))
+    assert trial.tried.agreement is not None
+    trial.figures = f"{pairs}, {moved(trial.tried.agreement)}"
+    return trial.accept(variant, measured.measurements[-1])
+
+
+def _look(climb: Climb, trial: TriedCandidate, variant: Variant) -> None:
+    """Run ``variant`` at first sight; within the guard, accept it if it is no slower, until the closing run."""
+    runs, tried, before = climb.runs, trial.tried, climb.top
+    measured = uninterrupted(runs.first_sight([variant]))
+    after = measured.measurements[0]
+    tried.agreement = agreement = climb.guard.agreement(measured, variant.name)
+    tried.build_s = build_seconds(measured, variant.name)
+    judgement = climb.guard.judge(variant, agreement)
+    if judgement.outcome != "held":
+        return trial.reject(*refusal(judgement), f" ({agreement.observations} observations)")
+    sight, before_ms, after_ms = "first", before.ms, after.samples.summary.median
+    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:  # one call may have been held up: both once more, in turn
+        again = uninterrupted(runs.first_sight([before.variant, variant]))
+        before_ms, after_ms = (measurement.samples.summary.median for measurement in again.measurements)
+        sight, after = "second", again.measurements[-1]
+    shown = f"at {sight} sight: {milliseconds(after_ms)}"
+    if after_ms > settings.SLOWER_AT_SIGHT * before_ms:
+        return trial.reject("slower", f"slower {shown}, and {milliseconds(before_ms)} before")
+    trial.figures = f"{shown}, {moved(agreement)}"
+    return trial.accept(variant, after)
+
+
+def put_on_together(climb: Climb, rungs: Sequence[Candidate]) -> Measured | None:
+    """Try the rungs that the last ladder kept in one run of all rungs; accept all of them or none.
+
+    The run ends by the width of its intervals alone, and what is in it was chosen before it began. So it is as good as
+    a closing run, and is one where nothing is added to it.
+
+    Returns:
+        The run, where they were accepted: it has the rungs that were there before, too.
+
+    Raises:
+        KeyboardInterrupt: during the run.
+    """
+    head = f"accepted last time, now together: {'; '.join(rung.text for rung in rungs)}"
+    climb.reporter.doing(head)
+    specs: tuple[Spec, ...] = ()
+    for rung in rungs:
+        specs = together(specs, rung.specs)
+    whole = climb.plan(candidate_of(climb.runs.subject, specs))
+    on = [climb.top.specs]
+    for rung in rungs:
+        on.append(together(on[-1], rung.specs))
+    measured: Measured | None = None
+    variants: list[Variant] = []
+    first_s: list[float | None] = []
+    try:
+        variants = [climb.runs.variant(len(climb.steps) + index, each) for index, each in enumerate(on[1:])]
+        first_s = _screen_together(climb, whole, variants)
+        if whole.tried.outcome == "not tried":
+            measured = _race_together(climb, whole, variants)
+    except Exception as error:
+        whole.fail(*failure(error))
+    figures = f"{whole.figures} → " if whole.figures else ""
+    if measured is None or whole.tried.outcome != "kept":
+        climb.add(whole)
+        climb.runs.release(step.variant for step in climb.steps)
+        climb.reporter.say(f"{head}: {figures}not accepted, {whole.tried.reason}")
+        return None
+    measurements = {measurement.name: measurement for measurement in measured.measurements}
+    for rung, variant, seconds in zip(rungs, variants, first_s, strict=True):
+        trial = climb.begin(rung)
+        trial.tried.verdict = verdict_of(measured, climb.top.name, variant.name)
+        trial.tried.agreement = climb.guard.agreement(measured, variant.name)
+        trial.tried.build_s = build_seconds(measured, variant.name, seconds)
+        trial.accept(variant, measurements[variant.name])
+        climb.add(trial)
+    climb.reporter.say(f"{head}: {figures}kept")
+    return measured
+
+
+def _screen_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> list[float | None]:
+    """Hold the guard on a few observations with all of ``variants`` on, and reject the trial where it does not hold.
+
+    Return the seconds of each variant's first call; None if it is not made before the run.
+    """
+    if whole.candidate.build_s:  # compiled code has the probes in it: a call without them would build it twice
+        return [None for _ in variants]
+    first_s = [climb.runs.once(variant)[1] for variant in variants[:-1]]
+    screened = climb.guard.screen(variants[-1])
+    whole.tried.agreement = screened.agreement
+    if screened.judgement.outcome != "held":
+        whole.reject(*refusal(screened.judgement))
+    return [*first_s, screened.first_s]
+
+
+def _race_together(climb: Climb, whole: TriedCandidate, variants: Sequence[Variant]) -> Measured:
+    """Run all rungs with ``variants`` as a closing run does, and judge the last of them against the highest rung."""
+    measured = uninterrupted(run_rungs(climb, [*(step.variant for step in climb.steps), *variants]))
+    chunks = measured.outputs.first(climb.steps[0].name)
+    climb.guard.reference = max(climb.guard.reference, chunks, key=len)  # it may have been glanced at only
+    tried, last = whole.tried, variants[-1]
+    tried.verdict = verdict = verdict_of(measured, climb.top.name, last.name)
+    tried.agreement = agreement = climb.guard.agreement(measured, last.name)
+    tried.outcome, tried.reason = outcome_of(verdict, climb.guard.judge(last, agreement))
+    whole.figures = figures_of(tried.outcome, verdict, agreement)
+    return measured
+
+
+def run_rungs(climb: Climb, variants: Sequence[Variant]) -> Measured:
+    """Run ``variants`` in alternation within the time that remains, but for the fewest rounds in any case.
+
+    Raises:
+        KeyboardInterrupt: before the first round was complete.
+    """
+    requested = climb.runs.options.budget
+    known_ms = {step.name: step.ms for step in climb.steps}
+    round_s = sum(climb.runs.spaced_s(known_ms.get(variant.name, climb.top.ms) / 1e3) for variant in variants)
+    remaining_s = min(requested.seconds, climb.remaining_s() - climb.counting_s())
+    seconds = max(remaining_s, settings.TRY_S[0], settings.CLOSING_MIN_ROUNDS * round_s)
+    fewest = requested.iterations or settings.CLOSING_MIN_PAIRS
+    if climb.by_effect:
+        budget = SamplingBudget(iterations=fewest, seconds=seconds, fewest=fewest, of=variants[-1].name)
+        return climb.runs.close(variants, budget)
+    gains = [1 - step.tried.verdict.ratio for step in climb.steps if step.tried.verdict is not None]
+    gains += [1 - rung.ratio for rung in climb.earlier.rungs]
+    # Known before the run begins, so that its end depends on widths alone.
+    widths = [max(gain / 2, settings.FINEST_INTERVAL) for gain in gains if gain > 0]
+    budget = replace(
+        requested,
+        seconds=seconds,
+        fewest=fewest,
+        min_iterations=settings.CLOSING_MIN_PAIRS,
+        precision=min([requested.precision, *widths]),
+        of=variants[-1].name,
+    )
+    return climb.runs.close(variants, budget)
+
+
+def begins_with_glance(chunk_s: float) -> bool:
+    """Return whether tries of a chunk that takes so long begin with a glance at few pairs."""
+    return settings.shortest_try_s(chunk_s) > settings.GLANCE_FROM_S
+
+
+def failure(error: Exception) -> tuple[TryOutcome, str]:
+    """Return the outcome of a try that raised ``error``, with its reason."""
+    if isinstance(error, UserError) and not isinstance(error, PolicyCallError):
+        return "does not apply", str(error)
+    if isinstance(error, PolicyCallError):
+        return "failed", str(error)
+    return "failed", f"{type(error).__name__}: {in_a_line(error, 200)}"
+
+
+def refusal(judgement: Judgement) -> tuple[TryOutcome, str]:
+    """Return the outcome of a try whose guard does not hold, with its reason."""
+    if judgement.broken:
+        return "guard", f"guard: {judgement.broken}"
+    return "not judged", f"not judged: {judgement.unjudged}"
+
+
+def outcome_of(verdict: Verdict, judgement: Judgement = HELD) -> tuple[TryOutcome, str]:
+    """Return the outcome of a try with its reason: kept if it is faster and its guard holds."""
+    low, high = verdict.interval.low, verdict.interval.high
+    if verdict.kind == "faster":
+        return ("kept", "") if judgement.outcome == "held" else refusal(judgement)
+    if verdict.kind == "slower":
+        return "slower", f"slower: {verdict.ratio:.2f}× the time [{low:.2f}, {high:.2f}]"
+    kind = "no difference shown" if verdict.kind == "no difference shown" else "too noisy to say"
+    return verdict.kind, f"{kind} (seen {speedup(verdict)})"
+
+
+def figures_of(outcome: TryOutcome, verdict: Verdict, agreement: Agreement) -> str:
+    """Return what the printed line says of a try's time and actions; '' if the reason has it."""
+    if outcome == "kept":
+        return f"{speedup(verdict)}, {moved(agreement)}"
+    return speedup(verdict) if outcome == "guard" else ""
+
+
+def speedup(verdict: Verdict) -> str:
+    """Return how many times as fast, with the interval, in words."""
+    low, high = 1 / verdict.interval.high, 1 / verdict.interval.low
+    word = "faster" if verdict.kind == "faster" else "as fast"
+    return f"{1 / verdict.ratio:.2f}× {word} [{low:.2f}, {high:.2f}]"
+
+
+def moved(agreement: Agreement) -> str:
+    """Return how far the actions are from the untouched policy's, in words."""
+    if agreement.rms is None or agreement.worst is None:
+        return f"cosine {agreement.cosine:.6f}"
+    if not agreement.worst:
+        return f"the same {agreement.of} to the bit"
+    return f"{agreement.of} move by {agreement.rms:.2g} σ, {agreement.worst:.2g} σ at most"
+
+
+def milliseconds(value: float) -> str:
+    """Return ``value`` with its unit, in as many figures as it takes."""
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"

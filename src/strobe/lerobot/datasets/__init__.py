@@ -1,0 +1,1 @@
+"""LeRobot's data sets: their frames, their videos, and what is wrong with them."""

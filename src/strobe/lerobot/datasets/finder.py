@@ -1,0 +1,125 @@
+"""Find the faults of a dataset, for every command that reads one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.lerobot.datasets import recording, tables, videos
+from strobe.lerobot.datasets.fault import DatasetError, Fault, merge, sentence
+from strobe.lerobot.refusals import first_line, ran_out
+
+LOG = logging.getLogger(__name__)
+TOLERANCE_S = 1e-4  # LeRobot's own
+GLANCE_S = 2.0  # longest search before anything has failed
+SEARCH_S = 20.0  # longest search after a failure
+
+
+def look(
+    root: str | Path,
+    named: str | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+    seconds: float = GLANCE_S,
+    decode: bool = False,
+) -> list[tuple[Fault, str]]:
+    """Return the faults of the dataset at ``root``, each with its sentence, the worst first.
+
+    Reads ``meta/``, the numbers in ``data/`` and the headers of videos.
+
+    Args:
+        named: its name on the Hub.
+        episodes: the episodes to read; all by default.
+        tolerance_s: seconds by which a frame may miss its time.
+        seconds: time after which no further file is opened.
+        decode: also decode the videos, if no other fault stops LeRobot.
+    """
+    where, faults, chosen = Path(root), [], list(episodes or ())
+    until = time.monotonic() + seconds
+    try:
+        dataset = recording.read(where, named or "", episodes)
+        chosen = dataset.chosen
+        faults += tables.statistics(dataset)
+        faults += tables.data(dataset, until)
+        if any(fault.kind in ("rate", "timestamps") for fault in faults):
+            return _with_sentences(faults, chosen)  # these explain faults of videos
+        faults += videos.videos(dataset, tolerance_s, until)
+        if decode and not any(fault.stops for fault in faults):
+            faults += videos.undecodable(dataset, tolerance_s, until)
+    except DatasetError as error:
+        faults.append(error.fault)
+    except Exception:  # LeRobot may still read it, and else reports the error itself
+        LOG.debug("the dataset at %s could not be checked", where, exc_info=True)
+    return _with_sentences(faults, chosen)
+
+
+def _with_sentences(faults: Sequence[Fault], chosen: Sequence[int]) -> list[tuple[Fault, str]]:
+    return [(fault, sentence(fault, chosen)) for fault in merge(faults)]
+
+
+def checked(
+    root: str | Path,
+    named: str | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+) -> list[str]:
+    """Return, as notes of an answer, the faults of a dataset that can still be read.
+
+    Raises:
+        UserError: a fault stops LeRobot. The run would fail later, at the first affected frame.
+    """
+    faults = look(root, named, episodes, tolerance_s=tolerance_s)
+    if faults and faults[0][0].stops:
+        raise UserError(f"the dataset at {root} is broken: {faults[0][1]}")
+    return [f"the dataset at {root}: {text}" for _, text in faults]
+
+
+def stopping(
+    root: str | Path,
+    named: str | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+    about: int | None = None,
+) -> str:
+    """Return in a line why LeRobot cannot read the dataset; '' if no such fault is found.
+
+    It searches longer than `look`, and decodes videos if no other fault is found.
+
+    Args:
+        about: the episode that could not be read, if known.
+    """
+    faults = look(root, named, episodes, tolerance_s=tolerance_s, seconds=SEARCH_S, decode=True)
+    stops = [(fault, text) for fault, text in faults if fault.stops]
+    stops.sort(key=lambda entry: about is not None and about not in entry[0].episodes)
+    return f"the dataset at {root} is broken: {stops[0][1]}" if stops else ""
+
+
+@contextlib.contextmanager
+def reading(
+    root: str | Path,
+    named: str | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    tolerance_s: float = TOLERANCE_S,
+) -> Iterator[None]:
+    """Read the dataset at ``root`` inside.
+
+    Raises:
+        UserError: reading failed; the text names the fault. A UserError that was raised inside passes.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if ran_out(error):
+            raise
+        reason = stopping(root, named, episodes, tolerance_s=tolerance_s)
+        raise UserError(reason or f"the dataset at {root} cannot be read: {first_line(error)}") from error

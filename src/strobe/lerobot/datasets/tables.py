@@ -1,0 +1,216 @@
+"""Faults of a dataset's numbers: its statistics, and the tables in ``data/``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow
+
+from strobe.core.json_text import JsonObject, parsed
+from strobe.lerobot.datasets.fault import DatasetError, Fault, distance, in_words
+from strobe.lerobot.datasets.recording import INFO, STATS, TASKS, Recording, rows
+
+_NUMBERS = ("float16", "float32", "float64")
+_ODD = 0.01  # tolerance of times, as a share of a frame
+_READ_BY_POLICIES = ("observation.", "action")
+
+
+def statistics(recording: Recording) -> Iterator[Fault]:
+    """Yield faults of ``meta/stats.json``: missing, or not a number where normalisation reads one."""
+    source = f"--repo_id={recording.named or 'local/' + recording.root.name} --root={recording.root}"
+    file = recording.root / STATS
+    if not file.is_file():
+        yield Fault(
+            "statistics",
+            f"{STATS} is missing, which normalisation needs",
+            "write a dataset with the statistics of its episodes put together again "
+            f"(lerobot-edit-dataset {source} --new_root=NEW --operation.type=split "
+            """--operation.splits='{"whole": 1.0}')""",
+        )
+        return
+    try:
+        written: JsonObject = parsed(file.read_text())  # NaN and Infinity are read too
+    except ValueError:
+        yield Fault("statistics", f"{STATS} is no JSON", recording.restore(STATS))
+        return
+    compute = f"compute them again (lerobot-edit-dataset {source} --operation.type=recompute_stats"
+    repair = f"{compute} --operation.overwrite=true --new_repo_id=… --new_root={recording.root})"
+    repair = repair.replace("--new_repo_id=…", source.split(" ")[0].replace("--", "--new_"))
+    for name, feature in recording.features.items():
+        if not name.startswith(_READ_BY_POLICIES) or feature.get("dtype") not in (*_NUMBERS, "video", "image"):
+            continue
+        if name not in written:
+            yield Fault("statistics", f"{STATS} has no '{name}', which normalisation needs", repair)
+            continue
+        for statistic, values in written[name].items():
+            flat = np.asarray(values, dtype=float).ravel()
+            wrong = np.flatnonzero(~np.isfinite(flat))
+            if len(wrong):
+                number = f"number {wrong[0]} of " if len(flat) > 1 else ""
+                what = f"{STATS}: {number}'{statistic}' of {name} is {flat[wrong[0]]}"
+                yield Fault("statistics", what, repair, stops=False)
+                break
+
+
+def data(recording: Recording, until: float) -> Iterator[Fault]:
+    """Yield faults of the tables in ``data/``, file by file.
+
+    Args:
+        until: time of `time.monotonic` after which no further file or column is read.
+    """
+    by_file: dict[str, list[int]] = {}
+    for episode in recording.chosen:
+        by_file.setdefault(recording.data_file(episode), []).append(episode)
+    # LeRobot opens them all, whichever episodes are chosen.
+    others = {str(file.relative_to(recording.root)) for file in recording.root.glob("data/*/*.parquet")}
+    for file in [*by_file, *sorted(others - set(by_file))]:
+        if time.monotonic() > until:
+            return
+        yield from _file(recording, file, by_file.get(file, []), until)
+
+
+def _file(recording: Recording, file: str, episodes: list[int], until: float) -> Iterator[Fault]:
+    features = {name: feature for name, feature in recording.features.items() if feature.get("dtype") != "video"}
+    path = recording.root / file
+    try:
+        # Of single images and texts only the columns' names are checked: they can be large.
+        table = rows(recording.root, recording.named, path, None if not path.is_file() else _light(path, features))
+    except DatasetError as error:
+        missing = not path.is_file()
+        what = error.fault.what.replace(file, f"{file} ({in_words(episodes)})", 1) if episodes else error.fault.what
+        yield Fault(f"data {file}", what, error.fault.repair, tuple(episodes) if missing else ())
+        return
+    names = set(table.column_names) | set(_all_names(path))
+    for name in features:
+        if name not in names:
+            what = f"{file} has no column '{name}', which {INFO} names"
+            # LeRobot puts None in its place, which a policy cannot read.
+            yield Fault("columns", what, recording.restore(file), stops=name.startswith(_READ_BY_POLICIES))
+    if (shape := _shape(recording, file, table, features)) is not None:
+        yield shape
+        return
+    index = table["episode_index"].to_numpy()
+    if len(index) and np.any(np.diff(index) < 0):
+        table = table.sort_by([("episode_index", "ascending"), ("index", "ascending")])
+        index = table["episode_index"].to_numpy()
+    starts, ends = (np.searchsorted(index, episodes, side) for side in ("left", "right"))
+    sound_episodes: list[int] = []
+    number, task = table["index"].to_numpy(), table["task_index"].to_numpy()
+    for episode, start, end in zip(episodes, starts.tolist(), ends.tolist(), strict=True):
+        fault = _rows(recording, file, episode, number[start:end], task[start:end])
+        if fault is None or not fault.stops:
+            sound_episodes.append(episode)
+        if fault is not None:
+            yield fault
+    sound = np.isin(index, sound_episodes)
+    frame = np.arange(len(index)) - np.searchsorted(index, index)
+    yield from _times(recording, file, table["timestamp"].to_numpy().astype(float), index, frame, sound)
+    for name, feature in recording.features.items():
+        if feature.get("dtype") in _NUMBERS and name.startswith(_READ_BY_POLICIES) and time.monotonic() < until:
+            yield from _not_numbers(file, name, table[name], index, frame, sound)
+
+
+def _rows(recording: Recording, file: str, episode: int, number: np.ndarray, task: np.ndarray) -> Fault | None:
+    """Return the first fault of an episode's rows: their ``number`` within the dataset, and that of their ``task``."""
+    row = recording.episodes[episode]
+    length = int(row["length"])
+    if not len(number):
+        listed = f", and meta/episodes says {length}" if length else ""
+        return Fault("empty", f"episode {episode} has no frames in {file}{listed}", episodes=(episode,))
+    if len(number) != length:
+        what = f"episode {episode} has {len(number)} frames in {file}, and meta/episodes says {length}"
+        return Fault("length", what, recording.restore(file), (episode,))
+    if (last := int(task.max())) >= recording.tasks:
+        what = f"episode {episode} is of task {last}, and {TASKS} lists {recording.tasks}"
+        return Fault("tasks", what, recording.restore(TASKS), (episode,))
+    begins, stated = int(number[0]), int(row["dataset_from_index"])
+    if begins != stated or int(row["dataset_to_index"]) != stated + length:
+        what = (
+            f"episode {episode} is frames {begins:,} to {begins + length - 1:,} of the dataset in {file}, and "
+            f"meta/episodes says {stated:,} to {int(row['dataset_to_index']) - 1:,}"
+        )
+        return Fault("index", what, recording.restore("meta/episodes"), (episode,), stops=False)
+    return None
+
+
+def _times(
+    recording: Recording, file: str, times: np.ndarray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
+) -> Iterator[Fault]:
+    fps = recording.fps
+    steps = np.diff(times)[np.diff(index) == 0]
+    step = float(np.median(steps)) if len(steps) else 1 / fps
+    if step > 0 and abs(step * fps - 1) > _ODD:
+        what = f"{INFO} says {fps:g} frames per second, and those of {file} are {1 / step:.4g} per second"
+        yield Fault("rate", what, f"correct 'fps' in {INFO}", stops=False)
+        return
+    late = times - frame / fps
+    for episode, row in _first_rows(sound & (np.abs(late) > _ODD / fps), index):
+        what = (
+            f"episode {episode}, frame {frame[row]}: its timestamp in {file} is {times[row]:.4g} s, "
+            f"{distance(late[row], fps)} off {frame[row] / fps:.4g} s"
+        )
+        yield Fault("timestamps", what, recording.restore(file), (episode,), stops=bool(recording.cameras))
+
+
+def _first_rows(wrong: np.ndarray, index: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield each episode that has a row where ``wrong`` is true, with the first such row."""
+    rows = np.flatnonzero(wrong)
+    episodes, firsts = np.unique(index[rows], return_index=True)
+    for episode, first in zip(episodes.tolist(), firsts.tolist(), strict=True):
+        yield int(episode), int(rows[first])
+
+
+def _not_numbers(
+    file: str, name: str, column: pyarrow.ChunkedArray, index: np.ndarray, frame: np.ndarray, sound: np.ndarray
+) -> Iterator[Fault]:
+    flat = column.combine_chunks()
+    while pyarrow.types.is_nested(flat.type):
+        flat = flat.flatten()
+    values = flat.to_numpy(zero_copy_only=False).reshape(len(column), -1)
+    wrong = ~np.isfinite(values)
+    bad = sound & wrong.any(axis=1)
+    for episode, row in _first_rows(bad, index):
+        number, frames = int(np.argmax(wrong[row])), int((bad & (index == episode)).sum())
+        more = f", and so in {frames - 1} more frames" if frames > 1 else ""
+        what = (
+            f"episode {episode}, frame {frame[row]}: number {number} of {name} in {file} is {values[row, number]}{more}"
+        )
+        yield Fault(f"not a number {name}", what, episodes=(episode,), stops=False)
+
+
+def _shape(recording: Recording, file: str, table: pyarrow.Table, features: JsonObject) -> Fault | None:
+    for name, feature in features.items():
+        shape = list(feature.get("shape") or [1])
+        if name not in table.column_names or len(shape) != 1 or not len(table):
+            continue
+        column = table[name]
+        listed = pyarrow.types.is_list(column.type) or pyarrow.types.is_fixed_size_list(column.type)
+        lengths = np.diff(_offsets(column)) if listed else np.ones(1, int)
+        other = next((int(length) for length in np.unique(lengths) if length != shape[0]), None)
+        if other is not None:
+            what = f"{name} has {other} numbers in {file}, and {INFO} says {shape[0]}"
+            return Fault("shape", what, f"correct its 'shape' in {INFO}, or {recording.restore(file)}")
+    return None
+
+
+def _offsets(column: pyarrow.ChunkedArray) -> np.ndarray:
+    """Return the start of each list of a column among all their numbers, and the end of the last."""
+    if pyarrow.types.is_fixed_size_list(column.type):
+        return np.arange(2) * column.type.list_size
+    return np.asarray(column.combine_chunks().offsets)
+
+
+def _light(file: object, features: JsonObject) -> list[str] | None:
+    heavy = {name for name, feature in features.items() if feature.get("dtype") in ("image", "string")}
+    return [name for name in _all_names(file) if name not in heavy] or None
+
+
+def _all_names(file: object) -> list[str]:
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return list(parquet.read_schema(file).names)
+    except (OSError, ArrowException):
+        return []

@@ -1,0 +1,148 @@
+"""A policy's chunk and loss as LeRobot's own programs take them. Anything else is refused in a line."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from lerobot.policies.utils import populate_queues
+from lerobot.utils.constants import ACTION, OBS_IMAGES, OBS_STATE
+from torch import Tensor
+
+from strobe.core.errors import UserError
+from strobe.core.subjects.subject import Batch, Observation
+
+
+def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor:
+    """Return ``predict_action_chunk``'s chunk, (B, chunk, action dim).
+
+    A policy without that method raises NotImplementedError in it, as LeRobot's own do. The chunk is then one action of
+    ``select_action``, after a reset, with length 1.
+
+    Raises:
+        UserError: the result is not a tensor, or has a wrong number of dimensions; or a method does not take the
+            arguments of LeRobot's call.
+    """
+    try:
+        actions, single = _call(policy, "predict_action_chunk", batch, **options), False
+    except NotImplementedError as error:
+        if options or not _raised_by(error, "predict_action_chunk"):
+            raise
+        _call(policy, "reset")  # no action depends on the one before it
+        actions, single = _call(policy, "select_action", batch), True
+    if not isinstance(actions, Tensor) or actions.ndim != (2 if single else 3):
+        method = "select_action" if single else "predict_action_chunk"
+        shape = "(batch, action dim)" if single else "(batch, chunk, action dim)"
+        raise UserError(
+            f"{_name(policy)}: its {method} gives {_kind(actions)}, where LeRobot takes a tensor of actions, {shape}"
+        )
+    return actions[:, None] if single else actions
+
+
+def loss(policy: object, batch: Batch, *, back: bool = False) -> Tensor:
+    """Return the loss that ``forward`` gives for a training batch, a single number.
+
+    Args:
+        back: whether a backward pass is to start from it.
+
+    Raises:
+        UserError: ``forward`` does not return a loss and a dictionary, which lerobot-train unpacks; or no backward pass
+            can start from the loss.
+    """
+    output = _call(policy, "forward", batch)
+    if not (isinstance(output, tuple | list) and len(output) == 2 and isinstance(output[0], Tensor)):
+        raise UserError(
+            f"{_name(policy)}: its forward gives {'a tensor alone' if isinstance(output, Tensor) else _kind(output)}, "
+            "where lerobot-train takes a loss and a dictionary, `return loss, {}`"
+        )
+    value = output[0]
+    if value.numel() != 1:
+        fault = f"gives {_kind(value)} as the loss, where lerobot-train takes one number"
+        raise UserError(f"{_name(policy)}: its forward {fault}")
+    if back and not value.requires_grad:
+        raise UserError(f"{_name(policy)}: its forward gives a loss without a gradient: nothing of it can be trained")
+    return value
+
+
+def _call(policy: object, method: str, *args: object, **options: object) -> Any:
+    """Call ``method`` as LeRobot calls it. Raises UserError if it takes other arguments."""
+    function = getattr(policy, method)
+    try:
+        return function(*args, **options)
+    except TypeError as error:
+        try:
+            inspect.signature(function).bind(*args, **options)
+        except TypeError as unfit:
+            arguments = " and ".join([*("a batch" for _ in args), *options]) or "nothing"
+            raise UserError(f"{_name(policy)}: LeRobot calls its {method} with {arguments}, but: {unfit}") from error
+        raise
+
+
+def _raised_by(error: NotImplementedError, method: str) -> bool:
+    """Return whether ``method`` itself raised the error, not a function that it calls."""
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1].f_code.co_name == method
+
+
+def _name(policy: object) -> str:
+    return getattr(policy, "name", type(policy).__name__)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"a tensor of {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+# Chunks of policies whose ``predict_action_chunk`` reads the queues of observations that ``select_action`` fills.
+
+# Attributes that `reset` replaces: the queues, and the last plan, which TD-MPC starts from.
+_STATE = ("_queues", "_prev_mean")
+
+Images = Callable[[Any, dict[str, Any]], dict[str, Any]]
+
+
+def stacked_cameras(policy: Any, batch: Batch) -> Batch:
+    """Return the images of all cameras under the single key of the queues, (..., cameras, C, H, W)."""
+    cameras = list(policy.config.image_features)
+    return {OBS_IMAGES: torch.stack([batch[key] for key in cameras], dim=-4)} if cameras else {}
+
+
+def queued_chunk(policy: Any, batch: Batch, options: Mapping[str, object], images: Images = stacked_cameras) -> Tensor:
+    """Return the chunk of ``predict_action_chunk`` after ``select_action`` has seen the ticks of ``batch``.
+
+    The policy is reset before, and its own queues are restored after, so that no chunk depends on an earlier one.
+
+    Args:
+        batch: preprocessed observations, with a dimension of ticks after the first or without one.
+        images: policy, batch → the entries of its images under the names that its queues have.
+    """
+    seen = {key: value for key, value in batch.items() if key != ACTION}
+    seen |= images(policy, seen)
+    with _reset(policy):
+        for tick in _ticks(policy, seen):
+            populate_queues(policy._queues, tick)
+        return policy.predict_action_chunk(seen, **options)
+
+
+def _ticks(policy: Any, batch: Batch) -> Iterator[Observation]:
+    """Yield the entries of each tick for the queues, the oldest first."""
+    queued = {key: value for key, value in batch.items() if key in policy._queues}
+    if queued[OBS_STATE].ndim == 2:
+        yield queued
+        return
+    for tick in range(queued[OBS_STATE].shape[1]):
+        yield {key: value[:, tick] for key, value in queued.items()}
+
+
+@contextlib.contextmanager
+def _reset(policy: Any) -> Iterator[None]:
+    state = {name: vars(policy)[name] for name in _STATE if name in vars(policy)}
+    policy.reset()
+    try:
+        yield
+    finally:
+        vars(policy).update(state)

@@ -1,0 +1,63 @@
+"""Diffusion Policy (Chi et al. 2023, LeRobot's ``policies/diffusion``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+
+from strobe.core.families.family import Family, Tiny
+from strobe.core.timeline.probe import Probe
+
+
+def probes(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """The image encoder runs once a chunk, the U-Net once a denoising step."""
+    parts = [
+        Probe.module("diffusion.unet", "denoise step"),
+        Probe.module("diffusion.unet.diffusion_step_encoder", "step embedding", level=2),
+        Probe.module("diffusion.unet.down_modules.*.*", "down {} {}", level=2),
+        Probe.module("diffusion.unet.mid_modules.*", "mid {}", level=2),
+        Probe.module("diffusion.unet.up_modules.*.*", "up {} {}", level=2),
+        Probe.module("diffusion.unet.final_conv", "final convolution", level=2),
+    ]
+    if policy.config.image_features:
+        config: Any = policy.config
+        each = ".*" if config.use_separate_rgb_encoder_per_camera else ""
+        encoder = f"diffusion.rgb_encoder{each}"
+        parts += [
+            Probe.module(encoder, "image encoder"),
+            Probe.module(f"{encoder}.backbone", "backbone", level=2),
+            Probe.module(f"{encoder}.backbone.*", "stage {}" if not each else "stage {} {}", level=3),
+            Probe.module(f"{encoder}.pool", "spatial softmax", level=2),
+        ]
+    return parts
+
+
+def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """The scheduler turns each prediction into the next sample."""
+    return [Probe.method("diffusion.noise_scheduler", "step", "scheduler step")]
+
+
+FAMILY = Family(
+    "diffusion",
+    ("diffusion",),
+    probes,
+    inference=inference,
+    compiled=(("diffusion.unet", "forward"),),
+    costly=("diffusion.unet", "diffusion.rgb_encoder"),
+    seeing={"image encoder": "diffusion.rgb_encoder"},
+    steps="num_inference_steps",
+    every_step="num_train_timesteps",
+    whole=("diffusion", "generate_actions"),
+    stacked=True,
+    tiny=Tiny(
+        {
+            "down_dims": (32, 64, 128),
+            "diffusion_step_embed_dim": 32,
+            "spatial_softmax_num_keypoints": 8,
+        },
+        defaults={"num_inference_steps": 10},
+    ),
+    any_image_size=True,
+)

@@ -1,0 +1,189 @@
+"""pi0 and pi0.5 (Physical Intelligence; LeRobot's ``policies/pi0``, ``policies/pi05``): PaliGemma and action expert."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+from unittest import mock
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+from torch import Tensor
+
+from strobe.core.families.common import transformer
+from strobe.core.families.family import Family, Flow, HubNeed, Tiny
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.probe import Probe
+from strobe.lerobot.families import flow_parts
+from strobe.lerobot.policies.vocabulary import TINY_VOCABULARY, TOKENIZERS, Vocabulary, tokenizer
+
+JOINT = "model.paligemma_with_expert"
+VISION = f"{JOINT}.paligemma.model.vision_tower"
+LANGUAGE = f"{JOINT}.paligemma.model.language_model"
+EXPERT = f"{JOINT}.gemma_expert.model"
+
+PALIGEMMA = "google/paligemma-3b-pt-224"
+VOCABULARY = Vocabulary(
+    257152,
+    (("pad_token", "<pad>"), ("eos_token", "<eos>"), ("bos_token", "<bos>"), ("unk_token", "<unk>")),
+    begins=True,
+)
+
+
+def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """The vision tower runs once a camera; its section holds the projector and the casts around it."""
+    layers = f"{VISION}.vision_model.encoder.layers"
+    return [
+        *flow_parts.embeddings(JOINT, "_preprocess_images"),
+        Probe.module(f"{VISION}.vision_model.embeddings", "patch embedding", level=2),
+        *transformer(layers, "block"),
+        Probe.module(f"{JOINT}.paligemma.model.multi_modal_projector", "projector", level=2),
+    ]
+
+
+def inference(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """Both transformers' layers have a forward pass of their own only when they run one after the other."""
+    modeling = type(policy).__module__
+    parts = [
+        *flow_parts.sampling(JOINT),
+        *flow_parts.RTC,
+        Probe.function(f"{modeling}:clone_past_key_values", "KV cache clone", optional=True),
+    ]
+    for path in (LANGUAGE, EXPERT):
+        parts += [
+            *transformer(f"{path}.layers", "layer"),
+        ]
+    return parts
+
+
+def training(policy: PreTrainedPolicy) -> Sequence[Probe]:
+    """Training goes through the layers of both transformers by a function of its own."""
+    modeling = type(policy).__module__
+    return [*flow_parts.joint_pass(JOINT), Probe.function(f"{modeling}:compute_layer_complete", "joint layer", level=2)]
+
+
+@contextlib.contextmanager
+def backbones(config: Any, tiny: bool) -> Iterator[None]:
+    """Build a tiny policy of ``config`` around a tiny PaliGemma while open; its config has no size that small."""
+    if not tiny:
+        yield
+        return
+    modeling = importlib.import_module(f"lerobot.policies.{config.type}.modeling_{config.type}")
+    with (
+        mock.patch.object(modeling, "get_gemma_config", _tiny_gemma(modeling.GemmaConfig)),
+        mock.patch.object(modeling, "CONFIG_MAPPING", _TinyMapping(modeling.CONFIG_MAPPING)),
+        _tiny_paligemma(modeling, config.image_resolution[0]),
+    ):
+        yield
+
+
+def _tiny_gemma(kind: Call) -> Call:
+    def get_gemma_config(variant: str) -> Any:
+        # LeRobot reshapes to 8 heads whatever the config says, and the expert shares the backbone's.
+        width = 64 if variant == "gemma_2b" else 32
+        return kind(width=width, depth=2, mlp_dim=2 * width, num_heads=8, num_kv_heads=1, head_dim=8)
+
+    return get_gemma_config
+
+
+class _TinyMapping:
+    """transformers' CONFIG_MAPPING with the vocabulary of the expert cut down."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def __getitem__(self, name: str) -> Any:
+        kind = self.real[name]
+
+        def make(**kwargs: Any) -> Any:
+            if kwargs.get("vocab_size") == VOCABULARY.size:
+                kwargs["vocab_size"] = TINY_VOCABULARY
+            return kind(**kwargs)
+
+        return make
+
+
+@contextlib.contextmanager
+def _tiny_paligemma(modeling: Any, side: int) -> Iterator[None]:
+    real = modeling.PaliGemmaForConditionalGenerationWithPiGemma
+
+    def make(config: Any) -> Any:
+        # LeRobot has written the full sizes into the config by now.
+        config._vocab_size = TINY_VOCABULARY
+        config.image_token_index = TINY_VOCABULARY
+        config.text_config.vocab_size = TINY_VOCABULARY
+        vision = config.vision_config
+        vision.hidden_size = 32
+        vision.intermediate_size = 64
+        vision.num_hidden_layers = 2
+        vision.num_attention_heads = 2
+        vision.image_size = side  # pi0-FAST leaves it at 224, whatever its images' resolution
+        vision.projection_dim = config.text_config.hidden_size
+        return real(config=config)
+
+    with mock.patch.object(modeling, "PaliGemmaForConditionalGenerationWithPiGemma", make):
+        yield
+
+
+def suffix_pass(
+    model: Any, cache: Any, embedded: Tensor, attention: Tensor, positions: Tensor, condition: Sequence[Any]
+) -> Tensor:
+    """Run the action expert over a copy of the cache, as LeRobot's ``denoise_step`` does."""
+    modeling, joint = sys.modules[type(model).__module__], model.paligemma_with_expert
+    joint.gemma_expert.model.config._attn_implementation = "eager"  # as LeRobot sets it in every step
+    outputs, _ = joint.forward(
+        attention_mask=attention,
+        position_ids=positions,
+        past_key_values=modeling.clone_past_key_values(cache),
+        inputs_embeds=[None, embedded],
+        use_cache=False,
+        adarms_cond=[None, *condition],
+    )
+    return outputs[1]
+
+
+def attention_mask(model: Any, mask: Tensor) -> Tensor:
+    """Return the additive mask, (B, 1, suffix, prefix + suffix), of a boolean one."""
+    return sys.modules[type(model).__module__].prepare_attention_masks_4d(mask)
+
+
+FAMILY = Family(
+    "pi",
+    ("pi05", "pi0"),
+    probes,
+    training=training,
+    inference=inference,
+    compiled=(("model", "sample_actions"), ("model", "forward")),
+    costly=(LANGUAGE, VISION, EXPERT),
+    seeing={flow_parts.VISION: VISION},
+    working={
+        "vision_tower": (flow_parts.VISION,),
+        "multi_modal_projector": (flow_parts.VISION,),
+        "language_model": (flow_parts.PREFIX,),
+        "gemma_expert": (flow_parts.STEP, flow_parts.EXPERT),
+    },
+    caching={LANGUAGE: (flow_parts.PREFIX,), EXPERT: (flow_parts.STEP, flow_parts.EXPERT)},
+    steps="num_inference_steps",
+    flow=Flow(
+        joint=JOINT,
+        language=LANGUAGE,
+        expert=EXPERT,
+        chunk="predict_action_chunk",
+        images="_preprocess_images",
+        suffix_pass=suffix_pass,
+        attention_mask=attention_mask,
+        clone="clone_past_key_values",
+    ),
+    whole=("model", "sample_actions"),
+    embedding=("model", "embed_prefix", "prefix embedding"),
+    eager=frozenset({"language_model", "gemma_expert"}),
+    tiny=Tiny({"image_resolution": (28, 28)}),
+    building=backbones,
+    hub=(HubNeed(PALIGEMMA, "tokenizer", *TOKENIZERS, partial(tokenizer, VOCABULARY)),),
+    fills_cameras=True,
+    image_size="image_resolution",
+    mps_known=True,
+)

@@ -1,0 +1,115 @@
+"""TD-MPC (Hansen et al. 2022, with FOWM's changes; LeRobot's ``policies/tdmpc``): planning in a learnt latent space.
+
+A chunk is a plan: in each iteration of the cross-entropy method some hundred trajectories are drawn, rolled out and
+valued. Only the first action of a plan is executed, and the next plan starts from this one; here each starts afresh.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from unittest import mock
+
+from lerobot.policies.pretrained import PreTrainedPolicy
+from lerobot.utils.constants import OBS_IMAGE
+from torch import Tensor, nn
+
+from strobe.core.families.family import Arm, Family, Tiny
+from strobe.core.subjects.subject import Batch
+from strobe.core.timeline.probe import Probe
+from strobe.lerobot.families.answers import queued_chunk
+
+ENCODER, ACTOR, DYNAMICS, VALUE = "observation encoder", "actor", "latent dynamics", "value estimate"
+
+
+def probes(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """Parts of planning and of training."""
+    return [
+        Probe.method("model", "encode", ENCODER),
+        Probe.module("model._encoder.image_enc_layers", "image encoder", level=2, optional=True),
+        Probe.method("model", "pi", ACTOR),
+    ]
+
+
+def inference(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """The actor's own trajectories go through the dynamics once; all are valued in each iteration."""
+    return [
+        Probe.method("model", "latent_dynamics", DYNAMICS),
+        Probe.method("", "estimate_value", VALUE),
+        Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward", level=2),
+        Probe.method("model", "Qs", "Q ensemble", level=2),
+    ]
+
+
+def training(_: PreTrainedPolicy) -> Sequence[Probe]:
+    """The heads, and those of the target model, whose weights follow."""
+    return [
+        Probe.method("model", "latent_dynamics_and_reward", "dynamics and reward"),
+        Probe.method("model", "Qs", "Q ensemble"),
+        Probe.method("model", "V", "value head"),
+        Probe.method("model_target", "encode", "target encoder"),
+        Probe.method("model_target", "Qs", "target Q ensemble"),
+    ]
+
+
+def _image(policy: Any, batch: Batch) -> Batch:
+    cameras = list(policy.config.image_features)
+    return {OBS_IMAGE: batch[cameras[0]]} if cameras else {}
+
+
+def chunk(policy: object, batch: Batch, options: Mapping[str, object]) -> Tensor:
+    """Return the plan, (B, horizon, action dim), which LeRobot has the other way round."""
+    return queued_chunk(policy, batch, options, images=_image).transpose(0, 1)
+
+
+@contextlib.contextmanager
+def building(_: object, __: bool) -> Iterator[None]:
+    """While open, the heads of reward and value begin with random weights, as the other layers do.
+
+    LeRobot begins them at zero: every trajectory would be worth the same, and no error in them could be seen.
+    """
+    from lerobot.policies.tdmpc.modeling_tdmpc import TDMPCTOLD
+
+    zeroed = TDMPCTOLD._init_weights
+
+    def init(model: Any) -> None:
+        zeroed(model)
+        for head in (model._reward, *model._Qs):
+            nn.init.orthogonal_(head[-1].weight)
+
+    with mock.patch.object(TDMPCTOLD, "_init_weights", init):
+        yield
+
+
+FAMILY = Family(
+    "tdmpc",
+    ("tdmpc",),
+    probes,
+    training=training,
+    inference=inference,
+    compiled=(("model", "latent_dynamics"), ("model", "latent_dynamics_and_reward"), ("model", "Qs")),
+    costly=("model._Qs", "model._dynamics", "model._reward"),
+    seeing={ENCODER: "model._encoder"},
+    working={
+        "_encoder": (ENCODER,),
+        "_pi": (ACTOR,),
+        "_dynamics": (VALUE, DYNAMICS),
+        "_reward": (VALUE,),
+        "_Qs": (VALUE,),
+    },
+    live=("cem_iterations", "n_gaussian_samples", "n_pi_samples", "n_elites"),
+    tiny=Tiny(
+        {
+            "latent_dim": 16,
+            "mlp_dim": 32,
+            "image_encoder_hidden_dim": 8,
+            "state_encoder_hidden_dim": 32,
+            "n_gaussian_samples": 64,
+        }
+    ),
+    building=building,
+    arm=Arm(cameras=(OBS_IMAGE,), image=(84, 84)),  # the size of the images that it was published with
+    chunk=chunk,
+    any_image_size=True,
+)

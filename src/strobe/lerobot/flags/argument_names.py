@@ -1,0 +1,93 @@
+"""Check the names of arguments of LeRobot's commands before LeRobot is imported, which takes seconds.
+
+LeRobot's own parser reads them all again afterwards, with the values (`lerobot_flags`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.errors import UserError, nearest
+from strobe.lerobot.schema import registries, shapes
+from strobe.lerobot.schema.source import UnreadableSourceError, find
+
+# Command whose flags are checked here → its config.
+CONFIGS = {
+    "lerobot-train": "lerobot.configs.train:TrainPipelineConfig",
+    "lerobot-rollout": "lerobot.rollout:RolloutConfig",
+}
+DISCOVER = "discover_packages_path"  # ends the name of a flag that brings a plug-in, which may register types
+
+_POLICY = {
+    "lerobot-train": "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID",
+    "lerobot-rollout": "name the policy: --policy.path=FOLDER_OR_HUB_ID",
+}
+ROBOT = "name the robot: --robot.type=so101_follower --robot.port=… (or another)"
+
+
+def joined(argv: Sequence[str], command: str = "lerobot-train") -> list[str]:
+    """Return ``--a 1 --b`` as ``--a=1``, ``--b=true``. Raises UserError for text that belongs to no flag."""
+    joined: list[str] = []
+    open_flag = False
+    for argument in argv:
+        if argument.startswith("--"):
+            joined.append(argument)
+            open_flag = "=" not in argument
+        elif open_flag:
+            joined[-1] += f"={argument}"
+            open_flag = False
+        else:
+            raise UserError(f"'{argument}' is not a flag; {command}'s flags start with --")
+    return [argument if "=" in argument else f"{argument}=true" for argument in joined]
+
+
+def check(argv: Sequence[str], command: str, *, new_policy: bool = False) -> None:
+    """Check the names of the arguments of ``command``, one of `CONFIGS`, and that the required ones are there.
+
+    Args:
+        new_policy: whether ``--policy.type`` and ``--policy.size`` are accepted by a command that itself accepts
+            checkpoints only.
+
+    Raises:
+        UserError: an unknown flag or type of policy, no robot, no policy, no dataset.
+    """
+    arguments = dict(argument.removeprefix("--").split("=", 1) for argument in joined(argv, command))
+    if "help" in arguments:
+        raise UserError(f"`{command} --help` lists its flags; Strobe's own flags come before the --")
+    _check_names(arguments, command, new_policy)
+    if "config_path" in arguments:
+        return
+    if command == "lerobot-rollout" and "robot.type" not in arguments:
+        raise UserError(ROBOT)
+    trained = new_policy or command == "lerobot-train"
+    trains_reward_model = command == "lerobot-train" and any(name.startswith("reward_model.") for name in arguments)
+    if not ("policy.path" in arguments or (trained and "policy.type" in arguments) or trains_reward_model):
+        raise UserError(_POLICY[command])
+    if command == "lerobot-train" and "dataset.repo_id" not in arguments:
+        example = "local/mine, whatever its name" if "dataset.root" in arguments else "OWNER/NAME"
+        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
+
+
+def _check_names(arguments: dict[str, str], command: str, new_policy: bool) -> None:
+    brings_plugin = any(name.endswith(DISCOVER) for name in arguments)
+    try:
+        known = {"config_path", "policy.path", "reward_model.path", *shapes.options(find(CONFIGS[command]))}
+        if new_policy or command == "lerobot-train":
+            known.add("policy.type")
+        kind = arguments.get("policy.type")
+        if kind is not None and not brings_plugin:
+            kinds = registries.choices(registries.POLICY)
+            if kind not in kinds:
+                raise UserError(f"no policy type '{kind}': {nearest(kind, kinds)}")
+            known.discard("policy.*")
+            known |= {"policy.type", *(f"policy.{name}" for name in shapes.options(kinds[kind]))}
+    except UnreadableSourceError:  # LeRobot's own parser reports it later
+        return
+    if new_policy:
+        known.add("policy.size")
+    begins = tuple(name[:-1] for name in known if name.endswith(".*"))
+    for name in arguments:
+        if name not in known and not name.startswith(begins) and not name.endswith(DISCOVER):
+            flags = [f"--{flag}" for flag in known if not flag.endswith(".*")]
+            message = f"{command} has no flag --{name}: {nearest(f'--{name}', flags, many=0)}"
+            raise UserError(message.removesuffix(": known: , …"))

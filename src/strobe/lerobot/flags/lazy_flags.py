@@ -1,0 +1,232 @@
+"""Flags whose values are LeRobot's configs, such as --dataset.* and --rtc.*: checked without LeRobot, made with it.
+
+Also draccus's own flags of a config, and one line for whatever it refuses.
+
+A config declares such a field with LeRobot's type. While flags are read the type is a placeholder of the same name:
+
+    if TYPE_CHECKING:
+        from lerobot.configs.default import DatasetConfig
+    else:
+        DatasetConfig = of_lerobot("lerobot.configs.default:DatasetConfig")
+
+`parse` then gives the field an object of the shape that LeRobot's source has, and `realise`, once a command begins to
+measure, LeRobot's own. So help and a wrong flag are answered without the seconds that importing LeRobot takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import importlib
+import io
+import re
+import sys
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from draccus.argparsing import ArgumentParser
+from draccus.parsers.decoding import decode
+
+from strobe.core.cli.placeholders import errors_alone
+from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.findings.thresholds import refusal_of_former
+from strobe.lerobot.schema import registries, shapes
+from strobe.lerobot.schema.source import Class, UnreadableSourceError
+
+
+class LazyConfig:
+    """The placeholder of one of LeRobot's configs; calling it gives its defaults."""
+
+    where: str
+
+    def __new__(cls) -> Any:
+        return lazy_config(cls.where, {})
+
+
+def of_lerobot(where: str) -> object:
+    """Return the placeholder of the config at ``where``, ``'module:Class'``."""
+    return type(where.partition(":")[2], (LazyConfig,), {"where": where})
+
+
+def groups(config_class: object) -> dict[str, str]:
+    """Return each prefix of flags and the config whose fields they are, such as 'inference.rtc' → '…:RTCConfig'."""
+    prefixes = {}
+    for name, declared in typing.get_type_hints(config_class).items():
+        for hint in (declared, *typing.get_args(declared)):
+            if isinstance(hint, type) and issubclass(hint, LazyConfig):
+                prefixes[name] = hint.where
+            elif hint is declared and dataclasses.is_dataclass(hint):
+                prefixes |= {f"{name}.{inner}": where for inner, where in groups(hint).items()}
+    return prefixes
+
+
+def options(where: str, kind: str | None = None) -> list[str]:
+    """Return the names of a config's flags, without its prefix.
+
+    Args:
+        kind: the type that is chosen, of a registry; all types' flags where it is None.
+
+    Raises:
+        UserError: there is no such type.
+    """
+    if where not in registries.FOLDERS:
+        try:
+            return shapes.options(shapes.chosen(where, None))
+        except UnreadableSourceError:
+            return _options_of_class(_imported(where))
+    kinds = _kinds(where)
+    if kind is not None:
+        if kind not in kinds:
+            what = "environment" if where == registries.ENVIRONMENT else "policy type"
+            raise UserError(f"unknown {what} '{kind}': {nearest(kind, kinds, many=30)}")
+        kinds = {kind: kinds[kind]}
+    return ["type", *dict.fromkeys(name for config in kinds.values() for name in _options_of(config))]
+
+
+def kinds(where: str) -> list[str]:
+    """Return the types of a registry, `registries.POLICY` or `registries.ENVIRONMENT`."""
+    return sorted(_kinds(where))
+
+
+def _kinds(where: str) -> dict[str, object]:
+    """Return type → its config: as source where that is readable, else LeRobot's class itself."""
+    try:
+        configs: dict[str, Any] = dict(registries.choices(where))
+    except UnreadableSourceError:
+        return dict(_registered(where))
+    module, _, name = where.partition(":")
+    if module in sys.modules:  # what a program has registered by itself
+        configs = {**getattr(sys.modules[module], name).get_known_choices(), **configs}
+    return configs
+
+
+def _options_of(config: Any) -> list[str]:
+    if isinstance(config, Class):
+        try:
+            return shapes.options(config)
+        except UnreadableSourceError:
+            config = _imported(f"{config.module.name}:{config.name}")
+    return _options_of_class(config)
+
+
+def _options_of_class(config: object) -> list[str]:
+    return [name.removeprefix("--") for name in option_names(config)]
+
+
+def lazy_config(where: str, given: Mapping[str, object], path: Sequence[str] = (), before: object = None) -> object:
+    """Return the config at ``where`` with ``given`` (field → value, as YAML has them).
+
+    Args:
+        path: the parts of the flags' prefix.
+        before: the config that a file gave, to which ``given`` is added.
+
+    Raises:
+        UserError: no type where one has to be chosen.
+        Exception: what draccus raises for a value of the wrong kind.
+    """
+    if (earlier := shapes.request_of(before)) is not None:
+        given = {**earlier.given, **given}
+    if where in registries.FOLDERS and given.get("type") is None:
+        prefix = ".".join(path)
+        raise UserError(f"--{prefix}.* needs --{prefix}.type: {', '.join(kinds(where))}")
+    try:
+        return shapes.build(where, given, path)
+    except (UnreadableSourceError, KeyError):  # the source does not show it
+        return _real(shapes.Request(where, dict(given), tuple(path)))
+
+
+def _decode(cls: type[LazyConfig], raw: object, path: Sequence[str] = ()) -> object:
+    if not isinstance(raw, Mapping):
+        prefix = ".".join(path)
+        raise UserError(f"--{prefix}={raw}: give each of its fields as a flag, --{prefix}.FIELD=VALUE")
+    return lazy_config(cls.where, raw, path)
+
+
+_decoders: Any = decode  # draccus's decorator makes a registry of the function
+_decoders.register(LazyConfig, _decode, include_subclasses=True)  # for --config_path, whose file holds all of a config
+
+
+def realise(config: Any) -> None:
+    """Replace each placeholder by LeRobot's own config, in a config and the configs in it.
+
+    Raises:
+        UserError: a value that LeRobot refuses.
+    """
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if (lazy := shapes.request_of(value)) is not None:
+            with refusals():
+                setattr(config, item.name, _real(lazy))
+        elif dataclasses.is_dataclass(value) and groups(type(value)):
+            realise(value)
+
+
+def requests(config: Any) -> list[shapes.Request]:
+    """Return what `realise` asks of LeRobot, of a config and the configs in it."""
+    asked = []
+    for item in dataclasses.fields(config):
+        value = getattr(config, item.name)
+        if (lazy := shapes.request_of(value)) is not None:
+            asked.append(lazy)
+        elif dataclasses.is_dataclass(value) and groups(type(value)):
+            asked += requests(value)
+    return asked
+
+
+def _real(lazy: shapes.Request) -> object:
+    if lazy.where == registries.ENVIRONMENT:
+        from strobe.simulators.environments import register_plugins
+
+        register_plugins(lazy.kind or "")
+    elif lazy.kind is not None:
+        _registered(lazy.where)
+    return shapes.build_real(lazy)
+
+
+def _registered(where: str) -> dict[str, type]:
+    """LeRobot's own registry, with the plug-ins' types in it."""
+    from strobe.lerobot.policies import lerobot_policies
+
+    lerobot_policies.known_types()
+    return _imported(where).get_known_choices()
+
+
+def _imported(where: str) -> Any:
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+@functools.cache
+def option_names(config_class: Any) -> frozenset[str]:
+    """Return every flag that draccus makes of a config class."""
+    with errors_alone():
+        parser = ArgumentParser(config_class)
+    return frozenset(option for action in parser.parser._actions for option in action.option_strings)
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Turn whatever draccus and a config's own checks refuse inside into a UserError of one line."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), errors_alone():
+            yield
+    except SystemExit:
+        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
+        raise UserError(lines[-1].split("error:", 1)[1].strip() if lines else "wrong arguments") from None
+    except UserError:
+        raise
+    except Exception as error:  # draccus and the configs' own checks raise many kinds, all of them the user's input
+        # What a config itself refused says more than draccus around it.
+        cause = error.__cause__ if isinstance(error.__cause__, ValueError) else error
+        refused = cause if str(error).startswith("Couldn't instantiate class") else error
+        former = refusal_of_former(re.findall(r"\w+", str(refused))) if "for Thresholds" in str(refused) else ""
+        raise UserError(former or one_line(refused)) from None
+
+
+def one_line(error: BaseException) -> str:
+    """Return an exception's message without its line breaks, cut after 300 characters."""
+    text = in_a_line(error)
+    return text if len(text) <= 300 else f"{text[:300]}…"

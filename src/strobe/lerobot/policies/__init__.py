@@ -1,0 +1,1 @@
+"""LeRobot's policies with their processors and inputs, as subjects."""

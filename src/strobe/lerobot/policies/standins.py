@@ -1,0 +1,121 @@
+"""Stand-ins for what LeRobot fetches from the Hub while it makes a policy: tokenizers, configs, processors.
+
+Preprocessing stays real. Only policies with random weights get a stand-in, and the notes say so. The family's record
+lists the things that a policy needs, with their stand-ins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+from unittest import mock
+
+from strobe.core.errors import UserError
+from strobe.core.families.family import HubNeed
+from strobe.core.families.registry import hub_needs, registered
+from strobe.lerobot.policies.vocabulary import TOKENIZERS
+from strobe.lerobot.refusals import first_line
+
+_REACH_SECONDS = 3.0
+
+
+@cache
+def hub_reachable() -> bool:
+    """Return whether the Hub answers. It is tried once per process, for a few seconds."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    answered = threading.Event()
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):
+            get_session().head(constants.ENDPOINT, timeout=_REACH_SECONDS)
+            answered.set()
+
+    # In a thread, because looking up the name may hang beyond any timeout.
+    threading.Thread(target=ask, daemon=True).start()
+    return answered.wait(_REACH_SECONDS)
+
+
+@dataclass
+class _Auto:
+    """Takes the place of a transformers ``Auto…`` class: the real thing if it is there without waiting."""
+
+    real: Any
+    what: str
+    make: dict[str, Callable[[bool], Any]]
+    random_weights: bool
+    tiny: bool
+    notes: list[str] = field(default_factory=list)
+
+    def from_pretrained(self, name: str, *args: object, **kwargs: object) -> object:
+        if self.tiny and name in self.make:
+            return self._stand_in(name, "the tiny size has a vocabulary of its own")
+        try:
+            return self.real.from_pretrained(name, *args, **{**kwargs, "local_files_only": True})
+        except Exception:
+            why = "it is not in the local cache and the Hub cannot be reached"
+        if hub_reachable():
+            try:
+                return self.real.from_pretrained(name, *args, **kwargs)
+            except Exception as refusal:
+                why = f"the Hub does not give it ({first_line(refusal)[:120]})"
+        if self.random_weights and name in self.make:
+            return self._stand_in(name, why)
+        raise UserError(
+            f"the {self.what} '{name}' that this policy needs is not available: {why}; "
+            f"run `hf download {name}` where there is a connection, or set HF_HOME to a cache that has it"
+        )
+
+    def _stand_in(self, name: str, why: str) -> object:
+        note = f"{self.what} {name}: a local stand-in, because {why}"
+        if note not in self.notes:
+            self.notes.append(note)
+        return self.make[name](self.tiny)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@contextlib.contextmanager
+def stand_ins(kind: str, *, random_weights: bool, tiny: bool = False) -> Iterator[list[str]]:
+    """While open, LeRobot gets what a policy of type ``kind`` needs from the Hub without waiting for the Hub.
+
+    Each thing is looked for in the local cache, then on the Hub if it answers, and last replaced by a stand-in, but
+    only with ``random_weights`` and for the known ids; ``tiny`` always takes the stand-in. Yields the notes, which
+    fill as LeRobot loads. Inside, a tokenizer or config that is not available raises UserError. With
+    ``random_weights`` no backbone of timm reads weights either.
+    """
+    family = registered(kind)
+    # Any policy may use a tokenizer that another family's record knows.
+    needs = {(need.module, need.attribute, need.name): need for need in hub_needs() if need.site == TOKENIZERS}
+    needs |= {(need.module, need.attribute, need.name): need for need in (family.hub if family is not None else ())}
+    sites: dict[tuple[str, str], list[HubNeed]] = {TOKENIZERS: []}
+    for need in needs.values():
+        sites.setdefault(need.site, []).append(need)
+    notes: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for (name, attribute), needed in sites.items():
+            module = importlib.import_module(name)
+            real = getattr(module, attribute)
+            if real is not None:  # transformers is not installed: LeRobot says so itself
+                what = needed[0].what if needed else "tokenizer"
+                auto = _Auto(real, what, {need.name: need.make for need in needed}, random_weights, tiny, notes)
+                stack.enter_context(mock.patch.object(module, attribute, auto))
+        if random_weights and (builder := sys.modules.get("timm.models._builder")) is not None:
+            stack.enter_context(mock.patch.object(builder, "load_pretrained", _left_out))
+        yield notes
+
+
+def _left_out(model: object, *_: object, **__: object) -> None:
+    """Stand in for timm's loading of weights from the Hub: a plug-in's backbone keeps its random ones."""
+    logging.warning("the pretrained weights of timm's %s were left out: all weights are random", type(model).__name__)

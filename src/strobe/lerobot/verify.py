@@ -1,0 +1,235 @@
+"""Verify: does a policy with a recipe on it act as it does without? Nothing is timed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from strobe.core.measure.guard import LEAST_OF_ENGINES, Guards, strongest
+from strobe.core.measure.sampling import SamplingBudget
+from strobe.core.measure.time_limit import LookInterrupted, TimeLimit
+from strobe.core.results.agreement import Agreement, Check, Effect, yardstick
+from strobe.core.results.answer import VerifyResult
+from strobe.core.results.recipe import Recipe
+from strobe.core.sameness.check import YARDSTICKS, NotSeenError, PolicyCallError, Progress, Sameness
+from strobe.core.sameness.visits import FEWEST, CheckCall
+from strobe.core.studies.shared.action_check import CheckProgress, visits_of, yardsticks
+from strobe.core.studies.shared.machine_state import begin_result
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.progress import Reporter, Silent
+from strobe.core.subjects.check_inputs import COUNT
+from strobe.core.treatments.recipe import RecipeTreatment, groups_of, treatments_of
+from strobe.core.treatments.treatment import Treatment, Variant
+from strobe.export.exported import ExportedPolicy, group_of, in_float32
+from strobe.export.stages import first_difference
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.treatments.numbers.precision import Precision
+
+YARDSTICKS_SHARE = 0.5  # share of the time for the untouched policy's own chunks and the yardsticks
+PASSES = 2  # passes over the observations, each in another order
+
+
+def verify(
+    subject: PolicySubject,
+    recipe: Recipe,
+    name: str,
+    guards: Guards,
+    reporter: Reporter | None = None,
+    *,
+    count: int = COUNT,
+    passes: int = PASSES,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Run the policy with ``recipe`` and without on observations that find faults. Ctrl-C keeps the checks made.
+
+    Where the recipe has exact treatments beside others, these are checked by themselves too: rounding that the others
+    may do must not hide what an exact one does wrong.
+
+    Args:
+        name: the recipe's file, for messages.
+        count: observations; ``passes``: how many times they are gone through.
+        seconds: for all of it, roughly. Where a chunk takes long, fewer observations are looked at, `FEWEST` at least,
+            and the answer says so. Where it becomes slower on the way, only the calls that a judgement needs are made;
+            after three times the seconds none, and what was not seen is not judged.
+
+    Raises:
+        UserError: a treatment does not apply.
+    """
+    groups = groups_of(treatments_of(recipe, name))
+    return verify_groups(subject, groups, name, guards, reporter, count=count, passes=passes, seconds=seconds)
+
+
+def verify_groups(
+    subject: PolicySubject,
+    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
+    name: str,
+    guards: Guards,
+    reporter: Reporter | None = None,
+    *,
+    count: int = COUNT,
+    passes: int = PASSES,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Do what `verify` does, for ``groups`` of treatments, each with what it is called; the last has all of them."""
+    reporter = reporter or Silent()
+    options = Options(SamplingBudget(iterations=1), counted=False)
+    title = f"{subject.info.name}: does it act the same with {name}?"
+    result = begin_result(VerifyResult, subject, title, options, reporter, recipe=name, guard=str(guards))
+    treatments = groups[-1][1]
+    same = Sameness(subject, count=count)
+    try:
+        reporter.stage("the untouched policy's actions")
+        planned = _planned(same, name, groups, passes)
+        progress = CheckProgress(reporter, planned)
+        if seconds < math.inf and (chunk_s := _chunk_s(same, progress)) is not None:
+            each = chunk_s * planned / same.count
+            limit = TimeLimit(max(seconds, each * FEWEST))
+            fewer = min(same.count, max(FEWEST, int(seconds / each)))
+            if fewer < same.count:
+                within = f"to end in about {max(seconds, each * fewer):.0f} s (--seconds={seconds:g})"
+                looked_at = f"{fewer} of {same.count} observations were looked at"
+                result.limited = f"{looked_at}, {within}: a chunk takes {chunk_s:.2g} s"
+                same = Sameness(subject, count=fewer)
+                progress = CheckProgress(reporter, _planned(same, name, groups, passes))
+            same.limit = limit
+        result.subject.inputs = same.checks.description
+        same.limit.begin(YARDSTICKS_SHARE)
+        same.prepare(visits_of(same, Variant(name, treatments)), progress)
+        for moved in yardsticks(same, same.count, reporter, progress=progress):
+            result.yardsticks.append(moved)
+        result.caveats += same.notes
+        _check_groups(result, same, groups, guards, reporter, passes, progress)
+    except NotSeenError as error:
+        result.caveats.append(f"not looked at: {error}")
+    except KeyboardInterrupt:
+        result.status = "interrupted"
+    return result
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export that is to be verified.
+
+    Args:
+        folder: Strobe's, or another's.
+        python: of an environment with physicalai, which runs another's; '' for this environment's.
+        settings: of the recipe that it was made with, which the user names: what the folder says is not believed.
+    """
+
+    folder: Path
+    python: str = ""
+    settings: tuple[RecipeTreatment, ...] = ()
+
+
+def verify_export(
+    subject: PolicySubject,
+    export: Export,
+    guards: Guards,
+    reporter: Reporter,
+    *,
+    count: int = COUNT,
+    passes: int = PASSES,
+    seconds: float = math.inf,
+) -> VerifyResult:
+    """Hold ``export`` against the untouched policy; `verify` says what the arguments are.
+
+    With settings in it, or of a policy that is not in float32, it is first held against the policy with these settings
+    in float32: what they do to the actions must not hide what the export does.
+
+    Raises:
+        UserError: the folder is no export or is damaged, or a setting does not apply.
+    """
+    guards = replace(guards, least=LEAST_OF_ENGINES)
+    own: tuple[Treatment, ...] = export.settings
+    words, effect = " with the recipe's settings" if own else "", strongest([each.effect for each in own])
+    if not in_float32(subject):
+        own, words, effect = (*own, Precision("fp32")), f"{words} in float32", strongest([effect, "rounding"])
+    held_to: list[tuple[str, Effect, tuple[Treatment, ...]]] = [("", effect, ())]
+    if own:
+        held_to.insert(0, (f" against the policy{words}", "exact", own))
+    checks: list[Check] = []
+    result: VerifyResult | None = None
+    for words, effect, settings in held_to:
+        name, treatments = group_of(export.folder, export.python, effect)
+        undo = Variant("recipe", settings).apply(subject)
+        try:
+            groups = [(f"{name}{words}", treatments)]
+            how: dict[str, Any] = {"count": count, "passes": passes, "seconds": seconds / len(held_to)}
+            result = verify_groups(subject, groups, export.folder.name, guards, reporter, **how)
+            made = treatments[0].treatment
+            if result.outcome == "broken" and isinstance(made, ExportedPolicy):
+                reporter.stage("where it first differs")
+                result.passes = [first_difference(subject, made, count)]
+        finally:
+            undo()
+        checks += result.checks
+        if result.outcome == "broken" or result.status != "complete":
+            break
+    assert result is not None  # it is held to something
+    result.checks, result.recipe, result.exported = checks, "", export.folder.name
+    result.title = f"{subject.info.name}: does the exported policy act the same?"
+    return result
+
+
+def _check_groups(
+    result: VerifyResult,
+    same: Sameness,
+    groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]],
+    guards: Guards,
+    reporter: Reporter,
+    passes: int,
+    progress: Progress,
+) -> None:
+    """Add a check of each group to ``result``. Raises KeyboardInterrupt, after adding what was seen by then."""
+    reordered = yardstick(result.yardsticks, "reordered sums")
+    for number, (label, chosen) in enumerate(groups):
+        reporter.stage(f"{label} against the untouched policy")
+        same.limit.begin(1 / (len(groups) - number))
+        effect = strongest([treatment.effect for treatment in chosen])
+        guard = guards.of([effect])
+        written = [treatment.written for treatment in chosen]
+        check = Check(name=label, treatments=written, effect=effect, guard=str(guard))
+        variant = Variant(label, chosen)
+        stopped = False
+        try:
+            check.agreement = same.check(variant, visits_of(same, variant, passes), progress)
+        except PolicyCallError as error:
+            check.broken = str(error)
+        except NotSeenError as error:
+            check.unjudged = f"{error}: give more --seconds"
+        except LookInterrupted as interrupted:
+            stopped = True
+            check.agreement = interrupted.found if isinstance(interrupted.found, Agreement) else None
+        if check.agreement is not None:
+            judged = guard.judge(check.agreement, reordered)
+            check.broken, check.unjudged = judged.broken, judged.unjudged
+        result.checks.append(check)
+        if stopped:
+            raise KeyboardInterrupt
+
+
+def _planned(same: Sameness, name: str, groups: Sequence[tuple[str, tuple[RecipeTreatment, ...]]], passes: int) -> int:
+    """Return the calls of the policy in all: its own chunks, the yardsticks, the checks."""
+    whole = Variant(name, groups[-1][1])
+    own = len({(visit.observation, visit.rtc) for visit in visits_of(same, whole)})
+    checks = sum(len(visits_of(same, Variant(label, chosen), passes)) for label, chosen in groups)
+    return own + len(YARDSTICKS) * same.count + checks
+
+
+def _chunk_s(same: Sameness, progress: Progress) -> float | None:
+    """Return the seconds of the untouched policy's second chunk, since the first also starts things; None: it fails."""
+    ended: list[float] = []
+
+    def note_end(done: int, planned: int) -> None:
+        ended.append(time.perf_counter())
+        progress(done, planned)
+
+    try:
+        same.prepare([CheckCall(0), CheckCall(1)], note_end)
+    except PolicyCallError:
+        return None  # reported once all observations have been tried
+    return ended[1] - ended[0]

@@ -1,1 +1,0 @@
-"""LeRobot's loops, run as they are, with probes: training, rollout, teleoperation, robot client and policy server."""

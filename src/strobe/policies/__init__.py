@@ -1,1 +1,0 @@
-"""Policies and backbones with their inputs, and the records of their families."""

@@ -1,1 +1,0 @@
-"""One file per family of policies or backbones; `registry` finds the one of a type."""

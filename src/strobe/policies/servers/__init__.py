@@ -1,1 +1,0 @@
-"""Policy servers of other projects and of LeRobot: a file for each protocol, and one interface for all of them."""

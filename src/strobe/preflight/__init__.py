@@ -1,0 +1,1 @@
+"""`strobe preflight`: does a checkpoint fit its data and its robot?"""

@@ -1,0 +1,174 @@
+"""strobe preflight: can this checkpoint work with this data and this robot?
+
+Reads the checkpoint's config, its processors with their statistics, the names of its weights, the data set, and the
+robot and cameras that lerobot-rollout would connect. It shows every feature side by side, and names what does not fit,
+with the flag or the file that mends it. LeRobot raises no error for most of these faults: a normaliser without
+statistics does not change its input, and joints in another order move another arm. This part runs no policy and
+connects no robot. It takes seconds.
+
+With --dataset.root it then runs the policy on recorded frames. It compares its actions with the recorded ones, and with
+three simple rules: hold still, the mean action, the last action. It tries changes that may explain the data better:
+cameras swapped, channels, order, units, normalisation, signs, relative actions, a shift in time, another rate, another
+prompt. A claim holds in pairs over episodes, at 5 % for all hypotheses together. It also names weights that the policy
+has and the file lacks, since their layers stay random. --read_only skips all this.
+
+--mend=NEW writes a mended copy of the checkpoint. It mends statistics that have another name, are missing, belong to
+other data than --dataset.root, or are inside the weights. It mends weights that were saved from a compiled policy, and
+fields of another version of LeRobot.
+
+With a data set it shows how late each joint follows its action there, and with --rollout=RUN how late in a rollout or a
+rehearsal. With a robot it shows the range that each joint will be sent, and the limits of its calibration file. If the
+policy ran on frames, it shows the range of the predicted actions, and how far the first action is from the arm's
+position at the start of episodes. It compares the time of a call, in that run or on recorded frames here, with the
+actions that the robot executes in that time.
+
+It counts the prompt's tokens, if the tokenizer's file is on this machine, and shows what the tokenizer cuts off.
+
+The arguments after -- are those of lerobot-rollout. If --policy.path is not given before the --, it is taken from them.
+
+Exit code: 0 if nothing serious was found, 1 if the robot would act otherwise than in the training, 2 for wrong input.
+
+Examples:
+  strobe preflight --policy.path=FOLDER
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --dataset.episodes=[0,1,2,3] --held_out=[40,41,42,43]
+  strobe preflight -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER --task="pick the cube"
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --mend=mended
+  strobe preflight --policy.path=FOLDER --dataset.root=DATA --rollout=runs/REHEARSAL
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strobe.core.cli.bounds import above
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs, parse, spelt, split_lerobot
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.subject_flags import POLICY_NAMES, ModelFlags, check_overrides, split_subject
+from strobe.lerobot.policies.options import FactoryOptions, PolicyOptions
+
+if TYPE_CHECKING:
+    from strobe.preflight.results.preflight import PreflightResult
+    from strobe.preflight.run_of_policy import PolicyRun
+
+
+@dataclass
+class DataFlags:
+    """The data set."""
+
+    # A LeRobotDataset: the one that the policy was trained on, or frames of this robot.
+    root: Path | None = None
+    # Episodes to use, such as [0,1,2,3]; by default a part of all.
+    episodes: list[int] | None = None
+
+
+@dataclass
+class PreflightConfig(OutputFlags):
+    """Flags of `strobe preflight`."""
+
+    # A LeRobotDataset (--dataset.root=FOLDER): the one that the policy was trained on, or frames of this robot.
+    # --dataset.episodes=[0,1,2,3] chooses its episodes.
+    dataset: DataFlags = field(default_factory=DataFlags)
+    # Names in the inputs → names that the policy knows, as in lerobot-train: '{"observation.image": "observation.x"}'.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # A run of `strobe rollout` or `strobe rehearse` with this policy. Strobe compares its lags with those of the
+    # recording, and the time of its calls with the chunk.
+    rollout: Path | None = None
+    # Write a mended copy of the checkpoint to this folder.
+    mend: Path | None = None
+    # Only read files. Do not run the policy on the frames of --dataset.root.
+    read_only: bool = False
+    # Seconds for running the policy on recorded frames. If a run takes long, fewer hypotheses are judged.
+    seconds: float = field(default=90.0, metadata=above(0))
+    # Episodes that the policy was not trained on. The report shows them next to the others.
+    held_out: list[int] | None = None
+
+
+def read(argv: Sequence[str]) -> tuple[PolicyOptions, PreflightConfig, list[str] | None]:
+    """Return the policy, the command's flags and lerobot-rollout's arguments, checked. Raises UserError."""
+    ours, theirs = split_lerobot(argv)
+    flags, rest = split_subject(ours)
+    assert not isinstance(flags, FactoryOptions)  # refused before
+    config = parse(PreflightConfig, rest, extra=POLICY_NAMES)
+    if isinstance(flags, ModelFlags):
+        raise UserError("a model drives no robot: name a policy (--policy.path=FOLDER)")
+    if flags.path is None and theirs is not None:
+        flags.path = next((value for name, value in pairs(theirs) if name == "--policy.path"), None)
+    if flags.path is None:
+        raise UserError("name the checkpoint to check: --policy.path=FOLDER")
+    check_overrides(flags, None)
+    if config.rollout is not None and config.dataset.root is None:
+        raise UserError(
+            "--rollout compares a run's lags with a recording's: name the recording with --dataset.root=DATA"
+        )
+    if config.dataset.root is None and (config.dataset.episodes or config.held_out):
+        raise UserError("the episodes need a data set: name it with --dataset.root=DATA")
+    if theirs is not None:
+        from strobe.lerobot.flags.argument_names import check
+
+        if not {"--policy.path", "--config_path"} & {name for name, _ in pairs(theirs)}:
+            theirs = [*theirs, f"--policy.path={flags.path}"]
+        check(theirs, "lerobot-rollout")
+    return flags, config, theirs
+
+
+def study(flags: PolicyOptions, config: PreflightConfig, theirs: list[str] | None, live: Live) -> Studied:
+    """Read the wiring. Raises UserError."""
+    from strobe.preflight.run import Preflight, preflight
+    from strobe.preflight.run_of_policy import read_run
+    from strobe.preflight.wiring.checkpoint import checkpoint_folder
+    from strobe.preflight.wiring.of_run import policy_flags, settings_of
+
+    robot = None
+    given = [spelt(*pair) for pair in pairs(theirs or [])]
+    if theirs is not None:
+        live.stage("reading lerobot-rollout's arguments")
+        with importing():
+            from strobe.preflight.wiring.robot import read_robot
+            from strobe.rollout.loops.rollout import rollout_config
+
+        robot = read_robot(rollout_config(theirs), given)
+    live.stage("reading the files")
+    settings = settings_of([*flags.overrides, *policy_flags(given)])
+    folder = checkpoint_folder(flags.path or "")
+    run = read_run(config.rollout) if config.rollout is not None else None
+    look = Preflight(folder, config.dataset.root, robot, config.rename_map, config.mend, run, settings)
+    result = preflight(look)
+    if config.dataset.root is not None and not config.read_only:
+        _look_at_frames(result, flags, config, run, live)
+    options = {"policy": flags, **vars(config), "lerobot-rollout": theirs}
+    return Studied(
+        result,
+        options,
+        config.output_dir,
+        config.thresholds,
+        code=lambda result: int(result.serious > 0),
+    )
+
+
+def _look_at_frames(
+    result: PreflightResult, flags: PolicyOptions, config: PreflightConfig, run: PolicyRun | None, live: Live
+) -> None:
+    """Run the policy on recorded frames; with the names of the wiring, which the rollout's may be among."""
+    from strobe.preflight.run import look_at_frames
+
+    live.stage("importing what the policy needs")
+    with importing(announced=True):
+        from strobe.preflight.open_loop import Frames
+
+    assert config.dataset.root is not None
+    frames = Frames(
+        config.dataset.root, config.seconds, config.dataset.episodes, config.held_out or (), dict(result.wiring.rename),
+        list(flags.overrides),
+    )  # fmt: skip
+    live.stage("predicting on recorded frames")
+    look_at_frames(result, Path(result.wiring.sources["policy"]), frames, live.progress, run)
+
+
+run = Command("preflight", __doc__, PreflightConfig, read, study)

@@ -1,0 +1,1 @@
+"""Rules on the wiring, and on how the policy fits recorded frames."""

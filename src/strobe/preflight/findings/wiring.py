@@ -1,0 +1,80 @@
+"""Rules on a policy's wiring. Each is a function of a `Wiring`; `rules_of` makes rules of an answer's of them.
+
+Serious findings, at the level 'warning', are those with which the robot does something else than it was taught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
+from typing import Protocol
+
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.results.finding import Finding
+from strobe.preflight.findings import cameras, machine, order, settings, statistics
+from strobe.preflight.results.wiring import Wiring
+
+Check = Callable[[Wiring], Iterable[Finding]]
+
+CHECKS: tuple[Check, ...] = (
+    *statistics.CHECKS, *order.CHECKS, *cameras.CHECKS, *settings.CHECKS, *machine.CHECKS,
+)  # fmt: skip
+
+# Findings with which the first action of a rollout may already be wrong: a rehearsal does not start with them.
+DANGEROUS = frozenset(
+    {
+        "statistics-absent",
+        "statistics-in-weights",
+        "statistics-not-numbers",
+        "statistics-of-other-data",
+        "weights-compiled",
+        "action-order",
+        "state-order",
+        "joints-differ",
+        "units-differ",
+    }
+)
+
+
+class Wired(Protocol):
+    """An answer about a policy whose wiring may have been read."""
+
+    @property
+    def wiring(self) -> Wiring | None:
+        """Its wiring; None if it was not read."""
+        ...
+
+
+def rules_of(
+    checks: Iterable[Check] = CHECKS, *, serious: bool = False
+) -> tuple[Callable[[Wired, Thresholds], Iterator[Finding]], ...]:
+    """Return a rule for each of ``checks``. A rule finds nothing in an answer whose wiring was not read.
+
+    Args:
+        serious: whether the rules give serious findings alone.
+    """
+    return tuple(_rule(check, serious) for check in checks)
+
+
+def _rule(check: Check, serious: bool) -> Callable[[Wired, Thresholds], Iterator[Finding]]:
+    @wraps(check)
+    def rule(answer: Wired, _: Thresholds) -> Iterator[Finding]:
+        if answer.wiring is not None:
+            yield from (each for each in check(answer.wiring) if each.level == "warning" or not serious)
+
+    return rule
+
+
+RULES = rules_of()
+SERIOUS = rules_of(serious=True)  # rules for answers about something else
+
+
+def dangerous(wiring: Wiring) -> list[Finding]:
+    """Return the findings with which the first action may already be a wrong one."""
+    return [finding for finding in findings_of(wiring) if finding.rule in DANGEROUS]
+
+
+def findings_of(wiring: Wiring) -> list[Finding]:
+    """Return all findings on ``wiring``, the serious ones first."""
+    found = [finding for check in CHECKS for finding in check(wiring)]
+    return sorted(found, key=lambda finding: finding.level != "warning")

@@ -1,0 +1,279 @@
+"""Open loop: predict on recorded frames, and compare with recorded actions and with predictions without a policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from lerobot.configs.default import DatasetConfig
+from numpy.typing import NDArray
+
+from strobe.core.errors import UserError
+from strobe.core.measure.sampling import Progress
+from strobe.lerobot.policies.checkpoints import ReadNames, UnreadWeightsError
+from strobe.lerobot.policies.loading import load_subject
+from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+from strobe.lerobot.policies.policy_subject import PolicySubject
+from strobe.lerobot.policies.recorded_actions import in_turn
+from strobe.preflight.changes import changes_of
+from strobe.preflight.first_actions import executed_of, predict_first, ranges
+from strobe.preflight.hypotheses import Compared, compared, judge_all
+from strobe.preflight.open_loop_errors import FEWEST_EPISODES, explained, mean_square, paired_error, rms
+from strobe.preflight.predictions import MOST_FRAMES, predict
+from strobe.preflight.results.hypothesis import Hypothesis
+from strobe.preflight.results.open_loop import (
+    DimensionError,
+    EpisodeErrors,
+    NaiveError,
+    NaiveName,
+    OpenLoop,
+    PartErrors,
+    PartName,
+    PredictedChunk,
+    Strip,
+)
+from strobe.preflight.subject_wiring import subject_wiring
+
+Array = NDArray[np.float64]
+
+MOST_EPISODES = 24
+# What a page shows.
+SHOWN_EPISODES, SHOWN_DIMENSIONS, SHOWN_TICKS, SHOWN_CHUNKS, SHOWN_ACTIONS = 4, 8, 240, 12, 24
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Which frames are looked at.
+
+    Args:
+        dataset: the folder of a LeRobotDataset.
+        seconds: that all predictions may take together.
+        episodes: to look at; None for some of all.
+        held_out: those of them, or others, that the policy was not trained on.
+        rename: names in the inputs → names that the policy knows.
+        overrides: of the policy's config, as on LeRobot's command line.
+        most: frames to look at.
+    """
+
+    dataset: Path
+    seconds: float = 90.0
+    episodes: Sequence[int] | None = None
+    held_out: Sequence[int] = ()
+    rename: dict[str, str] = field(default_factory=dict)
+    overrides: list[str] = field(default_factory=list)
+    seed: int = 0
+    most: int = MOST_FRAMES
+
+
+def open_loop(
+    policy: Path, frames: Frames, progress: Callable[[Progress], None] = lambda _: None
+) -> tuple[OpenLoop, list[Hypothesis], ReadNames | None]:
+    """Load the policy, predict on recorded frames, and judge every hypothesis.
+
+    Where it cannot be judged, `OpenLoop.unjudged` says why, and there are no hypotheses. The third is what was read of
+    its weights; None if it did not come so far.
+    """
+    began, read = time.monotonic(), None
+    try:
+        subject = _loaded(policy, frames)
+        read = subject.loaded.read
+        result, hypotheses = judge_subject(subject, frames, progress)
+    except UserError as error:
+        read = error.names if isinstance(error, UnreadWeightsError) else read
+        result, hypotheses = OpenLoop(unjudged=str(error)), []
+    result.seconds = time.monotonic() - began
+    return result, hypotheses, read
+
+
+def _loaded(policy: Path, frames: Frames) -> PolicySubject:
+    dataset = DatasetConfig(
+        repo_id=f"local/{frames.dataset.name}", root=str(frames.dataset), episodes=_chosen_episodes(frames)
+    )
+    source = InputOptions(dataset=dataset, rename=dict(frames.rename))
+    return load_subject(PolicyOptions(path=str(policy), overrides=frames.overrides), source, seed=frames.seed)
+
+
+def _chosen_episodes(frames: Frames) -> list[int] | None:
+    """Return the episodes to read: as many held-out ones as others where there are both. Raises UserError."""
+    from strobe.lerobot.datasets import recording
+
+    total = int(recording.read(frames.dataset).info.get("total_episodes") or 0)
+    wanted = list(range(total)) if frames.episodes is None else sorted({*frames.episodes, *frames.held_out})
+    unknown = [episode for episode in {*wanted, *frames.held_out} if not 0 <= episode < total]
+    if unknown:
+        raise UserError(f"the data set has no episode {min(unknown)}: it has {total}, counted from 0")
+    held = [episode for episode in wanted if episode in frames.held_out]
+    others = [episode for episode in wanted if episode not in frames.held_out]
+    room = MOST_EPISODES // 2 if held and others else MOST_EPISODES
+    return sorted([*_thinned(held, room), *_thinned(others, room)])
+
+
+def _thinned[T](values: Sequence[T], most: int) -> list[T]:
+    """Return at most ``most`` of ``values``, evenly spread."""
+    count = min(len(values), most)
+    return [values[int((number + 0.5) * len(values) / count)] for number in range(count)]
+
+
+def judge_subject(
+    subject: PolicySubject, frames: Frames, progress: Callable[[Progress], None]
+) -> tuple[OpenLoop, list[Hypothesis]]:
+    """Predict on the frames that ``subject`` is fed from, and judge every hypothesis. Raises UserError."""
+    wiring = subject_wiring(subject)
+    recorded = wiring.recorded
+    changes = changes_of(wiring)
+    begun = time.monotonic()
+    jump, first = predict_first(subject, recorded, frames.seconds, progress)
+    stopped = "it was stopped before the first frame was looked at"
+    if first.stopped:
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
+    chosen = in_turn(recorded.episodes, frames.most)
+    predictions = predict(subject, chosen, changes.observed, wiring.inputs, frames.seconds, progress, begun)
+    if not predictions.frames:
+        return OpenLoop(unjudged=stopped, stopped=True, first_jump=jump), []
+    width, made = recorded.actions.shape[1], predictions.wired.shape[2]
+    if width != made:
+        return OpenLoop(unjudged=f"the policy gives {made} numbers for an action, and the data set has {width}"), []
+    bad = int((~np.isfinite(predictions.wired).all(axis=(1, 2))).sum())
+    if bad:
+        many = f"{bad} of {len(predictions.frames)} chunks"
+        return OpenLoop(unjudged=f"{many} hold what is no number", frames=len(predictions.frames)), []
+    data = compared(recorded, predictions)
+    fps = float(getattr(subject.inputs.meta, "fps", 0) or 0)
+    result = summarise(data, frames.held_out, fps)
+    result.stopped, result.first_jump = predictions.stopped, jump
+    result.executed = executed_of(subject, data.chunk)
+    result.ranges = ranges(recorded.names, result.executed, first, predictions)
+    result.call_ms = 1e3 * predictions.call_s if predictions.call_s is not None else None
+    return result, judge_all(changes.all, data, named_in_config=wiring.names_actions)
+
+
+def summarise(data: Compared, held_out: Sequence[int], fps: float) -> OpenLoop:
+    """Return the errors of the policy as it is wired, beside those of predictions without a policy."""
+    target = data.recorded_at()
+    squares = data.errors(data.predictions.wired, target)
+    naive = {name: data.errors(values, target) for name, values in _naive(data).items()}
+    held = np.isin(data.episodes, list(held_out))
+    groups: dict[PartName, NDArray[np.bool_]] = {"all": np.ones(len(held), bool)}
+    if held.any() and not held.all():
+        groups |= {"training": ~held, "held out": held}
+    return OpenLoop(
+        frames=len(data.predictions.frames),
+        episodes=len(np.unique(data.episodes)),
+        chunk=data.chunk,
+        fps=fps,
+        names=data.recorded.names,
+        parts=[_part(name, squares[which], {k: v[which] for k, v in naive.items()}, data.episodes[which])
+               for name, which in groups.items()],
+        dimensions=_dimensions(data, squares, naive),
+        along=[rms(squares[:, at]) for at in range(data.chunk)],
+        naive_along={name: [rms(values[:, at]) for at in range(data.chunk)] for name, values in naive.items()},
+        by_episode=_by_episode(data, squares, naive, held),
+        strips=_strips(data, set(held_out)),
+        unjudged="" if len(np.unique(data.episodes)) >= FEWEST_EPISODES else
+        f"hypotheses take {FEWEST_EPISODES} episodes, and {len(np.unique(data.episodes))} were looked at",
+    )  # fmt: skip
+
+
+def _naive(data: Compared) -> dict[str, Array]:
+    shape = data.predictions.wired.shape
+    naive = {
+        "the mean action": np.broadcast_to(data.recorded.actions.mean(axis=0), shape),
+        "the last action": np.broadcast_to(data.recorded_at(shift=-1, count=1), shape),
+    }
+    if data.recorded.can_hold and data.states is not None:
+        naive["hold still"] = np.broadcast_to(data.state_at("chunk"), shape)
+    return naive
+
+
+def _part(name: PartName, squares: Array, naive: dict[str, Array], episodes: NDArray[np.int64]) -> PartErrors:
+    names: tuple[NaiveName, ...] = ("the mean action", "hold still", "the last action")
+    errors = []
+    for each in names:
+        if each not in naive:
+            why = "the state and the action have other dimensions"
+            errors.append(NaiveError(name=each, unjudged=why))
+            continue
+        errors.append(
+            NaiveError(name=each, rms=rms(naive[each]), paired=paired_error(squares, naive[each], episodes))
+        )  # fmt: skip
+    return PartErrors(
+        name=name,
+        episodes=len(np.unique(episodes)),
+        frames=len(squares),
+        rms=rms(squares) or 0.0,
+        explained=explained(squares, naive["the mean action"]) or 0.0,
+        naive=errors,
+    )
+
+
+def _dimensions(data: Compared, squares: Array, naive: dict[str, Array]) -> list[DimensionError]:
+    difference = data.predictions.wired - data.recorded_at()
+    found = []
+    for at, name in enumerate(data.recorded.names):
+        spread = float(data.recorded.spread[at])
+        if spread == 0:
+            continue
+        offsets = difference[..., at]
+        errors = {each: rms(values[..., at]) for each, values in naive.items()}
+        found.append(
+            DimensionError(
+                name=name,
+                spread=spread,
+                rms=rms(squares[..., at]) or 0.0,
+                offset=float(np.clip(np.nanmean(offsets) / spread, -1e6, 1e6)),
+                explained=explained(squares[..., at], naive["the mean action"][..., at]),
+                naive={each: error for each, error in errors.items() if error is not None},
+            )
+        )
+    return found
+
+
+def _by_episode(
+    data: Compared, squares: Array, naive: dict[str, Array], held: NDArray[np.bool_]
+) -> list[EpisodeErrors]:
+    found = []
+    for episode in np.unique(data.episodes):
+        which = data.episodes == episode
+        if mean_square(squares[which]) is not None:
+            found.append(
+                EpisodeErrors(
+                    episode=int(episode),
+                    held_out=bool(held[which].any()),
+                    frames=int(which.sum()),
+                    rms=rms(squares[which]) or 0.0,
+                    explained=explained(squares[which], naive["the mean action"][which]),
+                )
+            )
+    return found
+
+
+def _strips(data: Compared, held_out: set[int]) -> list[Strip]:
+    """Return episodes with their predicted chunks, thinned."""
+    recorded, strips = data.recorded, []
+    shown = slice(0, SHOWN_DIMENSIONS)
+    for episode in _thinned([int(each) for each in np.unique(data.episodes)], SHOWN_EPISODES):
+        own = np.flatnonzero(recorded.episodes == episode)
+        ticks = np.arange(0, len(own), max(1, -(-len(own) // SHOWN_TICKS)))
+        rows = _thinned(list(np.flatnonzero(data.episodes == episode)), SHOWN_CHUNKS)
+        chunks = [_thin_chunk(data, int(row), len(own)) for row in rows]
+        strips.append(
+            Strip(
+                episode=episode,
+                held_out=episode in held_out,
+                ticks=ticks.tolist(),
+                recorded=recorded.actions[own[ticks], shown].T.round(5).tolist(),
+                chunks=sorted(chunks, key=lambda chunk: chunk.tick),
+            )
+        )
+    return strips
+
+
+def _thin_chunk(data: Compared, row: int, length: int) -> PredictedChunk:
+    tick = data.recorded.tick(data.predictions.frames[row])
+    within = data.predictions.wired[row][: max(1, length - tick)]
+    every = max(1, -(-len(within) // SHOWN_ACTIONS))
+    values = np.clip(within[::every, :SHOWN_DIMENSIONS], -1e9, 1e9).T.round(5).tolist()
+    return PredictedChunk(tick=tick, every=every, values=values)

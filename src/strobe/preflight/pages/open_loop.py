@@ -1,0 +1,181 @@
+"""The sections of a preflight's page on recorded frames: errors beside yardsticks, hypotheses, and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from strobe.core.report import charts
+from strobe.core.report.charts import MUTED, OTHER, Plot, Trace
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.core.results.numerals import fixed, significant
+from strobe.preflight.results.hypothesis import Hypothesis
+from strobe.preflight.results.open_loop import OpenLoop, PairedError, PartErrors, Strip
+from strobe.preflight.results.preflight import PreflightResult
+
+NAIVE = ("the mean action", "hold still", "the last action")
+SHOWN_HYPOTHESES = 12  # judged hypotheses in the table; the others are counted
+ROW = 130  # pixels of a dimension's plot
+
+
+def sentences(result: PreflightResult) -> list[str]:
+    """Return what the policy explains of the recorded actions, and what would explain more; [] if it was not run."""
+    loop = result.open_loop
+    if loop is None:
+        return []
+    part = loop.whole
+    if part is None:
+        return [f"Its actions were not compared with recorded ones: {loop.unjudged}."]
+    explained = f"explains {_share(part.explained)}" if part.explained > 0 else "explains nothing"
+    text = f"On {units.count(part.frames, 'recorded frame')} of {units.count(part.episodes, 'episode')} the policy "
+    text += f"{explained} of the actions"
+    verdicts = [f"{_verdict(each.paired)} {_words(each.name)}" for each in part.naive if each.paired is not None]
+    claims = [each for each in result.hypotheses if each.outcome == "claimed"]
+    more = [f"{text}. It {', '.join(verdicts)}." if verdicts else f"{text}."]
+    more += [f"It would explain {_share(each.explained or 0.0)} if {each.name}." for each in claims]
+    return more
+
+
+def sections(result: PreflightResult) -> list[Section]:
+    """Return the sections, [] if the policy was not run on frames."""
+    loop = result.open_loop
+    if loop is None or not loop.parts:
+        return []
+    shown = [
+        Section("open-loop", "Predicted against recorded actions", _parts(loop.parts), _notes(loop)),
+        Section("dimensions", "Errors by dimension", _dimensions(loop)),
+    ]
+    if result.hypotheses:
+        shown.append(Section("hypotheses", "Other wirings", _hypotheses(result.hypotheses), _about(result.hypotheses)))
+    return [*shown, Section("strips", "Predicted chunks over recorded actions", detail=True)]
+
+
+def figures(result: PreflightResult) -> Plots:
+    """Return the error along the chunk, and a strip of each shown episode."""
+    loop = result.open_loop
+    if loop is None or not loop.parts:
+        return {}
+    return {"open-loop": [_along(loop)], "strips": [_strip(strip, loop) for strip in loop.strips]}
+
+
+def _verdict(paired: PairedError | None) -> str:
+    if paired is None or paired.smaller is None:
+        return "is not shown to beat"
+    return "beats" if paired.smaller else "loses to"
+
+
+def _share(explained: float) -> str:
+    """Return a share of the data in per cent; it is negative where the mean action is nearer."""
+    return f"{fixed(100 * explained, 0)} %"
+
+
+def _words(naive: str) -> str:
+    return "holding still" if naive == "hold still" else naive
+
+
+def _notes(loop: OpenLoop) -> list[str]:
+    notes = [
+        "σ is the spread of each dimension in the recorded frames. Where a ratio is below 1, the policy is nearer; its "
+        "interval is 95 %, over episodes."
+    ]
+    if loop.unjudged:
+        notes.append(f"Not judged: {loop.unjudged}.")
+    if loop.stopped:
+        notes.append("Interrupted: the later frames are not judged.")
+    notes += [f"{each.name}: not judged, as {each.unjudged}." for each in loop.parts[0].naive if each.unjudged]
+    return notes
+
+
+def _parts(parts: Sequence[PartErrors]) -> Table:
+    names = [each for each in NAIVE if any(naive.name == each and naive.paired for naive in parts[0].naive)]
+    columns = [Column("Episodes", numeric=False), Column("Number"), Column("Frames"), Column("Explained"),
+               Column("Error (σ)"), *(Column(f"Error over that of {_words(name)}") for name in names)]  # fmt: skip
+    rows = []
+    for part in parts:
+        naive = {each.name: each.paired for each in part.naive}
+        cells = [part.name, str(part.episodes), str(part.frames), _share(part.explained), f"{part.rms:.3g}"]
+        rows.append(Row([*cells, *(_ratio(naive.get(name)) for name in names)]))  # type: ignore[arg-type]
+    return Table(columns, rows)
+
+
+def _ratio(paired: PairedError | None) -> str | None:
+    if paired is None:
+        return None
+    interval = paired.interval
+    return f"{paired.ratio:.2g}" + (f" [{interval.low:.2g}, {interval.high:.2g}]" if interval is not None else "")
+
+
+def _dimensions(loop: OpenLoop) -> Table:
+    names = [each for each in NAIVE if any(each in dimension.naive for dimension in loop.dimensions)]
+    columns = [Column("Dimension", numeric=False)]
+    columns += [Column(title) for title in ("σ", "Error (σ)", "Offset (σ)", "Explained")]
+    columns += [Column(f"{_words(name).capitalize()} (σ)") for name in names]
+    rows = []
+    for each in loop.dimensions:
+        explained = None if each.explained is None else _share(each.explained)
+        naive = [f"{each.naive[name]:.3g}" if name in each.naive else None for name in names]
+        cells = [each.name, f"{each.spread:.4g}", f"{each.rms:.3g}", significant(each.offset, 2, plus=True), explained]
+        rows.append(Row([*cells, *naive]))
+    return Table(columns, rows)
+
+
+def _hypotheses(hypotheses: Sequence[Hypothesis]) -> Table:
+    columns = [Column("If …", numeric=False), Column("Explained"), Column("Error, divided by the present error"),
+               Column("Outcome", numeric=False)]  # fmt: skip
+    rows = []
+    for each in [each for each in hypotheses if each.outcome != "not judged"][:SHOWN_HYPOTHESES]:
+        explained = None if each.explained is None else _share(max(each.explained, -99.99))
+        outcome = f"{each.outcome}: {each.why}" if each.why else each.outcome
+        rows.append(Row([each.name, explained, _ratio(each.paired), outcome]))
+    return Table(columns, rows)
+
+
+def _about(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    judged = [each for each in hypotheses if each.outcome != "not judged"]
+    level = next((each.paired.interval.level for each in judged if each.paired and each.paired.interval), 0.95)
+    notes = [f"{len(judged)} hypotheses were judged in pairs over episodes; intervals at "
+             f"{level * 100:.2f} %, which is 95 % for all together."]  # fmt: skip
+    if len(judged) > SHOWN_HYPOTHESES:
+        notes.append(f"{len(judged) - SHOWN_HYPOTHESES} other hypotheses are worse than these.")
+    reasons: dict[str, list[str]] = {}
+    for each in hypotheses:
+        if each.outcome == "not judged":
+            reasons.setdefault(each.why, []).append(each.name)
+    notes += [f"Not judged: {'; '.join(names)}: {why}." for why, names in reasons.items()]
+    return notes
+
+
+def _along(loop: OpenLoop) -> Plot:
+    at = list(range(1, loop.chunk + 1))
+    data: list[Trace] = [charts.line("the policy", at, loop.along, charts.colour(0))]
+    for number, (name, values) in enumerate(loop.naive_along.items(), 1):
+        data.append(charts.line(name, at, values, MUTED, style={"dash": charts.DASHES[number % len(charts.DASHES)]}))
+    x, y = charts.axis("action of the chunk"), charts.from_zero("error (σ)")
+    layout = charts.layout(300, x, y, hovermode="x unified", showlegend=True)
+    return Plot("Error along the chunk", "Root mean square over frames and dimensions.", data, layout)
+
+
+def _strip(strip: Strip, loop: OpenLoop) -> Plot:
+    data: list[Trace] = []
+    for row, recorded in enumerate(strip.recorded):
+        on: dict[str, Any] = {"yaxis": charts.row_name(row), "hoverinfo": "skip"}
+        first = row == 0
+        data.append(charts.line("recorded", strip.ticks, recorded, OTHER, showlegend=first, **on))
+        x: list[float | str | None] = []
+        y: list[float | None] = []
+        for chunk in strip.chunks:
+            values = chunk.values[row]
+            x += [*(chunk.tick + chunk.every * number for number in range(len(values))), None]
+            y += [*values, None]
+        style = {"width": 1.2}
+        data.append(charts.line("predicted", x, y, charts.colour(1), style=style, showlegend=first, **on))
+    titles = loop.names[: len(strip.recorded)]
+    layout = charts.layout_of_rows(70 + ROW * len(titles), titles, 0.04)
+    for row in range(len(titles)):
+        layout[charts.row_name(row).replace("y", "yaxis")].pop("rangemode", None)
+    layout["xaxis"] |= charts.axis(f"tick ({loop.fps:g} a second)" if loop.fps else "tick")
+    held = ", held out" if strip.held_out else ""
+    caption = "Each thin line is a chunk, from the frame on which it was predicted."
+    return Plot(f"Episode {strip.episode}{held}", caption, data, {**layout, "showlegend": True})

@@ -1,0 +1,208 @@
+"""The wiring of a policy: what policy, processors, data set and robot each say of every feature. Plain data."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.data import Data, Finite
+from strobe.preflight.results.lag import Lag
+from strobe.preflight.results.reach import Reach
+
+Place = Literal["policy", "preprocessor", "postprocessor", "dataset", "robot"]
+FeatureKind = Literal["state", "action", "image", "other"]
+
+
+class Normalisation(Data):
+    """How a processor normalises a feature, and with which statistics."""
+
+    mode: str = Field(description="LeRobot's mode: IDENTITY, MEAN_STD, MIN_MAX, QUANTILES or QUANTILE10")
+    statistics: dict[str, list[Finite | None]] = Field(
+        default_factory=dict,
+        description="statistic → a number per dimension (of an image: channel), None if it is not a number; empty if "
+        "the processor has none for the feature",
+    )
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The statistics that the mode reads."""
+        return NEEDED.get(self.mode, ())
+
+
+NEEDED = {
+    "MEAN_STD": ("mean", "std"),
+    "MIN_MAX": ("min", "max"),
+    "QUANTILES": ("q01", "q99"),
+    "QUANTILE10": ("q10", "q90"),
+}
+MOST_SHIFT = 2.0  # σ of the data by which a mean may be off
+MOST_RATIO = 3.0  # largest ratio of the two spreads, either way
+FLAT = 1e-6  # share of a dimension's size: a spread below it is none
+
+
+class Feature(Data):
+    """A feature as one place has it."""
+
+    name: str
+    kind: FeatureKind
+    shape: list[int] = Field(description="shape; for an image channels, height, width")
+    dtype: str = ""
+    unit: str = ""
+    dimensions: list[str] = Field(default_factory=list, description="names of dimensions in order; empty without names")
+    normalisation: Normalisation | None = None
+
+
+class WiredFeature(Data):
+    """One feature through all places, under the policy's name for it."""
+
+    name: str
+    kind: FeatureKind
+    ends: dict[Place, Feature]
+
+    def of_other_data(self, place: Place) -> dict[int, tuple[float, float, float, float]]:
+        """Return the dimensions that ``place`` normalises with other statistics than those of the data set.
+
+        The four numbers of each are mean and deviation there, then those of the data set.
+        """
+        own, data = (self.ends[end].normalisation if end in self.ends else None for end in (place, "dataset"))
+        if own is None or data is None or not own.needed or self.kind == "image":
+            return {}
+        statistics = [norm.statistics.get(name) or [] for norm in (own, data) for name in ("mean", "std")]
+        if len({len(each) for each in statistics}) > 1:
+            return {}
+        far = {}
+        for index, (mean, std, data_mean, data_std) in enumerate(zip(*statistics, strict=True)):
+            if mean is None or std is None or data_mean is None or data_std is None:
+                continue
+            shifted = abs(mean - data_mean) > MOST_SHIFT * data_std
+            scaled = not data_std / MOST_RATIO <= std <= data_std * MOST_RATIO
+            if data_std > FLAT * max(1.0, abs(data_mean)) and (shifted or scaled):
+                far[index] = mean, std, data_mean, data_std
+        return far
+
+
+class Weights(Data):
+    """The names in the header of the weights' file; the weights themselves were not read."""
+
+    tensors: int
+    statistics: list[str] = Field(
+        default_factory=list, description="statistics inside the weights, as LeRobot before 0.4 saved them"
+    )
+    compiled: list[str] = Field(default_factory=list, description="names that torch.compile has changed")
+    missing: list[str] | None = Field(
+        default=None, description="weights of the policy that the file lacks; None if not compared"
+    )
+    unexpected: list[str] | None = Field(
+        default=None, description="weights in the file that the policy lacks, statistics excluded"
+    )
+    reshaped: list[str] = Field(default_factory=list, description="weights with another shape in the file")
+
+
+class Camera(Data):
+    """The part of a camera's image that the policy sees."""
+
+    name: str = Field(description="the policy's name for the image")
+    source: str = Field(description="name of the camera that provides the image")
+    height: int = Field(description="height of the image that arrives, in pixels")
+    width: int
+    resized: tuple[int, int] | None = Field(default=None, description="(height, width) before cropping")
+    cropped: tuple[int, int] | None = Field(default=None, description="(height, width) that the policy sees")
+    seen_share: Finite = Field(description="share of the image's area that the policy sees, 0 to 1")
+
+
+class CallTime(Data):
+    """The time of a call of the policy, from an observation to its chunk of actions."""
+
+    ms: Finite = Field(description="median of the calls after the first")
+    run: str = Field(default="", description="folder of the run; '' for calls on recorded frames on this machine")
+    fps: Finite | None = Field(default=None, description="rate of that run's loop (Hz)")
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine of that run")
+
+
+class Timing(Data):
+    """Lengths in control ticks, and rates in Hz."""
+
+    chunk: int | None = Field(default=None, description="actions per chunk")
+    executed: int | None = Field(default=None, description="actions per chunk executed before the next chunk")
+    most_executed: int | None = Field(
+        default=None, description="most actions that the horizon of a policy with several observations allows"
+    )
+    observed: int = Field(default=1, description="number of observations that the policy looks at")
+    execution_horizon: int | None = Field(default=None, description="execution horizon of RTC")
+    data_fps: Finite | None = None
+    loop_fps: Finite | None = None
+    camera_fps: dict[str, Finite] = Field(default_factory=dict, description="frame rates of the robot's cameras")
+    steps: int | None = Field(default=None, description="denoising steps per chunk; None if the config has none")
+    steps_field: str = Field(default="", description="name of the config field with the denoising steps")
+    call: CallTime | None = Field(default=None, description="measured calls; None if there are none")
+
+
+class CutPrompt(Data):
+    """A prompt that is longer than the tokenizer lets through."""
+
+    text: str = Field(description="text that the tokenizer gets, with additions of earlier steps")
+    task: str
+    tokens: int
+    cut: str = Field(description="end of the text that the policy never sees")
+    always: bool = Field(default=True, description="False: cut only for some states, whose numbers are in the text")
+
+
+class Prompt(Data):
+    """The words that the policy is given."""
+
+    reads_words: bool
+    given: str | None = Field(default=None, description="task given to the loop; None without a loop")
+    tasks: list[str] = Field(default_factory=list, description="tasks of the data set")
+    most_tokens: int | None = Field(default=None, description="the tokenizer's max_length; None if it has none")
+    cut: list[CutPrompt] | None = Field(default=None, description="cut prompts; None if the tokens were not counted")
+    uncounted: str = Field(default="", description="why the tokens were not counted, in words")
+
+
+class DeviceHere(Data):
+    """Whether the machine has the device that the policy is asked to run on."""
+
+    asked_by: str = Field(description="flag or file that names the device")
+    there: bool | None = Field(default=None, description="whether this machine has the device; None if unknown")
+    why: str = Field(default="", description="reason for `there`, in words")
+    instead: str = Field(default="", description="device that LeRobot uses in a rollout instead; '' if unknown")
+
+
+class Wiring(Data):
+    """A policy's wiring as it was read. Nothing was run."""
+
+    policy: str = Field(description="LeRobot's type of the policy")
+    sources: dict[Place, str] = Field(description="file or folder behind each place")
+    wires: list[WiredFeature]
+    order: list[str] = Field(
+        default_factory=list, description="names of the action's dimensions in the policy's training"
+    )
+    engine: Literal["sync", "rtc"] | None = Field(default=None, description="inference engine; None without a rollout")
+    rename: dict[str, str] = Field(default_factory=dict, description="name in the inputs → name that the policy knows")
+    weights: Weights | None = None
+    cameras: list[Camera] = Field(default_factory=list)
+    timing: Timing = Field(default_factory=Timing)
+    prompt: Prompt | None = None
+    unknown_fields: list[str] = Field(
+        default_factory=list, description="fields of the policy's config that the installed LeRobot does not know"
+    )
+    device: str = Field(default="", description="device named by the config or a flag")
+    device_here: DeviceHere | None = Field(default=None, description="state of that device; None if no device is named")
+    guidable: bool = Field(default=False, description="Real-Time Chunking may guide this type of policy")
+    compiled: bool = Field(default=False, description="the config compiles the policy")
+    rollout_compiles: bool | None = Field(default=None, description="the rollout compiles; None without a rollout")
+    orphans: dict[Place, list[str]] = Field(
+        default_factory=dict, description="names with statistics in a processor but without a feature"
+    )
+    unread: list[str] = Field(default_factory=list, description="what could not be read, and why")
+    normalises: bool = Field(default=True, description="False: its processors have a normaliser of another kind")
+    reach: Reach | None = Field(default=None, description="range of the actions; None if the statistics do not give it")
+    lag: Lag | None = Field(default=None, description="lag in the recording and in a run; None if not judged")
+
+    def wire(self, name: str) -> WiredFeature | None:
+        """Return the wire called ``name``."""
+        return next((wire for wire in self.wires if wire.name == name), None)
+
+    def of_kind(self, kind: FeatureKind) -> list[WiredFeature]:
+        """Return the wires of a kind."""
+        return [wire for wire in self.wires if wire.kind == kind]

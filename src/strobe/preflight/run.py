@@ -1,0 +1,113 @@
+"""Preflight: can this checkpoint work with this data and this robot?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from strobe.preflight.lag import call_in, lags
+from strobe.preflight.results.preflight import PreflightResult
+from strobe.preflight.results.wiring import CallTime, Weights, Wiring
+from strobe.preflight.run_of_policy import PolicyRun
+from strobe.preflight.wiring.checkpoint import read_checkpoint
+from strobe.preflight.wiring.dataset import read_dataset
+from strobe.preflight.wiring.device import device_here
+from strobe.preflight.wiring.mend import mend
+from strobe.preflight.wiring.read import read_wiring
+from strobe.preflight.wiring.robot import Connected
+from strobe.version import __version__
+
+if TYPE_CHECKING:
+    from strobe.core.measure.sampling import Progress
+    from strobe.lerobot.policies.checkpoints import ReadNames
+    from strobe.preflight.open_loop import Frames
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The checkpoint to look at, and what to hold it against.
+
+    Args:
+        policy: the checkpoint's folder.
+        dataset: the folder of a LeRobotDataset.
+        robot: what a rollout would connect.
+        rename: names in the inputs → names that the policy knows.
+        rollout: a run of this policy, whose lags stand beside the data set's, and whose calls are timed.
+        settings: fields of the policy's config that the command line sets.
+        mend: the folder into which a mended copy of the checkpoint is written.
+    """
+
+    policy: Path
+    dataset: Path | None = None
+    robot: Connected | None = None
+    rename: Mapping[str, str] = field(default_factory=dict)
+    mend: Path | None = None
+    rollout: PolicyRun | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def preflight(look: Preflight) -> PreflightResult:
+    """Read the wiring, and mend it in a copy if that is asked for. Raises UserError for files that cannot be read."""
+    wiring = read_wiring(look.policy, look.dataset, look.robot, rename=look.rename, settings=look.settings)
+    result = answer_of(wiring)
+    if look.dataset is not None:
+        wiring.lag = lags(wiring, look.dataset, look.rollout)
+    if look.rollout is not None:
+        wiring.timing.call = call_in(look.rollout)
+    if look.mend is not None:
+        recorded = read_dataset(look.dataset) if look.dataset is not None else None
+        result.mended = mend(read_checkpoint(look.policy), wiring, look.mend, recorded)
+    return result
+
+
+def answer_of(wiring: Wiring, refused: str = "") -> PreflightResult:
+    """Return the answer on a wiring that was read. ``refused``: the command that does not start because of it."""
+    return PreflightResult(
+        strobe_version=__version__,
+        title=f"{wiring.policy}: is it wired?",
+        wiring=wiring,
+        refused=refused,
+        notes=wiring.unread,
+    )
+
+
+def look_at_frames(
+    result: PreflightResult,
+    policy: Path,
+    frames: Frames,
+    progress: Callable[[Progress], None],
+    run: PolicyRun | None = None,
+) -> None:
+    """Run the policy on recorded frames, and add what that shows to ``result``. Imports torch.
+
+    Added are its errors and the hypotheses on them, its first actions, weights that were not read, and the time of a
+    call.
+
+    Args:
+        policy: the checkpoint's folder.
+        run: a run of this policy, whose first action stands beside those on the frames.
+    """
+    from strobe.preflight.first_actions import add_run
+    from strobe.preflight.open_loop import open_loop
+
+    wiring = result.wiring
+    loop, result.hypotheses, read = open_loop(policy, frames, progress)
+    result.open_loop = loop
+    if loop.first_jump is not None and run is not None:
+        add_run(loop.first_jump, run)
+    if read is not None and wiring.weights is not None:
+        _add_names(wiring.weights, read)
+    if wiring.timing.call is None and loop.call_ms is not None:  # that of a run counts more: it was timed in a loop
+        wiring.timing.call = CallTime(ms=loop.call_ms)
+    if wiring.device_here is not None and wiring.device_here.there is None:  # torch is loaded by now
+        wiring.device_here = device_here(wiring.device, wiring.device_here.asked_by)
+    if loop.stopped:
+        result.status = "interrupted"
+
+
+def _add_names(weights: Weights, read: ReadNames) -> None:
+    """Add the names of weights that were not read. Statistics among them have a finding of their own."""
+    weights.missing, weights.reshaped = list(read.missing), list(read.reshaped)
+    weights.unexpected = [name for name in read.unexpected if name not in weights.statistics]

@@ -1,0 +1,192 @@
+"""Ways in which a state and an action may both be wired otherwise: their order, unit and normalisation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from strobe.preflight.results.hypothesis import HypothesisKind
+from strobe.preflight.subject_wiring import SubjectWiring, VectorWiring
+
+MOST_PAIRS_OF = 8  # dimensions of which each pair is swapped
+FEW = 4  # dimensions whose pairs are few
+Vector = Callable[[Any], Any]  # of an array, (…, dimensions)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One way, for the state, for the action, and for both.
+
+    Args:
+        kinds: of the hypotheses on the state, on the action, and on both.
+        words: makes a sentence about one of them.
+        mends: for each of the three.
+        state, action: what is done to the vector; None if nothing can be.
+        action_by_itself: whether the action is looked at without the state.
+        extra: whether it is left out where calls take long.
+    """
+
+    name: str
+    kinds: tuple[HypothesisKind, HypothesisKind, HypothesisKind]
+    words: Callable[[str], str]
+    mends: tuple[str, str, str]
+    state: Vector | None = None
+    action: Vector | None = None
+    action_by_itself: bool = True
+    extra: bool = False
+
+
+def schemes(wiring: SubjectWiring) -> Iterator[Scheme]:
+    """Yield the ways that are possible."""
+    yield from _orders(wiring)
+    yield from _units(wiring)
+    yield from _normalisations(wiring)
+
+
+def _orders(wiring: SubjectWiring) -> Iterator[Scheme]:
+    recorded = wiring.recorded
+    if recorded.states is None:
+        return
+    width = recorded.states.shape[1]
+    names = recorded.state_names or [str(number) for number in range(width)]
+    as_wide = recorded.actions.shape[1] == width
+    for order, how, extra in _permutations(width, names):
+        listed = ", ".join(names[place] for place in order)
+        wanted = f"The policy was trained with the order {listed}: name the robot's joints and the data's dimensions so"
+        yield Scheme(
+            f"order {listed}",
+            ("state-order", "action-order", "order"),
+            lambda what, how=how: f"in {what}, {how}",
+            (f"{wanted} in observation.state.", "", f"{wanted} in observation.state and action."),
+            partial(_reordered, order=order),
+            partial(_placed, order=order) if as_wide else None,
+            action_by_itself=False,
+            extra=extra,
+        )
+
+
+def _permutations(width: int, names: Sequence[str]) -> Iterator[tuple[tuple[int, ...], str, bool]]:
+    """Yield orders, each with its words and whether it is one of many."""
+    plain, seen = tuple(range(width)), {tuple(range(width))}
+    half = width // 2
+    found: list[tuple[tuple[int, ...], str, bool]] = []
+    if width <= MOST_PAIRS_OF:
+        for one, other in combinations(plain, 2):
+            order = list(plain)
+            order[one], order[other] = other, one
+            found.append((tuple(order), f"{names[one]} and {names[other]} change places", width > FEW))
+    found.append((plain[::-1], "the order is reversed", False))
+    if width % 2 == 0 and width > 2:
+        found.append((plain[half:] + plain[:half], "the two halves change places", False))
+    for order, words, extra in found:
+        if order not in seen:
+            seen.add(order)
+            yield order, words, extra
+
+
+def _reordered(vector: Any, order: Sequence[int]) -> object:
+    return vector[..., list(order)]
+
+
+def _placed(vector: Any, order: Sequence[int]) -> object:
+    return vector[..., list(np.argsort(order))]
+
+
+def _units(wiring: SubjectWiring) -> Iterator[Scheme]:
+    recorded = wiring.recorded
+    for factor, own, data in ((180 / math.pi, "degrees", "radians"), (math.pi / 180, "radians", "degrees")):
+        wanted = f"The policy takes {own}, the data has {data}: convert the data, or set the robot's unit (use_degrees)"
+        state = None
+        if recorded.states is not None:
+            state = partial(_scaled, factor=_joints(recorded.state_names, recorded.states.shape[1], factor))
+        yield Scheme(
+            f"{own} for {data}",
+            ("units", "units", "units"),
+            lambda what, own=own, data=data: f"{what} should be in {own}, not in {data}",
+            (f"{wanted} of observation.state.", f"{wanted} of action.", f"{wanted}."),
+            state,
+            partial(_scaled, factor=1 / _joints(recorded.names, recorded.actions.shape[1], factor)),
+        )
+
+
+def _joints(names: Sequence[str], width: int, factor: float) -> Any:
+    """Return the factor of each dimension: a gripper's opening is no angle."""
+    known = names if len(names) == width else [""] * width
+    return np.array([1.0 if "gripper" in name.lower() else factor for name in known])
+
+
+def _scaled(vector: Any, factor: Any) -> object:
+    return vector * factor
+
+
+def _normalisations(wiring: SubjectWiring) -> Iterator[Scheme]:
+    state, action = wiring.of_state, wiring.of_action
+    missing = "strobe preflight --policy.path=… --dataset.root=… --mend=NEW writes a copy with this data's statistics."
+    other = (
+        "The processors have statistics of other data than this: take the policy_preprocessor and policy_postprocessor "
+        "files of the training that made these weights."
+    )
+    mends = tuple(
+        missing if any(vector.normalises and vector.own is None for vector in vectors) else other
+        for vectors in ((state,), (action,), (state, action))
+    )
+    identity = 'policy_preprocessor.json: "{}": "IDENTITY" in the norm_map of the normaliser'
+    none = (
+        f"{identity.format('STATE')}.",
+        f"{identity.format('ACTION')}, and in policy_postprocessor.json.",
+        f'{identity.format("STATE")}, and "ACTION" in policy_postprocessor.json.',
+    )
+    twice = ("The training data was normalised before it was recorded: normalise observation.state of this data too.",
+             "The training data was normalised before it was recorded: unnormalise the actions once more.",
+             "The training data was normalised before it was recorded: record or convert this data so.")  # fmt: skip
+    ways: tuple[tuple[str, str, tuple[str, str, str], object, object], ...] = (
+        ("as it is", "{} should not be normalised", none, _raw, _already),
+        ("twice", "{} should be normalised twice", twice, _normalised_again, _unnormalised_again),
+        ("by this data", "{} should be normalised with this data's statistics", (mends[0], mends[1], mends[2]),
+         _by_data, _from_data),
+    )  # fmt: skip
+    for name, words, mends, of_state, of_action in ways:
+        changed_state = of_state(state) if wiring.recorded.states is not None else None
+        changed_action = of_action(action)
+        if changed_state is not None or changed_action is not None:
+            yield Scheme(
+                name, ("statistics", "statistics", "statistics"), words.format, mends, changed_state, changed_action
+            )
+
+
+def _raw(vector: VectorWiring) -> Vector | None:
+    return None if vector.own is None else vector.own.unnormalised
+
+
+def _already(vector: VectorWiring) -> Vector | None:
+    return None if vector.own is None else vector.own.normalised
+
+
+def _normalised_again(vector: VectorWiring) -> Vector | None:
+    return None if vector.own is None else vector.own.normalised
+
+
+def _unnormalised_again(vector: VectorWiring) -> Vector | None:
+    return None if vector.own is None else vector.own.unnormalised
+
+
+def _by_data(vector: VectorWiring) -> Vector | None:
+    """Return what makes the policy see the vector normalised with the data's statistics."""
+    own, data = vector.own, vector.data
+    if data is None or (own is not None and not own.far_from(data)):
+        return None
+    return data.normalised if own is None else lambda values: own.unnormalised(data.normalised(values))
+
+
+def _from_data(vector: VectorWiring) -> Vector | None:
+    """Return what makes of the policy's actions those unnormalised with the data's statistics."""
+    own, data = vector.own, vector.data
+    if data is None or (own is not None and not own.far_from(data)):
+        return None
+    return data.unnormalised if own is None else lambda values: data.unnormalised(own.normalised(values))

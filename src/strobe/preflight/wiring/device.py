@@ -1,0 +1,69 @@
+"""Whether this machine has the device that a policy is asked to run on.
+
+Where torch is loaded, torch is asked. Otherwise only its absence can be known: by the system, by the build of torch
+that is installed, and on Linux by the device files that the driver makes. That a driver is there does not say that
+torch can use it.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from strobe.preflight.results.wiring import DeviceHere
+
+# What the drivers make in /dev: NVIDIA's, that of its Jetson boards, Windows' in WSL, AMD's (torch calls those cuda).
+_FILES = {
+    "cuda": ("nvidia*", "nvhost*", "nvmap", "nvgpu*", "dxg", "kfd"),
+    "xpu": ("dri", "dxg"),
+}
+_DEV = Path("/dev")
+_UNKNOWN = "torch says so once it is loaded: with lerobot-rollout's arguments, or with --dataset.root"
+
+
+def device_here(asked: str, asked_by: str, instead: str = "") -> DeviceHere:
+    """Return whether this machine has the device ``asked``, such as cuda:1.
+
+    Args:
+        asked_by: the flag or the file that names it.
+        instead: the device that a rollout takes, if it was resolved.
+    """
+    there, why = _of_torch(asked) if "torch" in sys.modules else _without_torch(asked.partition(":")[0])
+    return DeviceHere(asked_by=asked_by, there=there, why=why, instead="" if instead == asked else instead)
+
+
+def _of_torch(asked: str) -> tuple[bool, str]:
+    from strobe.core.devices.accelerators import check_device
+    from strobe.core.errors import UserError
+
+    try:
+        check_device(asked)
+    except UserError:
+        return False, f"torch has no {asked} here"
+    return True, "torch has it"
+
+
+def _without_torch(kind: str) -> tuple[bool | None, str]:
+    system = platform.system()
+    if kind == "cpu":
+        return True, "every machine has one"
+    if kind == "mps":
+        return (None, _UNKNOWN) if system == "Darwin" else (False, "only macOS has it")
+    if kind not in _FILES:
+        return None, _UNKNOWN
+    if system == "Darwin":
+        return False, "macOS has none"
+    if _built_for_cpu():
+        return False, "the installed torch is a build for the CPU"
+    if system == "Linux" and not any(True for name in _FILES[kind] for _ in _DEV.glob(name)):
+        return False, "no driver of such a device has made its file in /dev"
+    return None, _UNKNOWN
+
+
+def _built_for_cpu() -> bool:
+    try:
+        return version("torch").endswith("+cpu")
+    except PackageNotFoundError:
+        return False

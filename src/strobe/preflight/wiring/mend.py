@@ -1,0 +1,253 @@
+"""Write a copy of a checkpoint in which what is wrong with its files is mended. The original is left as it is.
+
+Mended are fields that the installed LeRobot does not know, names that torch.compile has changed, statistics that stand
+under another name, are missing or of other data than the data set, and statistics inside the weights. LeRobot has a
+converter for the last of these (``processor/migrate_policy_normalization.py``). It fails for configs with tuples, and
+leaves an empty config behind.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject, parsed
+from strobe.preflight.results.wiring import NEEDED, Place, Wiring
+from strobe.preflight.wiring.checkpoint import CONFIG, POSTPROCESSOR, PREPROCESSOR, Checkpoint, Normaliser, Processor
+from strobe.preflight.wiring.dataset import DatasetFeatures
+
+_COPIED = 16 * 2**20  # bytes at a time
+_BUFFER = "buffer_"
+_WEIGHTS = "model.safetensors"
+
+
+def mend(checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None) -> list[str]:
+    """Write the mended copy into the folder ``target``. Return what was mended, a sentence each.
+
+    Args:
+        recorded: the data set whose statistics are taken where the checkpoint has none.
+
+    Raises:
+        UserError: ``target`` is there already, or there is nothing that can be mended.
+    """
+    if target.exists() and any(target.iterdir() if target.is_dir() else [target]):
+        raise UserError(f"--mend={target}: exists already; name a new folder")
+    try:
+        # The weights are most of it. They are written once, when it is clear whether and how.
+        shutil.copytree(checkpoint.folder, target, dirs_exist_ok=True, ignore=_weights_of(checkpoint.folder))
+        done = _mend_config(wiring, target)
+        done += _mend_weights(checkpoint, target)
+        done += _mend_processors(checkpoint, wiring, target, recorded)
+        if not done:
+            more = "" if recorded is not None else "; statistics that are missing are taken from --dataset.root=DATA"
+            raise UserError(f"--mend: nothing in {checkpoint.folder} can be mended by writing its files again{more}")
+        _copy_weights(checkpoint, target)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)  # half a copy would look like a whole one
+        raise
+    return done
+
+
+def _mend_config(wiring: Wiring, target: Path) -> list[str]:
+    if not wiring.unknown_fields:
+        return []
+    file = target / CONFIG
+    config = parsed(file.read_text(encoding="utf-8"))
+    for name in wiring.unknown_fields:
+        del config[name]
+    file.write_text(json.dumps(config, indent=4), encoding="utf-8")
+    return [f"config.json: left out {', '.join(wiring.unknown_fields)}."]
+
+
+def _mend_weights(checkpoint: Checkpoint, target: Path) -> list[str]:
+    compiled, statistics = checkpoint.compiled_names, checkpoint.statistics_in_weights
+    if not compiled and not statistics:
+        return []
+    rename_weights(
+        checkpoint.folder / _WEIGHTS,
+        target / _WEIGHTS,
+        dict.fromkeys(statistics) | {name: name.replace("_orig_mod.", "") for name in compiled},
+    )
+    done = [f"model.safetensors: {len(compiled)} names without '_orig_mod.'."] if compiled else []
+    return done + ([f"model.safetensors: {len(statistics)} statistics taken out."] if statistics else [])
+
+
+def _weights_of(folder: Path) -> Callable[[str, list[str]], set[str]]:
+    """Return what leaves a checkpoint's own weights out of a copy of its folder."""
+    return lambda inside, names: {_WEIGHTS} if Path(inside) == folder else set()
+
+
+def _copy_weights(checkpoint: Checkpoint, target: Path) -> None:
+    """Copy the weights as they are, unless they are there; those of other names (PEFT's adapters) are."""
+    source = checkpoint.folder / _WEIGHTS
+    if source.is_file() and not (target / _WEIGHTS).exists():
+        shutil.copy2(source, target)
+
+
+def rename_weights(source: Path, target: Path, names: Mapping[str, str | None]) -> None:
+    """Copy a safetensors file with other names of its tensors, and without those whose name is None.
+
+    The bytes of the tensors are copied as they are, whatever their dtype, a piece at a time.
+    """
+    with source.open("rb") as read:
+        (length,) = struct.unpack("<Q", read.read(8))
+        header: JsonObject = parsed(read.read(length))
+        start, place, kept = 8 + length, 0, []
+        written: JsonObject = {"__metadata__": header.pop("__metadata__")} if "__metadata__" in header else {}
+        for name, tensor in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            new = names.get(name, name)
+            if new is not None:
+                first, last = tensor["data_offsets"]
+                written[new] = {**tensor, "data_offsets": [place, place + last - first]}
+                kept.append((first, last))
+                place += last - first
+        content = json.dumps(written).encode()
+        content += b" " * (-len(content) % 8)
+        with target.open("wb") as write:
+            write.write(struct.pack("<Q", len(content)) + content)
+            for first, last in kept:
+                _copy(read, write, start + first, last - first)
+
+
+def _copy(read: BinaryIO, write: BinaryIO, start: int, count: int) -> None:
+    read.seek(start)
+    while count > 0:
+        piece = read.read(min(count, _COPIED))
+        if not piece:
+            raise UserError("the weights' file ends before its last tensor: fetch it again")
+        write.write(piece)
+        count -= len(piece)
+
+
+def _mend_processors(
+    checkpoint: Checkpoint, wiring: Wiring, target: Path, recorded: DatasetFeatures | None
+) -> list[str]:
+    data = _of_data(recorded, wiring.rename) if recorded is not None else {}
+    if checkpoint.preprocessor is None or checkpoint.postprocessor is None:
+        statistics = _inside(checkpoint) or data
+        if not statistics:
+            return []
+        _copy_weights(checkpoint, target)  # LeRobot wants the whole checkpoint
+        return _make_processors(target, statistics)
+    both: dict[Place, Processor] = {"preprocessor": checkpoint.preprocessor, "postprocessor": checkpoint.postprocessor}
+    done = []
+    for place, processor in both.items():
+        foreign = {wire.name for wire in wiring.wires if wire.of_other_data(place)}
+        done += _mend_statistics(checkpoint, processor, target, data, foreign)
+    return done
+
+
+def _inside(checkpoint: Checkpoint) -> dict[str, dict[str, np.ndarray]]:
+    """Return the statistics among the weights: feature → statistic → numbers."""
+    from safetensors import safe_open
+
+    plain = {feature.replace(".", "_"): feature for feature in checkpoint.features}
+    statistics: dict[str, dict[str, np.ndarray]] = {}
+    with safe_open(checkpoint.folder / _WEIGHTS, framework="np") as opened:
+        for name in checkpoint.statistics_in_weights:
+            module, _, statistic = name.rpartition(".")
+            feature = plain.get(module.rpartition(_BUFFER)[2])
+            if feature is not None:
+                statistics.setdefault(feature, {})[statistic] = opened.get_tensor(name).astype(np.float32)
+    return statistics
+
+
+def _of_data(recorded: DatasetFeatures, rename: Mapping[str, str]) -> dict[str, dict[str, np.ndarray]]:
+    statistics: dict[str, dict[str, np.ndarray]] = {}
+    for name, feature in recorded.features.items():
+        known = feature.normalisation.statistics if feature.normalisation is not None else {}
+        numbers = {key: np.array(values, dtype=np.float32) for key, values in known.items() if None not in values}
+        if feature.kind == "image":
+            numbers = {key: values.reshape(-1, 1, 1) for key, values in numbers.items()}
+        statistics[rename.get(name, name)] = numbers
+    return statistics
+
+
+def _make_processors(target: Path, statistics: Mapping[str, Mapping[str, np.ndarray]]) -> list[str]:
+    """Let LeRobot make the processors of the checkpoint's type, with these statistics."""
+    import torch
+    from lerobot.policies.factory import make_pre_post_processors
+
+    from strobe.lerobot.policies import lerobot_policies
+    from strobe.lerobot.quiet import quiet
+
+    config = lerobot_policies.config_from_path(str(target), [])
+    stats = {
+        feature: {name: torch.from_numpy(np.asarray(values)) for name, values in numbers.items()}
+        for feature, numbers in statistics.items()
+    }
+    with quiet():
+        for processor in make_pre_post_processors(config, dataset_stats=stats):
+            processor.save_pretrained(target)
+    return [f"{PREPROCESSOR} and {POSTPROCESSOR}: made, with statistics of {', '.join(statistics)}."]
+
+
+def _mend_statistics(
+    checkpoint: Checkpoint,
+    processor: Processor,
+    target: Path,
+    data: Mapping[str, Mapping[str, np.ndarray]],
+    foreign: set[str],
+) -> list[str]:
+    """Fill in statistics that are missing, no numbers, or ``foreign``: of other data than the data set."""
+    from safetensors.numpy import load_file, save_file
+
+    document = parsed(processor.file.read_text(encoding="utf-8"))
+    done = []
+    steps = [step for step in document.get("steps", []) if "norm_map" in (step.get("config") or {})]
+    for normaliser, step in zip(processor.normalisers, steps, strict=False):
+        state = step.get("state_file") or f"{processor.file.stem}_statistics.safetensors"
+        file = target / state
+        tensors = load_file(file) if file.is_file() else {}
+        before = len(done)
+        for feature, described in normaliser.features.items():
+            if feature in foreign:
+                name, numbers = "the data set", dict(data.get(feature, {}))
+            elif _lacks(normaliser, feature, str(described.get("type"))):
+                name, numbers = _source(checkpoint, normaliser, feature, described, data)
+            else:
+                continue
+            if numbers:
+                tensors |= {f"{feature}.{statistic}": values for statistic, values in numbers.items()}
+                done.append(f"{processor.file.name}: statistics of {feature} from {name}.")
+        if len(done) > before:
+            save_file(tensors, file)
+            step["state_file"] = state
+    if done:
+        (target / processor.file.name).write_text(json.dumps(document, indent=2), encoding="utf-8")
+    return done
+
+
+def _lacks(normaliser: Normaliser, feature: str, kind: str) -> bool:
+    needed = NEEDED.get(str(normaliser.modes.get(kind, "IDENTITY")), ())
+    known = normaliser.statistics.get(feature, {})
+    return any(not known.get(name) or None in known[name] for name in needed)
+
+
+def _source(
+    checkpoint: Checkpoint,
+    normaliser: Normaliser,
+    feature: str,
+    described: Mapping[str, Any],
+    data: Mapping[str, Mapping[str, np.ndarray]],
+) -> tuple[str, dict[str, np.ndarray]]:
+    """Return statistics for ``feature`` and where they are from: those under a wrong name, if only one fits."""
+    size = int(described["shape"][0])
+    fitting = {}
+    for name in checkpoint.orphans(normaliser):
+        numbers = {key: values for key, values in normaliser.statistics[name].items() if key != "count"}
+        if all(len(values) == size and None not in values for values in numbers.values()):
+            fitting[name] = numbers
+    if len(fitting) == 1:
+        ((name, numbers),) = fitting.items()
+        shape = (-1, 1, 1) if described.get("type") == "VISUAL" else (-1,)
+        arrays = {key: np.array(values, dtype=np.float32).reshape(shape) for key, values in numbers.items()}
+        return f"those under '{name}'", arrays
+    return "the data set", dict(data.get(feature, {}))

@@ -1,0 +1,103 @@
+"""Read the wiring of a policy that a command is about to run. A fault in reading costs a note, and never the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
+from strobe.core.results.answer import Result
+from strobe.preflight.results.wiring import Wiring
+from strobe.preflight.wiring.read import read_wiring
+from strobe.preflight.wiring.robot import read_robot
+
+
+@dataclass(frozen=True)
+class WiringLook:
+    """A wiring that was read before or beside a run.
+
+    Args:
+        wiring: None if none was read.
+        notes: what could not be read, and why.
+    """
+
+    wiring: Wiring | None = None
+    notes: tuple[str, ...] = ()
+
+    def add_to(self, result: Result) -> None:
+        """Add what was read to the answer of the run."""
+        result.wiring = self.wiring
+        result.notes += self.notes
+
+
+def wiring_of_run(
+    policy: str | Path | None,
+    dataset: str | Path | None = None,
+    *,
+    rename: Mapping[str, str] | None = None,
+    settings: Iterable[str] = (),
+) -> WiringLook:
+    """Look at the wiring of a checkpoint's folder; there is none to look at of anything else.
+
+    Args:
+        policy: a folder, a name on the Hub, or None.
+        dataset: the folder of a LeRobotDataset.
+        rename: names in the inputs → names that the policy knows.
+        settings: fields of the policy's config as flags, ``--n_action_steps=10``.
+    """
+    if policy is None or not Path(policy).is_dir():
+        return WiringLook()
+    data = Path(dataset) if dataset is not None else None
+    return _attempted(lambda: read_wiring(Path(policy), data, rename=rename, settings=settings_of(settings)))
+
+
+def wiring_of_rollout(config: Any, arguments: Iterable[str]) -> WiringLook:
+    """Look as `wiring_of_run` does, and at what the rollout connects.
+
+    Args:
+        config: LeRobot's ``RolloutConfig``.
+        arguments: those that it was made of, ``--name=value`` each.
+    """
+    path = getattr(config.policy, "pretrained_path", None)
+    if path is None or not Path(path).is_dir():
+        return WiringLook()
+    given = list(arguments)
+    settings = settings_of(policy_flags(given))
+    return _attempted(lambda: read_wiring(Path(path), None, read_robot(config, given), settings=settings))
+
+
+def _attempted(read: Callable[[], Wiring]) -> WiringLook:
+    try:
+        return WiringLook(read())
+    except Exception as error:
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {in_a_line(error, 120)}"
+        return WiringLook(notes=(f"whether the policy is wired as it was trained was not looked at: {reason}",))
+
+
+def policy_flags(arguments: Iterable[str]) -> list[str]:
+    """Return the policy's own flags among LeRobot's arguments, without their prefix: ``--n_action_steps=10``."""
+    flags = [f"--{flag.removeprefix('--policy.')}" for flag in arguments if flag.startswith("--policy.")]
+    return [flag for flag in flags if not flag.startswith(("--path=", "--type=", "--size="))]
+
+
+def settings_of(flags: Iterable[str]) -> JsonObject:
+    """Return flags as fields and their values, as LeRobot's parser reads them: ``False`` is no text.
+
+    Fields of fields, such as ``--optimizer.lr=1``, are left out.
+    """
+    import yaml
+    from draccus.cfgparsing import parse_string
+
+    settings: JsonObject = {}
+    for flag in flags:
+        name, _, text = flag.removeprefix("--").partition("=")
+        if "." in name:
+            continue
+        try:
+            settings[name] = parse_string(text)
+        except yaml.YAMLError:
+            settings[name] = text  # LeRobot says what is wrong with it
+    return settings

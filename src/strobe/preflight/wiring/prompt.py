@@ -1,0 +1,146 @@
+"""The prompt of a policy: is it read, and does the tokenizer cut it?
+
+Tokens are counted with the tokenizer's own file, by the library that LeRobot's tokenizers run on. Neither torch nor
+transformers is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from strobe.core.errors import in_a_line
+from strobe.preflight.results.wiring import CutPrompt, Prompt
+from strobe.preflight.wiring.checkpoint import Checkpoint
+
+_TOKENIZER = "tokenizer_processor"
+_FILE = "tokenizer.json"
+_MOST = 50  # cut prompts that an answer holds
+_SHORTEST, _LONGEST = "0", "255"  # numbers of a state in a prompt: LeRobot's bins
+# Steps of LeRobot's in front of the tokenizer that leave the task as it is. Those of others may not.
+_NEUTRAL = frozenset(
+    {
+        "rename_observations_processor", "to_batch_processor", "device_processor", "normalizer_processor",
+        "relative_actions_processor", "observation_processor", "libero_processor", "isaaclab_arena_processor",
+        "xvla_image_scale", "xvla_image_to_float", "xvla_imagenet_normalize", "xvla_add_domain_id",
+    }
+)  # fmt: skip
+_NEW_LINE = frozenset({"pi0_new_line_processor", "smolvla_new_line_processor"})
+# Steps that put the state into the prompt, by what follows it.
+_WITH_STATE = {
+    "pi05_prepare_state_tokenizer_processor_step": ";\nAction: ",
+    "pi0_fast_prepare_state_tokenizer_processor_step": ";\n",
+}
+
+
+def read_prompt(checkpoint: Checkpoint, given: str | None, tasks: Sequence[str]) -> Prompt | None:
+    """Return what is known of the prompt; None for a policy without a preprocessor.
+
+    Args:
+        given: the task of a loop; None without one.
+        tasks: of a data set.
+    """
+    if checkpoint.preprocessor is None:
+        return None
+    steps = checkpoint.preprocessor.steps
+    reads = any("tokenizer" in name or "conversation" in name for name, _ in steps)
+    prompt = Prompt(reads_words=reads, given=given, tasks=list(tasks))
+    texts: list[str] = list(dict.fromkeys([*([given] if given else []), *tasks]))
+    if not reads or not texts:
+        return prompt
+    config = checkpoint.preprocessor.config(_TOKENIZER)
+    if config is None:
+        prompt.uncounted = f"its preprocessor has no {_TOKENIZER} step: the policy makes tokens in a way of its own"
+        return prompt
+    prompt.most_tokens = int(config.get("max_length", 512))
+    if not config.get("truncation", True):
+        prompt.cut = []
+        return prompt
+    if unknown := _unknown_step(steps):
+        prompt.uncounted = f"its step {unknown} in front of the tokenizer may change the text"
+        return prompt
+    tokenizer = _tokenizer(checkpoint.folder, config)
+    if isinstance(tokenizer, str):
+        prompt.uncounted = tokenizer
+        return prompt
+    dimensions = _dimensions(checkpoint.config)
+    found = (_cut(tokenizer, prompt.most_tokens, steps, task, dimensions) for task in texts)
+    prompt.cut = [cut for cut in found if cut is not None][:_MOST]
+    return prompt
+
+
+def _unknown_step(steps: Sequence[tuple[str, object]]) -> str | None:
+    before = [name for name, _ in steps]
+    before = before[: before.index(_TOKENIZER)]
+    return next((name for name in before if name not in _NEUTRAL | _NEW_LINE | set(_WITH_STATE)), None)
+
+
+def _tokenizer(folder: Path, config: Mapping[str, object]) -> object:
+    """Return the tokenizer of a step; in words why there is none, where its file is not on this machine."""
+    name = str(config.get("tokenizer_name") or "")
+    file = _file_of(name, folder)
+    if file is None and not name:
+        return "its tokenizer step names no tokenizer"
+    if file is None:
+        return f"the tokenizer {name} is not on this machine as a {_FILE}: hf download {name}"
+    try:
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        return f"the tokenizer {file} cannot be read: {in_a_line(error, 120)}"
+
+
+def _file_of(name: str, checkpoint: Path) -> Path | None:
+    """Return the file of a tokenizer: in the checkpoint, in a folder of this name, or in the Hub's local cache."""
+    saved = checkpoint / "tokenizer"  # LeRobot after 0.6.1 saves it there
+    for folder in (saved, Path(name)) if name else (saved,):
+        if (folder / _FILE).is_file():
+            return folder / _FILE
+    if Path(name).is_dir() or name.count("/") != 1:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        cached = try_to_load_from_cache(name, _FILE)
+    except ValueError:  # no name that the Hub could have
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _dimensions(config: Mapping[str, Any]) -> int:
+    shape = ((config.get("input_features") or {}).get("observation.state") or {}).get("shape") or [0]
+    return int(shape[0])
+
+
+def _cut(
+    tokenizer: Any, most: int, steps: Sequence[tuple[str, object]], task: str, dimensions: int
+) -> CutPrompt | None:  # fmt: skip
+    """Return what is cut of a task's prompt, with a state of the shortest numbers or, if that fits, of the longest."""
+    shortest, longest = (_text(steps, task, [number] * dimensions) for number in (_SHORTEST, _LONGEST))
+    for text in dict.fromkeys((shortest, longest)):
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokens = len(tokenizer.encode(text).ids)
+        if tokens <= most:
+            continue
+        tokenizer.enable_truncation(most)
+        seen = max((end for _, end in tokenizer.encode(text).offsets), default=0)
+        if text[seen:].strip():
+            return CutPrompt(text=text, task=task, tokens=tokens, cut=text[seen:], always=text == shortest)
+    return None
+
+
+def _text(steps: Sequence[tuple[str, object]], task: str, state: Sequence[str]) -> str:
+    """Return the text that reaches the tokenizer."""
+    text = task
+    for name, _ in steps:
+        if name == _TOKENIZER:
+            break
+        if name in _NEW_LINE and not text.endswith("\n"):
+            text += "\n"
+        elif name in _WITH_STATE:
+            cleaned = text.strip().replace("_", " ").replace("\n", " ")
+            text = f"Task: {cleaned}, State: {' '.join(state)}{_WITH_STATE[name]}"
+    return text

@@ -1,0 +1,113 @@
+"""The things that a rollout of LeRobot would connect: the robot's joints in their order, its cameras, the loop's rates.
+
+The robot is made from its config, as LeRobot makes it, and never connected: no port is opened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from strobe.core.errors import in_a_line
+from strobe.core.json_text import JsonObject
+from strobe.preflight.results.wiring import Feature
+from strobe.preflight.wiring.reach import JointLimits, limits_of
+
+UNITS = {"DEGREES": "degrees", "RANGE_M100_100": "−100 to 100", "RANGE_0_100": "0 to 100"}
+_JOINTS = (".pos", ".vel")  # what LeRobot's rollout hands to the policy, and takes from it
+
+
+@dataclass(frozen=True)
+class Connected:
+    """The robot, cameras and loop of a rollout.
+
+    Args:
+        features: by the policy's kind of name: ``action``, ``observation.state``, ``observation.images.NAME``.
+        engine: which of LeRobot's engines asks the policy.
+        execution_horizon: of RTC, in control ticks.
+        camera_fps: camera → its rate in Hz.
+        compiles: whether the rollout compiles the policy.
+        limits: of its joints, as its calibration has them.
+        device: on which the policy runs, as LeRobot has resolved it.
+        device_flag: ``--device`` as it was given; '' if it was not.
+        unread: why there are no features, if the robot could not be made.
+    """
+
+    robot: str
+    features: dict[str, Feature]
+    fps: float
+    task: str
+    engine: Literal["sync", "rtc"]
+    execution_horizon: int | None = None
+    rename: dict[str, str] = field(default_factory=dict)
+    camera_fps: dict[str, float] = field(default_factory=dict)
+    compiles: bool = False
+    limits: JointLimits = field(default_factory=JointLimits)
+    device: str = ""
+    device_flag: str = ""
+    unread: str = ""
+
+
+def read_robot(config: Any, arguments: Iterable[str] = ()) -> Connected:
+    """Return what ``config``, LeRobot's ``RolloutConfig``, would connect.
+
+    Args:
+        arguments: those that it was made of, ``--name=value`` each.
+    """
+    from lerobot.robots import make_robot_from_config
+
+    rtc = getattr(config.inference, "rtc", None)
+    features: dict[str, Feature] = {}
+    unread = ""
+    limits = JointLimits()
+    try:
+        robot = make_robot_from_config(config.robot)
+        features = _features(robot)
+        limits = limits_of(robot)
+    except Exception as error:  # a plug-in's robot may want its hardware at once
+        unread = f"the robot {config.robot.type} cannot be looked at without it: {in_a_line(error, 120)}"
+    cameras = getattr(config.robot, "cameras", None) or {}
+    return Connected(
+        robot=str(config.robot.type),
+        features=features,
+        fps=float(config.fps),
+        task=config.task or "",
+        engine="rtc" if rtc is not None else "sync",
+        execution_horizon=getattr(rtc, "execution_horizon", None),
+        rename=dict(config.rename_map or {}),
+        camera_fps={name: float(camera.fps) for name, camera in cameras.items() if getattr(camera, "fps", None)},
+        compiles=bool(config.use_torch_compile),
+        limits=limits,
+        device=str(getattr(config, "device", None) or ""),
+        device_flag=next((text.partition("=")[2] for text in arguments if text.startswith("--device=")), ""),
+        unread=unread,
+    )
+
+
+def _features(robot: Any) -> dict[str, Feature]:
+    """Return its action, state and cameras, in the order in which LeRobot lays them out."""
+    observed: JsonObject = robot.observation_features
+    joints = [name for name, kind in observed.items() if kind is float and name.endswith(_JOINTS)]
+    commands = [name for name in robot.action_features if name.endswith(_JOINTS)]
+    features = {
+        "action": Feature(name="action", kind="action", shape=[len(commands)], dimensions=commands,
+                          unit=_unit(robot, commands)),
+        "observation.state": Feature(name="observation.state", kind="state", shape=[len(joints)], dimensions=joints,
+                                     unit=_unit(robot, joints)),
+    }  # fmt: skip
+    for name, kind in observed.items():
+        if isinstance(kind, tuple):
+            height, width, channels = (int(size) for size in kind)
+            full = f"observation.images.{name}"
+            features[full] = Feature(name=full, kind="image", shape=[channels, height, width])
+    return features
+
+
+def _unit(robot: object, joints: list[str]) -> str:
+    """Return the unit of most joints, '' if the robot does not say."""
+    motors = getattr(getattr(robot, "bus", None), "motors", None) or {}
+    modes = [getattr(motors.get(joint.rpartition(".")[0]), "norm_mode", None) for joint in joints]
+    units = Counter(UNITS.get(getattr(mode, "name", ""), "") for mode in modes)
+    return units.most_common(1)[0][0] if units else ""

@@ -1,0 +1,1 @@
+"""`strobe rehearse`: lerobot-rollout on an emulated arm."""

@@ -1,0 +1,191 @@
+r"""strobe rehearse: what would happen on the robot, tried without it?
+
+Runs `lerobot-rollout` as it is, with the robot's arguments, and watches it as `strobe rollout` does. The policy, the
+loop and LeRobot's driver are real. Only the arm is not: Strobe emulates the servos of an SO, Koch or OMX arm, or of two
+SO arms, behind a serial port, with your calibration if there is one. The cameras replay a recording at their own rate
+(--frames), show a test pattern, or are your own (--frames=live).
+
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
+first action may already be wrong, no servo gets torque, unless you give --anyway.
+
+The first word after -- chooses another loop of LeRobot, lerobot-record or lerobot-teleoperate. The leader is then an
+emulated arm too, and an emulated hand swings its joints slowly. A data set that a rehearsal records goes to a temporary
+folder, and never to the Hub.
+
+It ends with the state of the servos: torque, lock, goal. You can try faults that nobody wants to try on an arm: lost
+answers, a dead servo, a camera that freezes, an inference of 700 ms, Ctrl-C at a bad moment.
+
+Faults (--fault=KIND,key=value, also several):
+{faults}
+
+  Those from `lost` to `unplugged` strike requests on the bus, and also take: servo (its id or joint; all), instruction
+  (sync_read by default; sync_write, read, write, ping), when (second of the loop, 1 by default; 'connect' or 'end'),
+  after (requests that pass first), count (requests that it strikes; null is for ever), arm (teleop for the leader; of
+  two arms left by default, right, 'teleop left', 'teleop right'). A camera's seconds begin when it connects.
+
+You need no checkpoint: --policy.type=act (or smolvla, …) after the -- makes a tiny policy with random weights for the
+robot. --policy.size=full makes a full-size policy.
+
+Examples:
+  strobe rehearse -- --robot.type=so101_follower --policy.type=act --task=push --duration=10
+  strobe rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.id=my_arm --robot.cameras="{{…}}" \
+      --policy.path=FOLDER --task="pick up the cube" --duration=10
+  strobe rehearse --frames=my/dataset --fault=late --fault=inference,ms=700,call=0 -- …
+  strobe rehearse -- --robot.type=koch_follower --policy.type=act --task=push --duration=10
+  strobe rehearse --fault=error-bits,servo=gripper,when=end -- …      is torque left on?
+  strobe rehearse -- lerobot-teleoperate --robot.type=koch_follower --teleop.type=koch_leader --teleop_time_s=10
+  strobe rehearse --fault=inference,like=runs/RUN -- …                calls as slow as in another run
+
+Linux only. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from strobe.core.cli.bounds import at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs, parse, require_lerobot, spelt, split_lerobot, take_repeated
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import check, joined
+from strobe.rollout.files import observations_folder
+from strobe.rollout.flags import (
+    ChosenLoop,
+    choose_loop,
+    events_file,
+    look_at_wiring,
+    measure_on_bench,
+    refused,
+    say_serious,
+    studied_rollout,
+)
+
+PLAYED = ("lerobot-rollout", "lerobot-record", "lerobot-teleoperate")
+
+
+@dataclass
+class RehearseConfig(OutputFlags):
+    """Flags of `strobe rehearse`."""
+
+    # A recording that the cameras show: a video, a LeRobotDataset's folder, or 'live'. --frames.NAME=… sets it for one
+    # camera.
+    frames: str | None = None
+    # Episode of the dataset.
+    episode: int = field(default=0, metadata=at_least(0))
+    # Milliseconds that the emulated USB adapter adds to each answer; Linux's own setting is often 16.
+    latency_ms: float = field(default=1.0, metadata=at_least(0))
+    # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
+    depth: int = field(default=1, metadata=at_least(1))
+    # Seconds to record. After them the run goes on without Strobe.
+    record_s: int = field(default=1800, metadata=at_least(1))
+    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
+    anyway: bool = False
+    # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    observations: bool = False
+    # After the run, also call the policy without the robot, for about ten seconds. That shows what robot, cameras and
+    # threads cost.
+    bench: bool = False
+
+
+@dataclass
+class Staging:
+    """The stage of a rehearsal, as the command line describes it.
+
+    Args:
+        frames: camera → what it shows; '' for all others.
+        faults: as --fault has them.
+        loop: the loop that is played.
+    """
+
+    frames: dict[str, str]
+    faults: list[str]
+    loop: ChosenLoop
+
+
+def read(argv: Sequence[str]) -> tuple[RehearseConfig, Staging]:
+    """Return the command's flags, and what they stage, checked. Raises UserError."""
+    ours, after = split_lerobot(argv)
+    faults, ours = take_repeated(ours, "--fault")
+    frames, rest = {}, []
+    for name, value in pairs(ours):
+        if not name.startswith("--frames."):
+            rest.append(spelt(name, value))
+        elif value is None:
+            raise UserError(f"{name} needs a value: a video, a dataset's folder or 'live'")
+        else:
+            frames[name.removeprefix("--frames.")] = value
+    config = parse(RehearseConfig, rest)
+    example = "rehearse -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER"
+    theirs = require_lerobot(after, "lerobot-rollout", example)
+    chosen = choose_loop(theirs, config.observations)
+    if chosen.command not in PLAYED:
+        raise UserError(f"a rehearsal can run {', '.join(PLAYED[:-1])} and {PLAYED[-1]}, not {chosen.command}")
+    if chosen.command == "lerobot-rollout":
+        check(chosen.arguments, chosen.command, new_policy=True)
+    elif config.bench:
+        raise UserError(f"--bench calls the policy of lerobot-rollout: {chosen.command} has no policy")
+    return config, Staging(frames | ({"": config.frames} if config.frames else {}), faults, chosen)
+
+
+def study(config: RehearseConfig, staging: Staging, live: Live) -> Studied:
+    """Play the loop on an emulated arm and watch it. Raises UserError for what cannot be staged."""
+    with importing():
+        from strobe.rehearse.emulator.rehearsal.stage import RehearsalOptions
+        from strobe.rehearse.run import rehearse
+
+    chosen, look = staging.loop, None
+    if _has_checkpoint(chosen.arguments):
+        chosen = _parsed(chosen)
+        look = look_at_wiring(chosen)
+        if not config.anyway and (refusal := refused(look, "rehearse", config, chosen.theirs)):
+            return refusal
+    say_serious(look, live)
+    events = events_file(config.output_dir)
+    watched = rehearse(
+        chosen.arguments,
+        events,
+        RehearsalOptions(
+            frames=staging.frames,
+            episode=config.episode,
+            faults=staging.faults,
+            latency_ms=config.latency_ms,
+        ),
+        depth=config.depth,
+        record_s=config.record_s,
+        observations=observations_folder(events) if config.observations else None,
+        command=chosen.command,
+        config=chosen.config,
+    )
+    if config.bench:
+        measure_on_bench(watched, live)
+    return studied_rollout("rehearse", config, watched, chosen.theirs, events, look=look)
+
+
+def _has_checkpoint(arguments: Sequence[str]) -> bool:
+    """Whether the policy is a checkpoint; one of random weights (``--policy.type``) is made for the robot."""
+    names = {name for name, _ in pairs(arguments)}
+    return "--policy.type" not in names and bool({"--policy.path", "--config_path"} & names)
+
+
+def _parsed(chosen: ChosenLoop) -> ChosenLoop:
+    """Return the loop with a port for each arm, and with LeRobot's config. Raises UserError for what it refuses."""
+    with importing():
+        from strobe.rehearse.emulator.arms import with_ports
+        from strobe.rollout.loops.registry import loop_of
+
+        loop = loop_of(chosen.command)
+    arguments = with_ports(joined(chosen.arguments, chosen.command))
+    return replace(chosen, arguments=arguments, config=loop.check(arguments))
+
+
+def help_words() -> str:
+    """Return the help's text, with each fault, what it does and takes."""
+    from strobe.rehearse.emulator.rehearsal.faults import listed
+
+    return (__doc__ or "").format(faults=listed())
+
+
+run = Command("rehearse", help_words, RehearseConfig, read, study, bar=False, heavy="timed")

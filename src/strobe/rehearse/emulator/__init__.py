@@ -1,0 +1,1 @@
+"""Servos on a serial bus, cameras that replay, faults that strike."""

@@ -1,0 +1,235 @@
+"""The arguments of a loop of LeRobot, turned to emulated arms and to cameras that replay."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strobe.core.errors import UserError, install, nearest
+from strobe.core.json_text import JsonObject, parsed
+from strobe.lerobot.datasets import finder
+from strobe.lerobot.flags.lerobot_flags import joined
+from strobe.rehearse.emulator import calibration as cal
+from strobe.rehearse.emulator.arm import EmulatedArm
+from strobe.rehearse.emulator.arms import EmulatedPart, arms_of, cameras_of, with_ports
+from strobe.rehearse.emulator.rehearsal import faults as f
+from strobe.rollout.loops.registry import ROLLOUT, loop_of
+
+LIVE = "live"  # instead of a recording: the robot's own cameras
+_PATTERN_S = 2.0
+_RECORDED = ("--dataset.root", "--dataset.push_to_hub", "--resume")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearsalOptions:
+    """The stand-ins for the robot, and the faults that strike.
+
+    Args:
+        frames: recordings (a video, or a LeRobotDataset's folder, or 'live') by camera; '' is for all others.
+        episode: of a dataset.
+        faults: as `faults.planned` reads them.
+        latency_ms: milliseconds that the emulated adapter adds to each answer; 1 is the least of a USB adapter.
+    """
+
+    frames: Mapping[str, str] = field(default_factory=dict)
+    episode: int = 0
+    faults: Sequence[str] = ()
+    latency_ms: float = 1.0
+
+
+@dataclass
+class RehearsalPlan:
+    """A rehearsal as it was requested, checked; nothing is started.
+
+    Attributes:
+        arguments: the command's, without those that a rehearsal replaces.
+        arms: "robot", and "teleop" where there is a leader; two arms by their sides, see `arms_of`.
+        cameras: flags of the replaying cameras by name, without a path where a test pattern is shown.
+        places: of each camera, the flag of the dict that it is in, and its name there.
+        shown: what the cameras show, in words.
+        records: the command writes a data set.
+    """
+
+    arguments: list[str]
+    arms: dict[str, EmulatedPart]
+    cameras: dict[str, JsonObject]
+    places: dict[str, tuple[str, str]]
+    shown: str
+    records: bool = False
+    on_bus: list[f.BusFault] = field(default_factory=list)
+    slow: list[f.SlowInference] = field(default_factory=list)
+    busy: list[f.Busy] = field(default_factory=list)
+
+
+@dataclass
+class RehearsalStage:
+    """A plan whose emulated arms run: the arguments that the command is given, and the arms by name."""
+
+    arguments: list[str]
+    arms: dict[str, EmulatedArm]
+
+
+def plan(argv: Sequence[str], options: RehearsalOptions, command: str = ROLLOUT, config: Any = None) -> RehearsalPlan:
+    """Check ``argv``, and everything else that can be wrong before something starts.
+
+    Args:
+        argv: the command's arguments.
+        command: lerobot-rollout, lerobot-record or lerobot-teleoperate.
+        config: LeRobot's config of ``argv``. None: it is parsed here.
+
+    Raises:
+        UserError: a package that is not installed; what the command refuses; an arm that cannot be emulated; a camera
+            or a recording that is not there; an unknown fault; a policy fault for a command without policy; an invalid
+            calibration file.
+    """
+    argv = with_ports(joined(argv, command))
+    config = loop_of(command).check(argv) if config is None else config
+    robot, teleop = config.robot, getattr(config, "teleop", None)
+    assert robot is not None
+    arms = arms_of(robot, "robot") | (arms_of(teleop, "teleop") if teleop is not None else {})
+    if any(find_spec(arm.kind.brand.sdk) is None for arm in arms.values()):
+        raise UserError(f"LeRobot's driver of these servos is not installed: {install('robot')}")
+    eyes = cameras_of(robot)
+    ids = {name: {joint: servo.id for joint, servo in arm.calibration.items()} for name, arm in arms.items()}
+    for name in options.frames:
+        if name and name not in eyes:
+            raise UserError(f"--frames.{name}: the robot has no camera '{name}'; {nearest(name, eyes)}")
+    faults = [f.planned(text, ids, list(eyes)) for text in options.faults]
+    slow = [fault for fault in faults if isinstance(fault, f.SlowInference)]
+    if slow and command != ROLLOUT:
+        raise UserError(f"--fault=inference is for {ROLLOUT}: {command} has no policy")
+    on_cameras = [fault for fault in faults if isinstance(fault, f.CameraFault)]
+    cameras, shown = _replaying(eyes, options, on_cameras)
+    replaced = {f"--{arm.flag}.port" for arm in arms.values()}
+    replaced |= {f"--{flag}" for name, (flag, _, _) in eyes.items() if name in cameras}
+    for part in _without_file(arms):
+        replaced |= {f"--{part}.id", f"--{part}.calibration_dir"}
+    records = getattr(config, "dataset", None) is not None
+    replaced.update(_RECORDED if records else ())
+    return RehearsalPlan(
+        [argument for argument in argv if argument.partition("=")[0] not in replaced],
+        arms,
+        cameras,
+        {name: (flag, short) for name, (flag, short, _) in eyes.items()},
+        shown,
+        records,
+        [fault for fault in faults if isinstance(fault, f.BusFault)],
+        slow,
+        [fault for fault in faults if isinstance(fault, f.Busy)],
+    )
+
+
+def _replaying(
+    eyes: Mapping[str, tuple[str, str, Any]], options: RehearsalOptions, faults: Sequence[f.CameraFault]
+) -> tuple[dict[str, JsonObject], str]:
+    """Return the flags of the cameras that replay something, by name, and what all cameras show, in words."""
+    cameras: dict[str, JsonObject] = {}
+    shown = []
+    for name, (_, _, camera) in eyes.items():
+        source = options.frames.get(name, options.frames.get("", ""))
+        if source == LIVE:
+            shown.append(f"{name}: the camera itself")
+            continue
+        if find_spec("lerobot_camera_strobe") is None:
+            raise UserError("the package lerobot_camera_strobe, which replays cameras, is not installed: make env")
+        flags = {"type": "strobe_replay", "fps": camera.fps, "width": camera.width, "height": camera.height}
+        flags |= _recording(name, source, options.episode) | {"seed": len(cameras) + 1}
+        for fault in faults:
+            if fault.camera in (None, name):
+                flags |= fault.fields()
+        cameras[name] = flags
+        shown.append(f"{name}: {source or 'a test pattern'}")
+    if cameras and len(cameras) < len(eyes):
+        raise UserError(f"--frames={LIVE} is for all cameras or for none")
+    return cameras, "; ".join(shown) or "no cameras"
+
+
+@contextlib.contextmanager
+def staged(made: RehearsalPlan, latency_ms: float) -> Iterator[RehearsalStage]:
+    """Start the emulated arms of a plan, and end them with the block. Raises UserError where an arm cannot be made."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-rehearsal-")))
+        arguments, arms = list(made.arguments), {}
+        for name, arm in made.arms.items():
+            at_once = [each.fault for each in made.on_bus if each.when == "connect" and each.arm == name]
+            arms[name] = stack.enter_context(
+                EmulatedArm(
+                    arm.calibration,
+                    models=arm.kind.models,
+                    latency_ms=latency_ms,
+                    led=arm.part == "teleop",
+                    faults=at_once,
+                )
+            )
+            arguments.append(f"--{arm.flag}.port={arms[name].port}")
+        for part in _without_file(made.arms):
+            for arm in made.arms.values():
+                if arm.part == part:
+                    cal.write(arm.calibration, folder / part / f"rehearsal{arm.suffix}.json")
+            arguments += [f"--{part}.id=rehearsal", f"--{part}.calibration_dir={folder / part}"]
+        dicts: dict[str, dict[str, Any]] = {}
+        for name, flags in made.cameras.items():
+            shown = flags if "path" in flags else flags | {"path": str(_pattern(folder / f"{name}.mp4", flags))}
+            flag, short = made.places[name]
+            dicts.setdefault(flag, {})[short] = shown
+        arguments += [f"--{flag}={json.dumps(cameras)}" for flag, cameras in dicts.items()]
+        if made.records:  # what nobody did must not be taken for a demonstration
+            arguments += [f"--dataset.root={folder / 'dataset'}", "--dataset.push_to_hub=false"]
+        yield RehearsalStage(arguments, arms)
+
+
+def _without_file(arms: Mapping[str, EmulatedPart]) -> list[str]:
+    """Return parts that lack a calibration file for one of their arms: "robot", "teleop"."""
+    return list(dict.fromkeys(arm.part for arm in arms.values() if arm.file is None))
+
+
+def _recording(camera: str, source: str, episode: int) -> JsonObject:
+    """Return the replaying camera's flags for ``source``."""
+    if not source:
+        return {}
+    path = Path(source).expanduser()
+    if not path.exists():
+        raise UserError(f"--frames: there is no {path}")
+    flags: JsonObject = {"path": str(path.absolute()), "episode": episode}
+    if path.is_dir():
+        info = path / "meta" / "info.json"
+        if not info.is_file():
+            raise UserError(f"--frames: {path} is neither a LeRobotDataset (it has no meta/info.json) nor a video")
+        with finder.reading(path):
+            features = parsed(info.read_text()).get("features", {})
+        videos = [key for key, feature in features.items() if feature.get("dtype") == "video"]
+        named = [key for key in videos if key.rpartition(".")[2] == camera]
+        if not named and len(videos) != 1:
+            there = ", ".join(videos) or "none: its images are no videos"
+            raise UserError(f"--frames.{camera}: {path} has no video of that name; it has {there}")
+        flags["camera"] = (named or videos)[0]
+    return flags
+
+
+def _pattern(path: Path, flags: Mapping[str, Any]) -> Path:
+    """Write a video of a bright square that moves over a grey ramp, in place of what a camera sees; return its path."""
+    import av
+
+    fps, width, height = int(flags["fps"]), int(flags["width"]), int(flags["height"])
+    ramp = np.broadcast_to(np.linspace(40, 160, width, dtype=np.uint8)[None, :, None], (height, width, 3))
+    frames = max(2, round(_PATTERN_S * fps))
+    side = max(2, min(width, height) // 5)
+    with av.open(str(path), "w") as out:
+        made: Any = out.add_stream("mpeg4", rate=fps)
+        made.width, made.height, made.pix_fmt = width, height, "yuv420p"
+        for at in range(frames):
+            image = ramp.copy()
+            left, top = (int((size - side) * at / frames) for size in (width, height))
+            image[top : top + side, left : left + side] = (240, 200, 60)
+            out.mux(made.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        out.mux(made.encode())
+    return path

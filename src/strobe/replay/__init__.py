@@ -1,0 +1,1 @@
+"""`strobe replay`: a recorded rollout under other settings, in simulated time."""

@@ -1,0 +1,131 @@
+"""strobe replay: what would other settings have done to a recorded rollout? Did its loop starve, or did its policy err?
+
+Replays the rollout in simulated time, within seconds: the recorded ticks and latencies, LeRobot's own inference engine,
+its queue and its tracker of latencies. It compares the recording with three replays. One has the same settings, and
+checks the replay itself. One has the settings that you give by lerobot-rollout's own flags. The third is an ideal loop,
+whose calls take no time and whose ticks are never late. What is bad in the ideal loop too is the policy's fault.
+
+RUN is the folder of a `strobe rollout`. Starvation and the age of observations need no policy. The jumps from chunk to
+chunk need one: if the run was recorded with --observations, Strobe loads the policy and calls it again on the recorded
+observations. The arm follows its recorded path. The policy of a run that you did not record on this machine is loaded
+only where you name it, by --policy.path.
+
+You can change these flags of lerobot-rollout: --fps, --inference.type, --inference.queue_threshold, --inference.rtc.…,
+--interpolation_multiplier, --policy.n_action_steps; with --observations also --policy.path, --policy.…, --device and
+--task.
+
+Examples:
+  strobe replay RUN                                             who erred, and the smallest threshold that holds
+  strobe replay RUN --inference.queue_threshold=40 --fps=20
+  strobe replay RUN --latency=x0.5                              calls half as long; +20: 20 ms longer; 120: all 120 ms
+  strobe replay RUN --latency=OTHER                             the latencies of another rollout, on another machine
+  strobe replay RUN --rtc_version=4454                          Real-Time Chunking as LeRobot's pull request mends it
+  strobe replay RUN --inference_delay=4 --inference.rtc.execution_horizon=20
+  strobe replay RUN --recipe=recipe.yaml --latency=x0.6         seams of the policy with these treatments
+
+Ctrl-C ends the replay and saves what was replayed so far. Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strobe.core.cli.bounds import at_least, one_of, positional
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs, parse, spelt, take_positional
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.rollout.files import events_of
+
+if TYPE_CHECKING:
+    from strobe.replay.settings import Changes
+
+
+@dataclass
+class ReplayConfig(OutputFlags):
+    """Arguments and flags of `strobe replay`."""
+
+    # The folder of a `strobe rollout`.
+    rollout: Path | None = field(default=None, metadata=positional("RUN"))
+    # Latencies of the calls: recorded, x0.5, +20 or 120 (ms), or another rollout's folder.
+    latency: str = "recorded"
+    # The delay that Real-Time Chunking assumes: max (of all latencies, as LeRobot does), p95, or a number of actions.
+    inference_delay: str | None = None
+    # LeRobot's Real-Time Chunking as installed, or with the corrections of its pull request 4454. There chunks are
+    # merged by the actions that were executed, the first call does not count in the latencies, and a short prefix is
+    # filled with its last action.
+    rtc_version: str = field(default="installed", metadata=one_of("installed", "4454"))
+    # A recipe for the policy. Needs a run with --observations.
+    recipe: Path | None = None
+    # Number of replays with drawn latencies, for the intervals; fewer if the run is long.
+    draws: int = field(default=100, metadata=at_least(1))
+    # The most calls of the policy under each setting; 0: no calls.
+    calls: int = field(default=200, metadata=at_least(0))
+    # Seed of the draws and of the policy's noise. It is the same in each setting.
+    seed: int = field(default=0, metadata=at_least(0))
+
+
+def read(argv: Sequence[str]) -> tuple[ReplayConfig, Changes]:
+    """Return the command's flags, and what they change in the rollout, checked. Raises UserError."""
+    words, flags = take_positional(ReplayConfig, [argument for argument in argv if argument != "--"])
+    if not words:
+        raise UserError("name the rollout's folder: strobe replay RUN, with the folder that `strobe rollout` wrote")
+    from strobe.replay.settings import Changes, is_lerobots
+
+    ours, theirs = words, {}
+    for name, value in pairs(flags):
+        if is_lerobots(name[2:]):
+            if value is None:
+                raise UserError(f"{name} needs a value")
+            theirs[name[2:]] = value
+        else:
+            ours.append(spelt(name, value))
+    config = parse(ReplayConfig, ours, extra=["--fps", "--inference.type", "--inference.queue_threshold"])
+    assert config.rollout is not None
+    events_of(config.rollout)  # raises UserError where there are none
+    changes = Changes(
+        lerobot=theirs,
+        latency=config.latency,
+        delay=config.inference_delay,
+        mended=config.rtc_version == "4454",
+        recipe=config.recipe.name if config.recipe is not None else "",
+    )
+    return config, changes
+
+
+def study(config: ReplayConfig, changes: Changes, live: Live) -> Studied:
+    """Replay the rollout. Raises UserError, and KeyboardInterrupt if nothing was replayed by then."""
+    with importing():
+        from strobe.core.measure.sampling import Progress
+        from strobe.replay.run import Options, replay
+
+    assert config.rollout is not None
+    started = time.monotonic()
+
+    def tell(done: int, of: int) -> None:
+        live.progress(Progress(done, of, time.monotonic() - started, None, "plays"))
+
+    options = Options(
+        draws=config.draws, seed=config.seed, calls=config.calls, recipe=_recipe(config.recipe),
+        seam_jump=config.thresholds.seam_jump, stage=live.stage, tell=tell,
+    )  # fmt: skip
+    result = replay(config.rollout, changes, options)
+    return Studied(result, {"replay": vars(config) | changes.lerobot}, config.output_dir, config.thresholds)
+
+
+def _recipe(file: Path | None) -> Callable[[], contextlib.AbstractContextManager[object]] | None:
+    if file is None:
+        return None
+    from strobe.deploy import loading
+
+    loading.read(file)  # raises UserError for an invalid recipe
+    return lambda: loading.with_recipe(file)
+
+
+run = Command("replay", __doc__, ReplayConfig, read, study)

@@ -1,0 +1,193 @@
+"""Replay → document: who erred, whether the replay can be trusted, then its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import OTHER, Plot, Trace
+from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.replay.results import FIGURES, Check, Range, Replayed, ReplayResult, called, promised
+from strobe.rollout.results.motion import Jump
+
+TITLES = {"recorded": "Recorded", "as it was": "As it was", "as asked": "As asked", "ideal loop": "Ideal loop"}
+COLOURS = {
+    "recorded": OTHER,
+    "as it was": charts.colour(0),
+    "as asked": charts.colour(1),
+    "ideal loop": charts.colour(2),
+}
+
+
+def outline(result: ReplayResult, _depth: int | None = None) -> Document:
+    """Return the document of a replay."""
+    return frame.document(
+        result,
+        answers(result),
+        _sections(result),
+        banner="Interrupted: not all settings were played." if result.status == "interrupted" else None,
+        facts=[("Replayed", result.run), ("Strobe", result.strobe_version)],
+    )
+
+
+def answers(result: ReplayResult) -> list[str]:
+    """Return the verdict, the requested settings, the check of the replay itself."""
+    sentences = [result.verdict]
+    requested, own = result.column("as asked"), result.column("as it was")
+    if requested is not None and own is not None:
+        named = ", ".join(_changed_settings(own, requested)) or "another policy"
+        sentences.append(f"With {named}: {'; '.join(_describe_changes(own, requested))}.")
+    return [*sentences, _check(result.checks)]
+
+
+def _changed_settings(own: Replayed, requested: Replayed) -> list[str]:
+    before, after = own.settings, requested.settings
+    return [f"{name}={value}" for name, value in after.items() if before.get(name) != value]
+
+
+def _describe_changes(own: Replayed, requested: Replayed) -> list[str]:
+    """Return the figures that readers look for first, where they differ."""
+    changes = []
+    for name, words in (("starved_ms", "without an action"), ("held_hz", "held"), ("age_ms", "old observations")):
+        before, after = (_range(name, column.figures[name]) for column in (own, requested))
+        unit = FIGURES[name][1]
+        if name == "starved_ms" and not any(_is_nonzero(column.figures[name]) for column in (own, requested)):
+            changes.append("no tick without an action in either replay")
+        elif before != after:
+            changes.append(f"{after} {unit} {words} instead of {before} {unit}")
+    return changes
+
+
+def _is_nonzero(figure: Range) -> bool:
+    return bool(figure.value or figure.high)
+
+
+def _check(checks: Sequence[Check]) -> str:
+    wrong = [check for check in checks if not check.agrees]
+    if not wrong:
+        return "The replay of the run's own settings agrees with what was recorded."
+    differing = [
+        f"{called(check.figure)} {_number(check.figure, check.recorded)} recorded, "
+        f"{_number(check.figure, check.low)} to {_number(check.figure, check.high)} replayed"
+        for check in wrong
+    ]
+    return f"The replay of the run's own settings does not agree with what was recorded: {'; '.join(differing)}."
+
+
+def _sections(result: ReplayResult) -> list[Section]:
+    about = [
+        f"Played {units.count(result.draws, 'time')} with latencies drawn from those recorded; 95 % of these lie in "
+        "the brackets. Without brackets: they do not differ."
+    ]
+    shown = [Section("replay", "The run again", _figures(result.columns), about)]
+    shown.append(Section("settings", "Settings", _settings(result.columns)))
+    if (jumps := _jumps(result.columns)) is not None:
+        text = ["The median step from chunk to chunk over the 95 % of steps inside chunks; 95 % interval over seams."]
+        if (policy := result.policy) is not None:
+            text.append(
+                f"The policy answered {units.count(policy.calls, 'call')} on {policy.observations:,} saved "
+                f"observations ({policy.missing:,} were not saved), at most {policy.oldest_ms:,.0f} ms older than "
+                "the call's own."
+            )
+        shown.append(Section("jumps", "Jumps between chunks", jumps, text))
+    if result.tried:
+        shown.append(Section("thresholds", "Smallest queue threshold", _thresholds(result), [_least(result)]))
+    return shown
+
+
+def _figures(columns: Sequence[Replayed]) -> Table:
+    rows = []
+    for name, (about, unit, _) in FIGURES.items():
+        cells = [_cell(name, column.figures.get(name)) for column in columns]
+        if any(cell is not None for cell in cells):
+            rows.append(Row([f"{about} ({unit})" if unit else about, *cells]))
+    return Table(_columns("", columns), rows)
+
+
+def _columns(first: str, columns: Sequence[Replayed]) -> list[Column]:
+    return [Column(first, numeric=False), *(Column(TITLES[column.name]) for column in columns)]
+
+
+def _cell(name: str, figure: Range | None) -> str | None:
+    return None if figure is None or figure.value is None else _range(name, figure)
+
+
+def _range(name: str, figure: Range) -> str:
+    if figure.value is None:
+        return "no"
+    value = _number(name, figure.value)
+    if figure.low is None or figure.high is None:
+        return value
+    low, high = _number(name, figure.low), _number(name, figure.high)
+    return value if low == high == value else f"{value} [{low}, {high}]"
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:,.{FIGURES[name][2] if name in FIGURES else 1}f}"
+
+
+def _settings(columns: Sequence[Replayed]) -> Table:
+    shown = [column for column in columns if column.name != "recorded"]
+    names = list(dict.fromkeys(name for column in shown for name in column.settings))
+    rows = [Row([name, *(column.settings.get(name) for column in shown)]) for name in names]
+    return Table(_columns("Flag", shown), rows)
+
+
+def _jumps(columns: Sequence[Replayed]) -> Table | None:
+    """Return jumps over steps, joint by joint; None if only the recorded ones are known."""
+    joints = list(dict.fromkeys(jump.joint for column in columns for jump in column.jumps))
+    if not any(column.jumps for column in columns if column.name != "recorded"):
+        return None
+    of = [{jump.joint: jump for jump in column.jumps} for column in columns]
+    rows = [Row([joint, *(_jump(jumps.get(joint)) for jumps in of)]) for joint in joints]
+    seams = [max((jump.seams for jump in column.jumps), default=0) for column in columns]
+    rows.append(Row(["seams", *(f"{number:,}" if number else None for number in seams)], "other"))
+    return Table(_columns("Joint", columns), rows).without_empty_columns()
+
+
+def _jump(jump: Jump | None) -> str | None:
+    if jump is None:
+        return None
+    if jump.interval is None:
+        return f"{jump.ratio:.1f} ×"
+    return f"{jump.ratio:.1f} × [{jump.interval.low:.1f}, {jump.interval.high:.1f}]"
+
+
+def _thresholds(result: ReplayResult) -> Table:
+    rows = [Row([str(threshold.threshold), f"{threshold.starved} of {threshold.draws}"]) for threshold in result.tried]
+    return Table([Column("--inference.queue_threshold"), Column("Draws that starved")], rows)
+
+
+def _least(result: ReplayResult) -> str:
+    if result.least_threshold is None:
+        return "No threshold is large enough: calls take too long for these chunks at this rate."
+    return f"With {result.least_threshold} {promised(result.starves_chance)}."
+
+
+def plots(result: ReplayResult, _depth: int | None = None) -> Plots:
+    """Return actions left and ages over time, recorded and under each setting."""
+    drawn = []
+    if any(depth is not None for column in result.columns for depth in column.series.depth):
+        crosses = "Crosses are ticks without an action."
+        drawn.append(_over_time("Actions in the queue", crosses, "actions", result.columns, "depth"))
+    if any(age is not None for column in result.columns for age in column.series.age_ms):
+        title = "Age of the observation behind each action"
+        drawn.append(_over_time(title, "With the recorded latencies in their order.", "ms", result.columns, "age_ms"))
+    return {"replay": drawn}
+
+
+def _over_time(title: str, caption: str, unit: str, columns: Sequence[Replayed], field: str) -> Plot:
+    data: list[Trace] = []
+    for column in columns:
+        series, colour, name = column.series, COLOURS[column.name], TITLES[column.name]
+        # The ideal loop is there to be compared with, and hides the others.
+        visible = "legendonly" if column.name == "ideal loop" else True
+        style = {"width": 1.2, "shape": "hv"}
+        data.append(charts.line(name, series.at_s, getattr(series, field), colour, style=style, visible=visible))
+        starved = [at for at, none in zip(series.at_s, series.starved, strict=True) if none]
+        if field == "depth" and starved:
+            data.append(charts.crosses(f"{name}: no action", starved, colour))
+    x, y = charts.axis("seconds from the first tick"), charts.from_zero(unit)
+    return Plot(title, caption, data, charts.layout(360, x, y, hovermode="x unified", showlegend=True))

@@ -1,0 +1,177 @@
+"""The policy of a recorded rollout, built again as ``lerobot-rollout`` builds it, for the observations of that run."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Event
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from lerobot.configs.parser import PLUGIN_DISCOVERY_SUFFIX
+from lerobot.rollout import context as lerobot_context
+from lerobot.rollout.configs import BaseStrategyConfig
+
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.lerobot_flags import joined, patched_arguments
+from strobe.lerobot.quiet import quiet
+from strobe.rehearse.emulator.rehearsal.policy import with_policy
+from strobe.replay.settings import PLAIN
+from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.observations import Observations
+from strobe.rollout.loops.rollout import COMMAND, rollout_config
+from strobe.rollout.loops.virtual_rollout import EngineInputs, RecordedWorld
+
+if TYPE_CHECKING:
+    from strobe.core.subjects.subject import Observation
+
+SETTINGS = ("robot.", "inference.", "device", "task", "rename_map")  # and `PLAIN`
+SLACK_NS = 1_000_000  # a replayed tick that begins as much before the recorded one is that one
+
+
+@dataclass
+class FedPolicy:
+    """A policy that gets recorded observations, and how old they were.
+
+    Attributes:
+        behind_ns: by which the oldest of them was recorded before the moment that it stands for.
+    """
+
+    inputs: EngineInputs
+    behind_ns: int = 0
+
+
+def merged(recorded: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Return ``lerobot-rollout``'s arguments as recorded, with ``changes`` in place of those of the same name."""
+    named = {argument.split("=", 1)[0]: argument for argument in joined(recorded, COMMAND)}
+    named |= {argument.split("=", 1)[0]: argument for argument in joined(changes, COMMAND)}
+    if any(name.startswith("--inference.rtc.") or name == "--inference.queue_threshold" for name in named):
+        kind = named.get("--inference.type", "--inference.type=sync")
+        if kind.endswith("=sync"):
+            named = {name: argument for name, argument in named.items() if not _of_rtc(name)}
+    return list(named.values())
+
+
+def _of_rtc(name: str) -> bool:
+    return name.startswith("--inference.") and name != "--inference.type"
+
+
+def fed_policy(
+    header: Header,
+    changes: Sequence[str],
+    observations: Observations,
+    origin: int,
+    around: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+) -> FedPolicy:
+    """Load the policy of the run that ``header`` is of, with its processors, for a robot that gives ``observations``.
+
+    Args:
+        changes: arguments of ``lerobot-rollout`` in place of those recorded, ``--name=value``.
+        origin: the start of the first tick, on the clock of the observations, in nanoseconds.
+        around: is open while it loads, such as `deploy.with_recipe`.
+
+    Raises:
+        UserError: the run does not tell its policy, it is a stranger's and ``changes`` do not name one, it is not
+            there, or LeRobot refuses the arguments.
+    """
+    with _arguments(header, changes) as arguments:
+        return _build(arguments, header, changes, observations, origin, around)
+
+
+def names_policy(header: Header, changes: Sequence[str]) -> str:
+    """Return why the policy of the run is not loaded; '' if it may be.
+
+    A policy that only a stranger's file names is not loaded, since its code and its processors would run.
+    """
+    if header.is_own or any(change.startswith("--policy.path=") for change in changes):
+        return ""
+    named = f": --policy.path={header.policy}, if you trust that" if header.policy and not header.made else ""
+    return f"this run was not recorded by you on this machine, so name its policy yourself{named}"
+
+
+def _arguments(header: Header, changes: Sequence[str]) -> contextlib.AbstractContextManager[list[str]]:
+    """Return ``lerobot-rollout``'s arguments with ``changes``; a policy of random weights is made again."""
+    if header.arguments is None:
+        raise UserError("the run does not tell its policy: it is of an older Strobe; record it again")
+    if why := names_policy(header, changes):
+        raise UserError(why)
+    recorded = joined(header.arguments, COMMAND)
+    if not header.is_own:
+        recorded = [argument for argument in recorded if _is_setting(argument)]
+    if not header.made or any(change.startswith("--policy.path") for change in changes):
+        own = [f"--policy.path={header.policy}"] if header.is_own else []
+        return contextlib.nullcontext(merged(recorded, [*own, *changes]))
+    others = [argument for argument in recorded if not argument.startswith("--policy.")]
+    return with_policy(merged([*others, *header.made], changes))
+
+
+def _is_setting(argument: str) -> bool:
+    """Return whether an argument of a stranger's run is a setting of its loop: LeRobot imports and reads nothing."""
+    name = argument.removeprefix("--").partition("=")[0]
+    return (name in PLAIN or name.startswith(SETTINGS)) and not name.endswith((PLUGIN_DISCOVERY_SUFFIX, "config_path"))
+
+
+def _build(
+    arguments: list[str],
+    header: Header,
+    changes: Sequence[str],
+    observations: Observations,
+    origin: int,
+    around: Callable[[], contextlib.AbstractContextManager[object]],
+) -> FedPolicy:
+    config = rollout_config(arguments)
+    config.strategy, config.teleop, config.dataset, config.use_torch_compile = BaseStrategyConfig(), None, None, False
+    robot = _robot(header, observations)
+    try:
+        with (
+            around(),
+            quiet(),
+            patched_arguments(arguments, COMMAND),
+            mock.patch.object(lerobot_context, "make_robot_from_config", return_value=robot),
+        ):
+            built = lerobot_context.build_rollout_context(config, Event())
+    except (ValueError, NotImplementedError, OSError, ImportError, RuntimeError) as error:
+        raise UserError(f"the policy cannot be loaded: {str(error).splitlines()[0][:250]}") from None
+    process = built.processors.robot_observation_processor
+    changed = {change.split("=", 1)[0]: change.split("=", 1)[1] for change in joined(changes, COMMAND)}
+
+    def observe(moment: int) -> Callable[[], Observation]:
+        def observation() -> Observation:
+            raw, recorded = observations.at(origin + moment + SLACK_NS)
+            fed.behind_ns = max(fed.behind_ns, origin + moment - recorded)
+            return process(raw)
+
+        return observation
+
+    fed = FedPolicy(
+        EngineInputs(
+            policy=built.policy.policy,
+            preprocessor=built.policy.preprocessor,
+            postprocessor=built.policy.postprocessor,
+            robot=built.hardware.robot_wrapper,
+            hw_features=built.data.hw_features,
+            dataset_features=built.data.dataset_features,
+            keys=built.data.ordered_action_keys,
+            task=changed.get("--task", header.task or ""),
+            device=str(config.device),
+            world=RecordedWorld(observe),
+        )
+    )
+    return fed
+
+
+def _robot(header: Header, observations: Observations) -> object:
+    """Return a stand-in for the robot, with all that LeRobot uses of it before a rollout begins."""
+    features = header.observation_features
+    return SimpleNamespace(
+        name=header.robot,
+        robot_type=header.robot,
+        cameras={},
+        is_connected=True,
+        observation_features={name: float if shape is None else tuple(shape) for name, shape in features.items()},
+        action_features=dict.fromkeys(header.action_features, float),
+        connect=lambda: None,
+        get_observation=lambda: observations.at(0)[0],
+    )

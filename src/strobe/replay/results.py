@@ -1,0 +1,153 @@
+"""A replay: a saved rollout in virtual time, with its own settings, with others, and in an ideal loop."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.data import Data, Finite, Interval
+from strobe.rollout.results.rollout import Inference, JointSeam, Pace, Quantiles, Queue, Series
+
+ColumnName = Literal["recorded", "as it was", "as asked", "ideal loop"]
+
+
+class Range(Data):
+    """One figure of a column, with the interval that 95 % of the draws lie in."""
+
+    value: Finite | None = Field(description="the figure with the recorded latencies in order; None if there is none")
+    low: Finite | None = Field(default=None, description="lower end; None if recorded, or if nothing can vary")
+    high: Finite | None = None
+
+
+class Jump(Data):
+    """The median jump of one joint from chunk to chunk over the 95th percentile of its steps inside chunks."""
+
+    joint: str
+    ratio: Finite
+    interval: Interval | None = Field(default=None, description="bootstrap over seams; None with fewer than three")
+    seams: int
+
+
+class Replayed(Data):
+    """A rollout with one set of settings: as recorded, or as simulated."""
+
+    name: ColumnName
+    settings: dict[str, str] = Field(default_factory=dict, description="settings in LeRobot's spelling, without --")
+    figures: dict[str, Range] = Field(default_factory=dict, description="figure by its name in `FIGURES`")
+    pace: Pace | None = None
+    inference: Inference | None = None
+    queue: Queue
+    age: Quantiles | None = None
+    seams: list[JointSeam] = Field(default_factory=list, description="seams between chunks; empty if no policy was run")
+    jumps: list[Jump] = Field(default_factory=list)
+    series: Series = Field(default_factory=Series)
+
+
+# Figure → what it is, its unit, digits after the point.
+FIGURES = {
+    "held_hz": ("rate held", "Hz", 1),
+    "late": ("late ticks", "", 0),
+    "first_ms": ("first action after", "ms", 0),
+    "starved": ("ticks without an action", "", 0),
+    "starved_ms": ("time without an action", "ms", 0),
+    "longest_ms": ("longest time without one", "ms", 0),
+    "least": ("fewest actions left", "", 0),
+    "age_ms": ("age of the observation, median", "ms", 0),
+    "age_p95_ms": ("age of the observation, 95 %", "ms", 0),
+    "calls": ("calls of the policy", "", 0),
+    "useless": ("chunks that came too late", "", 0),
+    "assumed": ("delay assumed, median", "actions", 0),
+    "executed": ("delay that happened, median", "actions", 0),
+    "skipped": ("actions dropped, not executed", "", 0),
+}
+
+
+def called(figure: str) -> str:
+    """Return a figure's name in words."""
+    return FIGURES[figure][0] if figure in FIGURES else figure
+
+
+class Check(Data):
+    """One figure of the replay under the run's own settings against what was recorded."""
+
+    figure: str = Field(description="a name of `FIGURES`, or a joint's jump in words")
+    recorded: Finite
+    low: Finite
+    high: Finite
+    agrees: bool
+
+
+class Tried(Data):
+    """A queue threshold, and how many of the draws starved with it."""
+
+    threshold: int
+    starved: int
+    draws: int
+
+
+class PolicyCalls(Data):
+    """The policy's calls on saved observations, in all columns together."""
+
+    observations: int = Field(description="number of observations recorded")
+    missing: int = Field(description="ticks without a recorded observation")
+    oldest_ms: Finite = Field(description="largest excess age of an observation over the one the call would have had")
+    calls: int
+    cut: bool = Field(default=False, description="only the first calls were run, fewer than the run had")
+
+
+class Jumping(Data):
+    """Joints that jump from chunk to chunk: their median jump is at least ``limit`` times their ordinary steps."""
+
+    limit: Finite
+    recorded: list[str] = Field(default_factory=list)
+    as_it_was: list[str] = Field(default_factory=list, description="jumps under the run's own settings")
+    ideal: list[str] = Field(default_factory=list, description="jumps in an ideal loop")
+
+
+class ReplayResult(Answer):
+    """A saved rollout replayed in virtual time."""
+
+    study: Literal["replay"] = "replay"
+    run: str = Field(description="the replayed folder")
+    joints: list[str] = Field(default_factory=list)
+    columns: list[Replayed] = Field(description="recorded, as it was, with the requested settings (if any), ideal loop")
+    checks: list[Check] = Field(default_factory=list)
+    verdict: str = Field(description="whether the loop starved or the policy erred, in words")
+    jumping: Jumping | None = Field(default=None, description="evidence for the verdict on jumps; None in older runs")
+    draws: int
+    seconds: Finite = Field(description="duration of the run")
+    lost: str = Field(default="", description="what the recording lacks or has damaged; '' if nothing is known")
+    tried: list[Tried] = Field(default_factory=list, description="thresholds tried, if one was searched for")
+    least_threshold: int | None = Field(
+        default=None, description="smallest threshold that hardly ever starves a fresh run, else the largest"
+    )
+    starves_chance: Finite | None = Field(
+        default=None, description="chance that a fresh run starves with it; None with too few recorded calls"
+    )
+    delay: int | None = Field(default=None, description="actions that cover 95 % of the calls after the first")
+    policy: PolicyCalls | None = Field(default=None, description="the policy's calls; None if no policy was run")
+
+    @property
+    def about(self) -> str:
+        return self.title.split(" on ")[0]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the replay with the run's own settings agrees with the recording."""
+        return all(check.agrees for check in self.checks)
+
+    def column(self, name: str) -> Replayed | None:
+        """Return the column called ``name``; None if it does not exist."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+def promised(chance: float | None) -> str:
+    """Return how many fresh runs starve with a threshold, in words."""
+    if chance is None:
+        return "the recorded calls would not starve the robot; they are too few to say how long others take"
+    if chance <= 1 / 20:
+        return "at most one run of 20 like this one would starve"
+    return f"up to {math.ceil(20 * chance)} of 20 runs like this one would still starve"

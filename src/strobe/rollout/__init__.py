@@ -1,0 +1,1 @@
+"""`strobe rollout`: LeRobot's own loops on the robot, watched."""

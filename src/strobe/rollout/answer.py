@@ -1,0 +1,243 @@
+"""The answer to a watched rollout: its figures, and its ticks and calls as measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from strobe.core.measure import machine
+from strobe.core.measure.components import Iteration, components, empty_section_ms, iterations, spans
+from strobe.core.measure.statistics import describe, summarise
+from strobe.core.results.data import Samples
+from strobe.core.results.measurement import Measurement
+from strobe.core.results.traits import LoopTraits, Traits
+from strobe.core.timeline.sections import recording
+from strobe.lerobot.quiet import REAL_TIME
+from strobe.rollout.loops.course import CALL, TICK, RunRecord
+from strobe.rollout.loops.event_log import opener
+from strobe.rollout.loops.events import Scheduled
+from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.instrument import SLEEP
+from strobe.rollout.measure import rollout as measure
+from strobe.rollout.measure.call_times import compare_places
+from strobe.rollout.measure.first_jump import first_action
+from strobe.rollout.measure.robot import buses, tracking, worst
+from strobe.rollout.remote import RECEIVED, TRIP, remote_of, sections_of_receiving, sections_of_trips, trips_of
+from strobe.rollout.results.rollout import Camera, Recording, Rollout, RolloutResult, Scheduling
+from strobe.version import __version__
+
+MOST = 3000  # ticks and calls whose parts are in the answer; the figures are of all
+
+
+def answer_of(header: Header, record: RunRecord) -> RolloutResult:
+    """Return the answer, without findings; its status is "complete" until a caller changes it."""
+    info = header.subject
+    figures = rollout_of(header, record)
+    on = header.robot if figures.engine == "none" else f"{info.name} on {header.robot}"
+    seconds = figures.pace.seconds if figures.pace is not None else 0.0
+    ran = f"{seconds:.0f} s of {figures.command} at {header.fps:g} Hz"
+    if figures.engine == "server":
+        on, ran = info.name, f"{len(record.calls):,} calls of {figures.command}"
+    result = RolloutResult(
+        strobe_version=__version__,
+        title=f"{on}: {ran}",
+        subject=info,
+        machine=machine.describe(torch.device(header.device)),
+        rollout=figures,
+        notes=record.notes,
+    )
+    ticks = _without_sleep(iterations(record.sections(MOST), TICK))
+    if ticks:
+        tick = _measurement(TICK, "control tick", ticks, 0)
+        tick.traits = _traits(header)
+        if len(ticks) < len(record.ticks):
+            tick.notes.append(f"parts of the latest {len(ticks):,} of {len(record.ticks):,} ticks")
+        result.measurements.append(tick)
+    if figures.engine == "remote":
+        calls, name = iterations(sections_of_trips(trips_of(record), MOST), TRIP), TRIP
+    else:
+        calls, name = iterations(record.of_calls(MOST), CALL), CALL
+    if calls:
+        first = len(record.calls) == len(calls) > 1
+        result.measurements.append(_measurement(name, "inference", calls, int(first)))
+    if calls and figures.engine == "server":
+        loop = LoopTraits(actions_per_chunk=header.chunk)
+        result.measurements[-1].traits = Traits(loop=loop, device=header.device)
+    if figures.engine == "server" and (received := iterations(sections_of_receiving(record, MOST), RECEIVED)):
+        result.measurements.append(_measurement(RECEIVED, "receiving", received, 0))
+    if header.device != "cpu":
+        result.notes.append("times are the host's: a part that only launches work on the device is shorter than it")
+    return result
+
+
+def _traits(header: Header) -> Traits:
+    """Return the settings of the loop, and the device where the loop's own process computes."""
+    if header.engine == "none":
+        return Traits(loop=LoopTraits(leader=header.strategy, fps=header.fps))
+    if header.engine == "remote":
+        loop = LoopTraits(
+            aggregation=header.strategy,
+            fps=header.fps,
+            actions_per_chunk=header.chunk,
+            chunk_size_threshold=header.share,
+        )
+        return Traits(loop=loop)
+    loop = LoopTraits(
+        strategy=header.strategy,
+        inference=header.engine,
+        fps=header.fps,
+        multiplier=header.multiplier,
+        queue_threshold=header.threshold,
+        execution_horizon=header.horizon if header.guided else None,
+        compiled=header.compiled,
+    )
+    return Traits(loop=loop, device=header.device)
+
+
+def rollout_of(header: Header, record: RunRecord) -> Rollout:
+    """Return the figures of a rollout."""
+    ticks, fps = record.ticks, header.fps
+    events = record.control_events if ticks else sum(map(len, record.rows.values()))
+    ages = [tick.age_ns / 1e6 for tick in ticks if tick.age_ns is not None]
+    guided = header.engine == "sync" or header.guided  # else chunks follow on one another in the queue
+    arms = buses(record.bus, ticks[0].start_ns) if ticks else []
+    rollout = Rollout(
+        robot=header.robot,
+        strategy=header.strategy,
+        engine=header.engine,
+        command=header.command,
+        fps=fps,
+        multiplier=header.multiplier,
+        horizon=header.horizon if header.guided else None,
+        can_rtc=header.can_rtc,
+        sentence="",
+        lost=record.lost,
+        pace=measure.pace(ticks, fps * header.multiplier),
+        inference=measure.inference(record.calls, fps),
+        bench=compare_places(record.uses),
+        queue=measure.queue(ticks, header.threshold),
+        age=measure.quantiles(ages) if ages else None,
+        first_action=first_action(record.moves, header.joints) if header.engine != "server" else None,
+        seams=measure.seams(record.actions, header.joints) if guided else [],
+        tracking=tracking(record.moves, header.joints),
+        cameras=_cameras(record),
+        bus=worst(arms),
+        buses=arms if len(arms) > 1 else [],
+        turns=record.cpu_turns,
+        scheduling=_scheduling(record),
+        recording=_recording(header, record),
+        cadence="\n".join(record.cadence),
+        remote=remote_of(header, record),
+        series=measure.series(ticks, record.calls),
+        overhead_ms=empty_section_ms(recording(opener([].append))) * events / max(1, len(ticks) or len(record.calls)),
+    )
+    if rollout.queue.first_action_ms is None:
+        rollout.unfinished = record.unfinished
+    rollout.sentence = record.of_what_is_left(sentence(rollout))
+    return rollout
+
+
+def sentence(rollout: Rollout) -> str:
+    """Return the verdict: whether the arm was given its actions in time."""
+    pace, queue = rollout.pace, rollout.queue
+    if rollout.engine == "server":
+        return _served(rollout)
+    if rollout.engine != "none" and queue.first_action_ms is None:
+        return "The robot was never sent an action."
+    if pace is None:
+        return "The run was too short to tell its rate."
+    text = f"The loop held {pace.held_hz:.1f} of {pace.asked_hz:g} Hz"
+    text += f"; {pace.late:,} of {pace.ticks:,} ticks were late" if pace.late else "; no tick was late"
+    if rollout.engine == "none":
+        return f"{text}."
+    if queue.starved:
+        return f"{text}, and {queue.starved:,} had no action to send ({queue.starved_ms:.0f} ms)."
+    return f"{text}, and each had an action to send."
+
+
+def _served(rollout: Rollout) -> str:
+    calls, remote = rollout.inference, rollout.remote
+    failed = 0 if remote is None else remote.failed_chunks
+    if calls is None:
+        if not failed:
+            return "The server was never asked for a chunk."
+        return (
+            f"The server made no chunk: {f'{failed:,} requests' if failed > 1 else 'the one request'} for one failed."
+        )
+    took = calls.first_ms if calls.latency is None else calls.latency.median
+    text = f"The server made {calls.calls:,} chunks, in {took:,.1f} ms each (median, with its sleep)"
+    return f"{text}; {failed:,} more requests for one failed." if failed else f"{text}."
+
+
+def _cameras(record: RunRecord) -> list[Camera]:
+    ticks = record.ticks
+    seconds = sum(b.start_ns - a.start_ns for a, b in pairwise(ticks) if b.follows) / 1e9
+    return [
+        Camera(
+            name=name,
+            reads=len(reads.took_ns),
+            ms=measure.quantiles([took / 1e6 for took in reads.took_ns]),
+            fresh_hz=max(0, reads.fresh - 1) / seconds,
+            longest_ms=reads.longest_ns / 1e6,
+            longest_from_s=max(0, reads.longest_from_ns - ticks[0].start_ns) / 1e9,
+            age=measure.quantiles([age / 1e6 for age in reads.ages_ns]) if reads.ages_ns else None,
+            frozen_ms=reads.frozen_ns / 1e6,
+            frozen_from_s=max(0, reads.frozen_from_ns - ticks[0].start_ns) / 1e9,
+            frozen_frames=reads.frozen_frames,
+        )
+        for name, reads in record.cameras.items()
+        if reads.took_ns and seconds > 0
+    ]
+
+
+def _scheduling(record: RunRecord) -> Scheduling | None:
+    if not record.scheduled:
+        return None
+    before, after = record.scheduled[0], record.scheduled[-1]
+    changed_ns = next((event.at for event in record.scheduled if event.policy in REAL_TIME), None)
+    from_s = (changed_ns - record.ticks[0].start_ns) / 1e9 if changed_ns is not None and record.ticks else None
+    return Scheduling(
+        before=_named(before),
+        after=_named(after),
+        real_time_before=before.policy in REAL_TIME,
+        real_time_after=after.policy in REAL_TIME,
+        from_s=from_s if from_s is not None and from_s >= 0 else None,
+    )
+
+
+def _named(event: Scheduled) -> str:
+    return f"{event.policy} {event.priority}" if event.policy in REAL_TIME else event.policy
+
+
+def _recording(header: Header, record: RunRecord) -> Recording | None:
+    episodes = [frames for frames in record.episodes if len(frames) > 1]
+    if not episodes or not header.dataset_fps:
+        return None
+    return Recording(
+        frames=sum(map(len, episodes)),
+        dataset_fps=header.dataset_fps,
+        stamped_s=sum(len(frames) - 1 for frames in episodes) / header.dataset_fps,
+        real_s=sum(frames[-1] - frames[0] for frames in episodes) / 1e9,
+    )
+
+
+def _without_sleep(runs: Sequence[Iteration]) -> list[Iteration]:
+    return [Iteration(run.whole, [part for part in run.parts if part.name != SLEEP]) for run in runs]
+
+
+def _measurement(name: str, phase: Any, runs: Sequence[Iteration], first: int) -> Measurement:
+    counted = runs[first:]
+    values = [run.ms for run in counted]
+    summary = summarise(values)
+    return Measurement(
+        name=name,
+        phase=phase,
+        samples=Samples(
+            warmup=[run.ms for run in runs[:first]], values=values, summary=summary, notes=describe(values)
+        ),
+        components=components(counted),
+        spans=spans(min(counted, key=lambda run: abs(run.ms - summary.median))),
+    )

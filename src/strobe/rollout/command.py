@@ -1,0 +1,133 @@
+r"""strobe rollout: does the robot get its actions in time, and what is in the way?
+
+Runs `lerobot-rollout` as it is, with the arguments after --. It watches the control loop, the inference thread, and the
+queue of actions between them: each camera and motor bus, the processors, the policy's parts, the queue, the sleep. The
+first word after -- chooses another loop of LeRobot. It may be lerobot-record or lerobot-teleoperate: the answer shows
+their rate and recording in the same way. It may be one side of remote inference (lerobot.async_inference), robot_client
+or policy_server. The answer then shows what a round trip is made of, what the server drops, and what images as JPEG
+would save. Run both sides in Strobe, and the client's answer shows the server's steps too, on one clock. The robot gets
+the same commands. If a probe cannot be attached, the robot runs without it.
+
+Before it starts, it reads how the checkpoint is wired, as `strobe preflight` does, and shows serious faults. If the
+first action may already be wrong, it does not start, unless you give --anyway.
+
+The answer shows the rate of the loop, how long actions lasted and when there were none, and how old the observation
+behind each action was. It shows the delay that Real-Time Chunking assumed, the delay that happened, and how far the arm
+jumps from chunk to chunk. It names the flag, and the value, that would mend a fault.
+
+After the run, when the robot is at rest and disconnected, Strobe calls the policy for about ten more seconds on the
+last observation: back to back, and at the pace of the run. So the answer can say "25 ms on the bench, 41 ms here", and
+how much of the difference comes from clocks, other threads, the GIL or the rest. --bench=false skips that, and so does
+Ctrl-C.
+
+Ctrl-C and SIGTERM end the run as LeRobot ends it: the tick ends, the arm goes back to its start, the robot is
+disconnected. LeRobot's other loops know only Ctrl-C, and a SIGTERM ends them with torque on. Here a SIGTERM ends them
+as Ctrl-C does, which is the ordinary end of teleoperation, client and server. The recording so far is shown and saved.
+A run that was killed leaves a file of events: --events reads it.
+
+Examples:
+  strobe rollout -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --robot.cameras="{…}" --policy.path=FOLDER \
+      --task="pick up the cube" --duration=60
+  strobe rollout --depth=2 -- --inference.type=rtc --inference.rtc.execution_horizon=10 …
+  strobe rollout -- lerobot-record --robot.type=so101_follower … --teleop.type=so101_leader … --dataset.repo_id=ME/CUBE
+  strobe rollout -- lerobot-teleoperate --robot.type=so101_follower … --teleop.type=so101_leader … --teleop_time_s=30
+  strobe rollout -- policy_server --host=0.0.0.0 --port=8080
+  strobe rollout -- robot_client --server_address=HOST:8080 --robot.type=so101_follower … --policy_type=act \
+      --pretrained_name_or_path=FOLDER --actions_per_chunk=50
+  strobe rollout --events=runs/rollout-4711.events              the answer of a run that was killed
+  strobe rollout --observations -- …                            for a `strobe replay` that asks the policy again
+
+The run's folder contains the events, from which `strobe replay RUN` predicts the run under other settings. Half a
+minute of recording shows most of it. Exit code: 0, 1 when the run failed or did not start, 2 for wrong input, 130 when
+it was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from strobe.core.cli.bounds import at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.argument_names import check
+from strobe.rollout.files import observations_folder
+from strobe.rollout.flags import (
+    ChosenLoop,
+    choose_loop,
+    events_file,
+    look_at_wiring,
+    measure_on_bench,
+    refused,
+    say_serious,
+    studied_rollout,
+)
+
+REFUSED = {
+    "--recipe": "lerobot-rollout takes a recipe from the environment: STROBE_RECIPE=FILE strobe rollout -- …",
+}
+
+
+@dataclass
+class RolloutConfig(OutputFlags):
+    """Flags of `strobe rollout`."""
+
+    # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
+    depth: int = field(default=1, metadata=at_least(1))
+    # Seconds to record. After them the run goes on without Strobe.
+    record_s: int = field(default=1800, metadata=at_least(1))
+    # After the run, with the robot disconnected, call the policy for about 10 s: its latency without the robot.
+    bench: bool = True
+    # Show the recording of a run that was killed. Give its file of events instead of arguments after --.
+    events: Path | None = None
+    # Start even if the policy's wiring has a fault with which its first action may already be wrong.
+    anyway: bool = False
+    # Save each tick's joint numbers and camera frames (JPEG) for `strobe replay`: about 2 MB/s for each 640x480 camera.
+    observations: bool = False
+
+
+def read(argv: Sequence[str]) -> tuple[RolloutConfig, ChosenLoop | None]:
+    """Return the command's flags, and LeRobot's loop with its config (None with --events). Raises UserError."""
+    ours, after = split_lerobot(argv)
+    config = parse(RolloutConfig, ours, refused=REFUSED)
+    if config.events is not None:
+        if after is not None:
+            raise UserError("--events shows a run that has ended; it takes no arguments after --")
+        return config, None
+    theirs = require_lerobot(after, "lerobot-rollout", "rollout -- --robot.type=… --policy.path=FOLDER")
+    chosen = choose_loop(theirs, config.observations)
+    if chosen.command == "lerobot-rollout":
+        check(chosen.arguments, chosen.command)
+    with importing():
+        from strobe.rollout.loops.registry import loop_of
+
+        loop = loop_of(chosen.command)
+    # A wrong flag ends in an error of one line, before the robot is connected.
+    return config, replace(chosen, config=loop.check(chosen.arguments))
+
+
+def study(config: RolloutConfig, chosen: ChosenLoop | None, live: Live) -> Studied:
+    """Run the loop and watch it, then call its policy on the bench. With --events show a run that is over."""
+    from strobe.rollout.run import recovered, watch
+
+    if chosen is None:
+        assert config.events is not None
+        watched = recovered(config.events)
+        return studied_rollout("rollout", config, watched, [], config.events, remove=False)
+    look = look_at_wiring(chosen)
+    if not config.anyway and (refusal := refused(look, "rollout", config, chosen.theirs)):
+        return refusal
+    say_serious(look, live)
+    events = events_file(config.output_dir)
+    observations = observations_folder(events) if config.observations else None
+    watched = watch(chosen.arguments, events, config.depth, config.record_s, observations, chosen.command)
+    if config.bench:
+        measure_on_bench(watched, live)
+    return studied_rollout("rollout", config, watched, chosen.theirs, events, look=look)
+
+
+run = Command("rollout", __doc__, RolloutConfig, read, study, bar=False, heavy="timed")

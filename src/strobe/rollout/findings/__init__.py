@@ -1,0 +1,1 @@
+"""Rules on rollouts: of the robot, of remote inference, of the loop."""

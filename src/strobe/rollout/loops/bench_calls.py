@@ -1,0 +1,102 @@
+"""The price of a rollout's calls: what they cost the calling thread, and the same call again once the robot is at rest.
+
+During the run a call is bracketed by `begin` and `end`, which read the thread's clocks: a few microseconds a call.
+They keep what the call was given last, and nothing that holds the robot: it switches its torque off when nobody holds
+it any more. `repeat_call` is LeRobot's way from that observation to actions, without the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import torch
+from lerobot.policies.utils import prepare_observation_for_inference
+from lerobot.rollout.inference import rtc
+
+from strobe.core.subjects.subject import Observation
+from strobe.core.timeline.clock import ThreadUse, cpu_ns, host_ns, waited_ns
+from strobe.lerobot.policies.prediction import predict
+
+
+class CallWatch:
+    """Watches the calls of one run, made from what LeRobot's ``build_rollout_context`` made.
+
+    Events that go to ``append``: ``used start end cpu waited``, nanoseconds; waited is -1 where it is unknown.
+    """
+
+    def __init__(self, context: Any, append: Callable[[Any], None]) -> None:
+        config = context.runtime.cfg
+        self.options: dict[str, Any] = {}  # what Real-Time Chunking gave the last call
+        self._append = append
+        self._robot = weakref.ref(context.hardware.robot_wrapper.inner)
+        self._robot_type = context.hardware.robot_wrapper.robot_type
+        self._policy = context.policy.policy
+        self._before, self._after = context.policy.preprocessor, context.policy.postprocessor
+        self._chunks, self._task = config.inference.type == "rtc", config.task
+        self._device = torch.device(config.device or "cpu")
+        self._given: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._begun: tuple[int, int, int | None] | None = None
+
+    def begin(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        """A call begins on this thread, with what the engine was given: its arguments."""
+        self._given = args, kwargs
+        self._begun = host_ns(), cpu_ns(), waited_ns()
+
+    def end(self) -> None:
+        """The call that began is over."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            used = _since(begun)
+            waited = -1 if used.waited is None else used.waited
+            self._append(("used", begun[0], begun[0] + used.wall, used.cpu, waited))
+
+    @property
+    def refused(self) -> str:
+        """The reason why the policy cannot be called again now; '' if it can."""
+        robot = self._robot()
+        if robot is not None and getattr(robot, "is_connected", True):
+            return "the robot is still connected"
+        return "" if self._given is not None else "the policy was never called"
+
+    def repeat_call(self) -> ThreadUse:
+        """Call the policy on the last observation as the engine did, and return what it cost this thread.
+
+        Raises whatever the policy raises.
+        """
+        assert self._given is not None
+        args, kwargs = self._given
+        if self._chunks:
+            begun = host_ns(), cpu_ns(), waited_ns()
+            self._chunk(args, kwargs)
+            return _since(begun)
+        self._policy.reset()  # forgets the actions that are left, so that the next one takes a call
+        begun = host_ns(), cpu_ns(), waited_ns()
+        self._action(args[0] if args else kwargs["obs_frame"])
+        return _since(begun)
+
+    def _chunk(self, args: tuple[Any, ...], kwargs: dict[str, object]) -> None:
+        """As lerobot/rollout/inference/rtc.py does it."""
+        batch = rtc.build_dataset_frame(*args, **kwargs)
+        batch = prepare_observation_for_inference(batch, self._device, self._task, self._robot_type)
+        batch["task"] = [self._task]
+        actions = predict(self._policy, self._before(batch), self.options)
+        self._after(actions)
+
+    def _action(self, frame: Observation) -> None:
+        """As lerobot/rollout/inference/sync.py does it."""
+        mixed = self._device.type == "cuda" and getattr(self._policy.config, "use_amp", False)
+        with torch.inference_mode(), torch.autocast("cuda") if mixed else contextlib.nullcontext():
+            batch = prepare_observation_for_inference(copy(frame), self._device, self._task, self._robot_type)
+            action = self._policy.select_action(self._before(batch))
+            self._after(action).squeeze(0).cpu()
+
+
+def _since(begun: tuple[int, int, int | None]) -> ThreadUse:
+    start, cpu, waited = begun
+    now = waited_ns()
+    used = cpu_ns() - cpu
+    return ThreadUse(host_ns() - start, used, None if now is None or waited is None else now - waited)

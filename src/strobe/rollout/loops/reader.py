@@ -1,0 +1,322 @@
+"""The reader of a watched run's events.
+
+Studies of rollouts, replays and remote inference read no event themselves: all that they need is in a `RunRecord`.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from strobe.core.timeline.clock import ThreadUse
+from strobe.rollout.loops import events, instrument, remote_client, rollout, teleoperation
+from strobe.rollout.loops.course import CONTROL, INFERENCE, OTHERS, CameraReads, LoopTurn, RunRecord
+from strobe.rollout.loops.event_log import Rows
+from strobe.rollout.loops.events import Row, decode
+from strobe.rollout.loops.header import Header
+from strobe.rollout.measure.robot import BusRead, Move
+from strobe.rollout.measure.rollout import Action, Call, Tick
+from strobe.rollout.results.rollout import Turns, Unfinished
+
+NAMES = rollout.NAMES | teleoperation.NAMES | remote_client.NAMES  # parts of a tick
+EACH = (instrument.CAMERA, instrument.MOTORS_READ, instrument.MOTORS_WRITTEN)  # begin names: of a camera, of an arm
+ASYNCHRONOUS = ("rtc", "remote", "server")  # engines whose policy is called outside the control thread
+
+
+@dataclass
+class _PendingCall:
+    """A call of the inference thread that goes on."""
+
+    start: int
+    observed: int | None
+    assumed: int | None = None
+    length: int | None = None
+
+
+class _Reader:
+    def __init__(self, header: Header) -> None:
+        asynchronous = header.engine in ASYNCHRONOUS
+        self.header = header
+        self.other_thread = INFERENCE if asynchronous else OTHERS
+        self.record = RunRecord(caller=INFERENCE if asynchronous else CONTROL)
+        self.roles: dict[int, str] = {}  # threads → what they do now
+        self.turn: LoopTurn | None = None  # the latest
+        self.pending: _PendingCall | None = None
+        self.first_use: events.CpuUse | None = None  # as the loop began
+        self.running = False
+        self.broken = True  # the next tick does not follow another
+        self.engine_reset = False  # since the latest turn
+        self.joined = False  # the next action follows another
+        self.new_episode = True
+        self.depth: int | None = None
+        self.observed: int | None = None  # of the action at hand
+        self.offered: dict[int, int] = {}  # observation → start of its turn
+        self.observed_by_chunk: dict[int, int | None] = {}
+        self.merges = 0
+        self.chunk = 0
+        self.length: int | None = None
+        self.warmups: int | None = None  # calls that had returned when the loop first wanted an action; None before
+        self.over: int | None = None  # end of the loop
+        self.cut = False  # recording stopped before the loop's end
+        record = self.record
+        self.at_any_time: dict[type[object], Callable[[Any], None]] = {
+            events.LoopBegan: self.loop_began,
+            events.LoopEnded: self.loop_ended,
+            events.ClockShared: self.clock_shared,
+            events.ImagesEncoded: self.images_encoded,
+            events.Cadence: lambda event: record.cadence.append(event.text),
+            events.Scheduled: record.scheduled.append,
+        }
+        self.while_running: dict[type[object], Callable[[Any], None]] = {
+            events.SectionEnded: self.section_ended,
+            events.TickBegan: self.tick_began,
+            events.JointPositions: self.joint_positions,
+            events.ActionReady: self.action_ready,
+            events.CommandSent: self.command_sent,
+            events.CameraRead: self.camera_read,
+            BusRead: self.bus_read,
+            events.CpuUse: self.cpu_use,
+            events.FrameRecorded: self.frame_recorded,
+            events.EngineReset: self.engine_was_reset,
+            events.ObservationOffered: self.observation_offered,
+            events.ObservationTaken: self.observation_taken,
+            events.ActionRequested: self.action_requested,
+            events.ActionValues: self.action_values,
+            events.ChunkPredicted: self.chunk_predicted,
+            events.CallThreadUse: self.call_thread_use,
+            events.CallRaised: self.call_raised,
+            events.ChunkMerged: self.chunk_merged,
+            events.ObservationUploaded: record.uploads.append,
+            events.ChunkReceived: record.trips.append,
+            events.EmptyAnswer: record.empty.append,
+            events.RequestFailed: record.failures.append,
+            events.ThreadRole: self.thread_role,
+            events.ObservationReceived: record.received.append,
+            events.ChunkServed: record.served.append,
+        }
+
+    def read(self, rows: Iterable[Row]) -> RunRecord:
+        odd = 0
+        for row in rows:
+            try:
+                event = decode(row)
+            except TypeError:
+                odd += 1
+                continue
+            handle = self.at_any_time.get(type(event)) or (self.running and self.while_running.get(type(event)))
+            if handle:
+                handle(event)
+        self.end_tick(None)
+        self.record.unfinished = self.unfinished()
+        if isinstance(rows, Rows):
+            self.record.lost, self.record.ends = rows.lost, rows.ends
+        if odd and not self.record.lost:
+            self.record.lost = f"{odd:,} of its events cannot be read"
+        return self.record
+
+    def unfinished(self) -> Unfinished | None:
+        """Return the call that goes on at the end of the loop, if all calls before warmed the policy up."""
+        turns, calls = self.record.loop_turns, len(self.record.calls)
+        warmups = calls if self.warmups is None else self.warmups
+        if self.header.engine != "rtc" or self.pending is None or self.over is None or self.cut or calls > warmups:
+            return None
+        run_s = (self.over - turns[0].start) / 1e9 if turns else 0.0
+        ms = (self.over - self.pending.start) / 1e6
+        return Unfinished(calls=calls, ms=ms, run_s=run_s, compiled=self.header.compiled)
+
+    @property
+    def open_turn(self) -> LoopTurn | None:
+        """The latest turn, while its tick goes on."""
+        return self.turn if self.turn is not None and not self.turn.ended else None
+
+    def end_tick(self, now: int | None) -> None:
+        """End the tick that goes on, at ``now`` or where its last section ended."""
+        turn = self.open_turn
+        if turn is None:
+            return
+        turn.ended = True
+        if turn.ready is None:  # a turn that wants no action: warming up, paused, resetting
+            self.broken = True
+            return
+        end = turn.slept if turn.slept is not None else now
+        if end is None:
+            return  # cut off
+        age = turn.sent - turn.observed if turn.sent is not None and turn.observed is not None else None
+        work = max(0, end - turn.start)
+        self.record.ticks.append(Tick(turn.start, work, turn.ready, turn.follows, turn.depth, age, turn.parts))
+        self.record.moves.append(Move(turn.at, turn.command, turn.follows))
+        self.broken = False
+
+    def loop_began(self, _: events.LoopBegan) -> None:
+        self.running = self.broken = self.new_episode = True
+        self.joined = False
+
+    def loop_ended(self, event: events.LoopEnded) -> None:
+        self.end_tick(event.at)
+        self.turn = None
+        self.cut = self.cut or not self.running
+        self.over = event.at
+        self.running = False
+
+    def tick_began(self, event: events.TickBegan) -> None:
+        self.end_tick(event.start)
+        self.turn = LoopTurn(event.start, self.engine_reset, not self.broken)
+        self.engine_reset = False
+        self.record.loop_turns.append(self.turn)
+        self.record.control_events += 1
+
+    def section_ended(self, section: events.SectionEnded) -> None:
+        name, start, end, thread = section
+        control = thread == self.header.main
+        label = CONTROL if control else self.roles.get(thread, self.other_thread)
+        self.record.rows.setdefault(label, []).append((sys.intern(name), start, end))
+        self.record.control_events += control
+        if name.startswith(f"{instrument.CAMERA} "):
+            self.camera(name.removeprefix(f"{instrument.CAMERA} ")).took_ns.append(end - start)
+        self.new_episode = self.new_episode or name == instrument.SAVE
+        turn = self.turn
+        if not control or turn is None or start < turn.start:
+            return
+        if name == instrument.SLEEP:
+            turn.slept = start if turn.slept is None else turn.slept
+            return
+        if name == instrument.ACTION and turn.sent is None:
+            turn.sent = start
+        elif name == instrument.PROCESS_OBSERVATION and turn.notified is None:
+            turn.notified = end  # the engine is given it next; one without a thread has no event for that
+        if not turn.ended and (name in NAMES or name.startswith(EACH)):  # the policy's own parts are for the calls
+            turn.parts[name] = turn.parts.get(name, 0) + end - start
+
+    def joint_positions(self, event: events.JointPositions) -> None:
+        if (turn := self.open_turn) is not None:
+            turn.at = event.values
+
+    def command_sent(self, event: events.CommandSent) -> None:
+        if (turn := self.open_turn) is not None:
+            turn.command = event.values
+
+    def thread_role(self, event: events.ThreadRole) -> None:
+        self.roles[event.thread] = event.role
+
+    def camera_read(self, event: events.CameraRead) -> None:
+        self.camera(event.camera).read(event.end, event.fresh, event.age)
+
+    def camera(self, name: str) -> CameraReads:
+        return self.record.cameras.setdefault(name, CameraReads())
+
+    def bus_read(self, read: BusRead) -> None:
+        self.record.bus.append(read)
+        self.record.control_events += 1
+
+    def cpu_use(self, now: events.CpuUse) -> None:
+        first = self.first_use = self.first_use or now
+        took = now.at - first.at
+        if took > 0 and now.waited >= 0:
+            own = now.own - first.own
+            self.record.cpu_turns = Turns(
+                waited_share=(now.waited - first.waited) / took,
+                own_cpus=own / took,
+                other_cpus=max(0, now.everyone - first.everyone - own) / took,
+            )
+
+    def observation_offered(self, event: events.ObservationOffered) -> None:
+        if self.turn is None:
+            return
+        self.turn.notified = event.at
+        if not self.turn.ended:
+            self.offered[event.key] = self.turn.start
+            if len(self.offered) > 10_000:  # addresses of objects: few at a time are in use
+                self.offered.pop(next(iter(self.offered)))
+
+    def observation_taken(self, event: events.ObservationTaken) -> None:
+        self.pending = _PendingCall(event.at, self.offered.get(event.key))
+
+    def chunk_predicted(self, event: events.ChunkPredicted) -> None:
+        self.length = event.length
+        if self.pending is not None:
+            self.pending.assumed, self.pending.length = event.assumed, event.length
+
+    def call_thread_use(self, event: events.CallThreadUse) -> None:
+        if self.record.calls:
+            waited = event.waited if event.waited >= 0 else None
+            self.record.uses.append(ThreadUse(event.end - event.start, event.cpu, waited))
+
+    def call_raised(self, _: events.CallRaised) -> None:
+        self.pending = None
+
+    def chunk_merged(self, event: events.ChunkMerged) -> None:
+        self.merges += 1
+        call, self.pending = self.pending, None
+        if call is None:
+            return
+        self.observed_by_chunk[self.merges] = call.observed
+        length, executed = call.length or event.length, max(0, event.executed)
+        self.record.calls.append(Call(call.start, event.at, length, call.assumed, event.delay, executed, event.after))
+
+    def action_requested(self, event: events.ActionRequested) -> None:
+        if self.warmups is None:
+            self.warmups = len(self.record.calls)
+        self.depth = event.depth if event.depth >= 0 else None
+        self.chunk = event.chunk
+        turn, asynchronous = self.turn, self.header.engine in ASYNCHRONOUS
+        predicted = not asynchronous and bool(event.returned) and event.position == 0
+        if turn is not None:
+            turn.requested, turn.request_ns, turn.predicted = event.start, event.end - event.start, predicted
+        if asynchronous:
+            guided = event.returned and self.header.guided
+            self.observed = self.observed_by_chunk.get(event.chunk) if guided else None
+        elif predicted and (turn := self.open_turn) is not None:
+            self.observed = turn.start
+            length = event.depth + 1 if event.depth >= 0 else self.length
+            self.record.calls.append(Call(event.start, event.end, length))
+
+    def action_values(self, event: events.ActionValues) -> None:
+        self.record.values.append(event)
+        if not all(map(math.isfinite, event.values)):
+            self.joined = False
+            return
+        self.record.actions.append(Action(self.chunk, event.values, self.joined))
+        self.joined = True
+
+    def action_ready(self, event: events.ActionReady) -> None:
+        ready = bool(event.ready)
+        self.joined = self.joined and ready
+        if (turn := self.turn) is not None:
+            turn.ready, turn.depth = ready, self.depth
+            turn.observed = self.observed if ready else None
+
+    def frame_recorded(self, event: events.FrameRecorded) -> None:
+        if self.new_episode or not self.record.episodes:
+            self.record.episodes.append([])
+            self.new_episode = False
+        self.record.episodes[-1].append(event.at)
+
+    def engine_was_reset(self, event: events.EngineReset) -> None:
+        if (turn := self.open_turn) is not None and turn.ready is not None:
+            self.end_tick(event.at)  # its work is done: the reset lies between ticks
+        self.broken, self.joined, self.new_episode = True, False, True
+        self.engine_reset = bool(self.record.loop_turns)
+        if (turn := self.open_turn) is not None:
+            turn.follows = False
+
+    def clock_shared(self, _: events.ClockShared) -> None:
+        self.record.clock_shared = True
+
+    def images_encoded(self, event: events.ImagesEncoded) -> None:
+        self.record.encoding = event
+
+
+def read_record(header: Header, rows: Iterable[Row]) -> RunRecord:
+    """Return the course of the run that ``header`` is of and ``rows`` are the events of."""
+    # Python would look through all that was read again and again, and find no garbage in it.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return _Reader(header).read(rows)
+    finally:
+        if collects:
+            gc.enable()

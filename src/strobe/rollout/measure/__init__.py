@@ -1,0 +1,1 @@
+"""Figures of a rollout's events."""

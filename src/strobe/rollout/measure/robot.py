@@ -1,0 +1,219 @@
+"""A robot's joints and its motor bus: how joints follow commands, how smooth these are, how the bus answers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from strobe.rollout.measure.rollout import quantiles
+from strobe.rollout.results.motion import Motion
+from strobe.rollout.results.rollout import Bus, JointTracking
+
+MOST_LAG = 15  # ticks that are looked at: half a second at 30 Hz
+FEWEST = 10  # distances, for a figure
+FEWEST_STEPS = 30  # fewest steps of an episode, for its lag
+LEAST_MATCH = 0.5  # correlation of the steps below which state and action are not seen to be of one motion
+STILL = 1e-6  # share of a joint's size: a spread below it is none
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One tick's position of each joint, and the command that it was sent after that, in the robot's unit.
+
+    Args:
+        at, commanded: None if they are unknown, or nothing was sent.
+        follows: whether the tick comes right after the one before it.
+    """
+
+    at: Sequence[float] | None
+    commanded: Sequence[float] | None
+    follows: bool = True
+
+
+def tracking(moves: Sequence[Move], joints: Sequence[str]) -> list[JointTracking]:
+    """For each joint, how far it is from its last command, and by how many ticks it trails; [] without positions.
+
+    The lag is the shift of the commands, up to `MOST_LAG` ticks, at which their mean distance to the positions is
+    smallest. A joint that is never commanded to move has none.
+    """
+    if not joints or not moves:
+        return []
+    count = len(joints)
+    nothing = [np.nan] * count
+
+    def table(column: Iterable[Sequence[float] | None]) -> np.ndarray:
+        rows = [row if row is not None and len(row) == count else nothing for row in column]
+        return np.array(rows, float).reshape(-1, count)
+
+    at, commanded = table(move.at for move in moves), table(move.commanded for move in moves)
+    run = np.cumsum([not move.follows for move in moves])  # of ticks that follow one another
+    shifted = [_distances(at, commanded, run, lag) for lag in range(1, MOST_LAG + 1)]
+    tracked = []
+    for index, joint in enumerate(joints):
+        own = [distances[:, index][np.isfinite(distances[:, index])] for distances in shifted]
+        if len(own[0]) < FEWEST:
+            continue
+        enough = [lag for lag, distances in enumerate(own) if len(distances) >= FEWEST]
+        lag = min(enough, key=lambda lag: own[lag].mean())
+        known = commanded[:, index][np.isfinite(commanded[:, index])]
+        moves_at_all = bool(np.ptp(known) > 0)
+        tracked.append(
+            JointTracking(
+                joint=joint,
+                error=quantiles(own[0].tolist()),
+                lag_ticks=lag + 1 if moves_at_all else None,
+                left=quantiles(own[lag].tolist()) if moves_at_all else None,
+            )
+        )
+    return tracked
+
+
+def _distances(at: np.ndarray, commanded: np.ndarray, run: np.ndarray, lag: int) -> np.ndarray:
+    """From each command to the position ``lag`` ticks later; nan where a pause lies between, or one is unknown."""
+    if len(at) <= lag:
+        return np.full((0, at.shape[1]), np.nan)
+    distances = np.abs(at[lag:] - commanded[:-lag])
+    distances[run[lag:] != run[:-lag]] = np.nan
+    return distances
+
+
+def lag_ticks(action: ArrayLike, state: ArrayLike) -> float | None:
+    """Return the ticks after which a joint's steps repeat those of its action, to a part of a tick; None if not seen.
+
+    The peak of the correlation of the differences, with a parabola through it and its neighbours. It is not seen where
+    the joint hardly moves, where the steps resemble each other too little, or where the peak is at an end.
+
+    Args:
+        action, state: (ticks,), in the same unit or not; the state of a tick is read before its action is sent.
+    """
+    commanded, moved = (np.diff(np.asarray(values, dtype=float)) for values in (action, state))
+    if len(commanded) < FEWEST_STEPS or not (np.isfinite(commanded).all() and np.isfinite(moved).all()):
+        return None
+    size = max(1.0, float(np.abs(np.asarray(action, dtype=float)).max()))
+    if commanded.std() <= STILL * size or moved.std() <= STILL * size:
+        return None
+    most = min(MOST_LAG, len(commanded) // 3)
+    match = np.array([_match(commanded[: len(commanded) - lag], moved[lag:]) for lag in range(most + 1)])
+    peak = int(np.argmax(match))
+    if match[peak] < LEAST_MATCH or peak == most:
+        return None
+    if peak == 0:
+        return 0.0
+    before, here, after = match[peak - 1 : peak + 2]
+    curve = before - 2 * here + after
+    return float(peak + (0.5 * (before - after) / curve if curve < 0 else 0.0))
+
+
+def _match(a: np.ndarray, b: np.ndarray) -> float:
+    spread = a.std() * b.std()
+    return float(((a - a.mean()) * (b - b.mean())).mean() / spread) if spread > 0 else 0.0
+
+
+def motion(actions: ArrayLike, begun: Collection[int]) -> Motion | None:
+    """Return the figures of one episode; None with fewer than two actions, or where one is not finite.
+
+    Jerk is the third difference of what is commanded: of positions it is the jerk, of velocities or of steps it is a
+    derivative further.
+
+    Args:
+        actions: (control ticks, action dim).
+        begun: ticks whose action is the first of a new chunk.
+    """
+    values = np.asarray(actions, dtype=np.float64)
+    if values.ndim != 2 or len(values) < 2 or not np.isfinite(values).all():
+        return None
+    steps = np.linalg.norm(np.diff(values, axis=0), axis=1)  # steps[i] leads to tick i + 1
+    third = np.diff(values, n=3, axis=0)
+    at_seam = np.isin(np.arange(1, len(values)), list(begun))
+    split = at_seam.any() and not at_seam.all()
+    return Motion(
+        path=float(steps.mean()),
+        jerk=float(np.sqrt((third**2).sum(axis=1).mean())) if len(third) else None,
+        within=float(steps[~at_seam].mean()) if split else None,
+        seam=float(steps[at_seam].mean()) if split else None,
+    )
+
+
+def over_episodes(motions: Sequence[Motion]) -> Motion | None:
+    """Return the mean of each figure over the episodes that have it; None without episodes."""
+    if not motions:
+        return None
+    return Motion(
+        path=float(np.mean([motion.path for motion in motions])),
+        jerk=_mean([motion.jerk for motion in motions]),
+        within=_mean([motion.within for motion in motions]),
+        seam=_mean([motion.seam for motion in motions]),
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+@dataclass(frozen=True)
+class BusRead:
+    """One synchronous read of all motors.
+
+    Args:
+        lost, damaged: tries that ended without an answer, and with one that could not be read.
+        waiting: bytes that lay in the port's input before the question; -1 unknown.
+        cpu_ns: time that the reading thread ran on a CPU.
+        waited_ns: time that it waited for one; -1 unknown.
+        arm: its name, where the robot has several.
+    """
+
+    start_ns: int
+    end_ns: int
+    lost: int
+    damaged: int
+    waiting: int
+    cpu_ns: int
+    waited_ns: int = 0
+    arm: str = ""
+
+    @property
+    def ms(self) -> float:
+        """Milliseconds of the read."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+def buses(reads: Sequence[BusRead], begin_ns: int) -> list[Bus]:
+    """The figures of each arm's bus, with moments in seconds from ``begin_ns``.
+
+    A read that found bytes waiting gets the answers to an earlier question. Whatever is in the port before the first
+    read counts too.
+    """
+    arms = dict.fromkeys(read.arm for read in reads)
+    return [_bus([read for read in reads if read.arm == arm], begin_ns, arm) for arm in arms]
+
+
+def worst(buses: Sequence[Bus]) -> Bus | None:
+    """The bus with the most old answers, then the most failed tries, then the slowest reads; None of none."""
+    return max(buses, key=lambda bus: (bus.stale, bus.lost + bus.damaged, bus.ms.median), default=None)
+
+
+def _bus(reads: Sequence[BusRead], begin_ns: int, arm: str) -> Bus:
+    stale = [read for read in reads if read.waiting > 0]
+    failed = [read for read in reads if read.lost or read.damaged]
+    whole = [read for read in reads if not read.lost and not read.damaged] or list(reads)
+    whole_ns = [(read, read.end_ns - read.start_ns) for read in whole if read.end_ns > read.start_ns]
+    ran = [min(1.0, read.cpu_ns / took) for read, took in whole_ns]
+    blocked = [max(0.0, 1 - (read.cpu_ns + max(0, read.waited_ns)) / took) for read, took in whole_ns]
+    return Bus(
+        arm=arm,
+        ms=quantiles([read.ms for read in whole]),
+        on_cpu=statistics.median(ran or [1.0]),
+        blocked=statistics.median(blocked or [0.0]),
+        lost=sum(read.lost for read in reads),
+        damaged=sum(read.damaged for read in reads),
+        failed_reads=len(failed),
+        failed_ms=quantiles([read.ms for read in failed]) if failed else None,
+        stale=len(stale),
+        stale_from_s=(stale[0].start_ns - begin_ns) / 1e9 if stale else None,
+        stale_at_end=bool(stale) and stale[-1] is reads[-1],
+    )

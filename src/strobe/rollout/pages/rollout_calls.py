@@ -1,0 +1,197 @@
+"""A rollout's calls of its policy: on the robot compared with the bench, and the round trips to a server."""
+
+from __future__ import annotations
+
+from strobe.core.report import charts
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.rollout.results.remote import Clocks, Encoding, Remote
+from strobe.rollout.results.rollout import Bench, Cause, Place
+
+SMALL = 0.1  # share of the difference: smaller parts are in the table only
+TITLES: dict[Place, str] = {"bench": "Bench", "bench at the robot's pace": "Bench, paced", "robot": "Robot"}
+WORDS: dict[Cause, str] = {
+    "clocks and gaps": "for the gaps between calls (clocks and caches)",
+    "waiting for a CPU": "waiting for a CPU",
+    "blocked": "blocked (the GIL, locks, the device)",
+    "on the CPU": "longer on the CPU (memory and caches shared, clocks)",
+}
+ABOUT = (
+    "The median call, by the state of the thread that calls the policy. On a CPU: it ran, or spun for torch's other "
+    "threads or the device. Waiting for a CPU: it was ready to run, and all CPUs were taken. Blocked: it slept, "
+    "waiting for the GIL, a lock, the device or torch's other threads."
+)
+AFTERWARDS = " The bench is the same process once the robot was disconnected, with the run's last observation"
+
+
+def bench_answers(bench: Bench | None) -> list[str]:
+    """Return a call here, a call on the bench, and the parts of the difference; nothing without a bench."""
+    if bench is None or bench.verdict is None:
+        return []
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is None or here is None:
+        return []
+    ratio, interval = bench.verdict.ratio, bench.verdict.interval
+    change = f"{units.change(ratio)} {units.change_ends(interval)}"
+    decimals = 1 if here.wall_ms >= 1 else 3
+    text = f"A call took {units.ms(here.wall_ms, decimals)} ms on the robot, "
+    text += f"{units.ms(there.wall_ms, decimals)} ms on the bench ({change})"
+    if bench.verdict.kind != "slower":
+        meaning = {"faster": "faster than on the bench", "too noisy": "too noisy to tell them apart"}
+        return [f"{text}: {meaning.get(bench.verdict.kind, 'no difference that these calls can show')}."]
+    more = here.wall_ms - there.wall_ms
+    large = [share for share in bench.shares if share.ms > SMALL * more]
+    parts = ", ".join(f"{units.ms(share.ms, decimals)} ms {WORDS[share.cause]}" for share in large)
+    return [f"{text}: {parts}." if parts else f"{text}."]
+
+
+def bench_sections(bench: Bench | None) -> list[Section]:
+    """Return a column for each place, and the parts of a call as rows."""
+    if bench is None:
+        return []
+    decimals = units.digits(max(time.wall_ms for time in bench.times))
+    columns = [Column("Of a call (ms)", numeric=False), *(Column(TITLES[time.place]) for time in bench.times)]
+    there, here = bench.of("bench"), bench.of("robot")
+    if there is not None and here is not None:
+        columns.append(Column("Difference"))
+
+    def row(title: str, name: str, kind: str = "part") -> Row:
+        values = [getattr(time, name) for time in bench.times]
+        cells: list[str | None] = [title, *(units.ms(value, decimals) for value in values)]
+        if there is not None and here is not None:
+            before, after = getattr(there, name), getattr(here, name)
+            cells.append(None if before is None or after is None else units.signed(after - before, decimals))
+        return Row(cells, kind)  # type: ignore[arg-type]
+
+    is_split = all(time.waiting_ms is not None for time in bench.times)
+    rows = [row("wall", "wall_ms", "whole"), row("on a CPU", "cpu_ms")]
+    rows += [row("waiting for a CPU", "waiting_ms")] if is_split else []
+    rows.append(row("blocked" if is_split else "blocked, or waiting for a CPU", "blocked_ms"))
+    counts: list[str | None] = ["calls", *(f"{time.calls:,}" for time in bench.times)]
+    rows.append(Row(counts + [None] * (len(columns) - len(counts))))
+    about = ABOUT + (AFTERWARDS if there is not None else "")
+    if there is not None:
+        spaced = f"; paced, with a call every {bench.period_ms:,.0f} ms as in the run" if bench.period_ms else ""
+        about += f"{spaced}. The difference is the robot's to the bench's, back to back."
+    return [
+        Section("bench", "Calls here and on the bench" if there is not None else "Calls", Table(columns, rows), [about])
+    ]
+
+
+def bench_plots(bench: Bench | None) -> Plots:
+    """Return a stacked bar per place: on the CPU, waiting for a CPU, blocked."""
+    if bench is None or len(bench.times) < 2:
+        return {}
+    parts = {
+        "on a CPU": [time.cpu_ms for time in bench.times],
+        "waiting for a CPU": [time.waiting_ms for time in bench.times],
+        "blocked": [time.blocked_ms for time in bench.times],
+    }
+    places = [TITLES[time.place] for time in bench.times]
+    hover = "%{y}<br>%{x:,.4~g} ms<extra>%{fullData.name}</extra>"
+    traces = [
+        charts.bars(name, places, [ms or 0.0 for ms in values], charts.colour(index), hover)
+        for index, (name, values) in enumerate(parts.items())
+    ]
+    x, y = charts.axis("ms of the median call"), {**charts.DOWN, "fixedrange": True}
+    return {"bench": [Plot("As bars", "", traces, charts.layout(120 + 40 * len(places), x, y, barmode="stack"))]}
+
+
+def remote_answers(remote: Remote) -> list[str]:
+    """Return the share of serialisation, and what JPEG would buy."""
+    sentences = []
+    if remote.trip is not None and remote.packing is not None and remote.sending is not None:
+        there = "" if remote.stamped else " (the way there includes the server's unpickling)"
+        sentences.append(
+            f"A round trip took {remote.trip.median:,.1f} ms (median; 95 % within {remote.trip.p95:,.1f}): "
+            f"{100 * (remote.packing + remote.sending):.1f} % is serialisation, {100 * remote.packing:.1f} % pickling "
+            f"and {100 * remote.sending:.1f} % sending{there}."
+        )
+    if remote.encoding is not None:
+        sentences.append(_encoding(remote.encoding))
+    return sentences
+
+
+def remote_sections(remote: Remote) -> list[Section]:
+    """Return round trips, then observations."""
+    shown = []
+    if remote.steps:
+        shown.append(Section("round-trips", "Round trip", _steps(remote), _about(remote)))
+    shown.append(Section("observations", "Observations", _observations(remote)))
+    return shown
+
+
+def _steps(remote: Remote) -> Table:
+    columns = [Column("Step", numeric=False), Column("Where", numeric=False)]
+    columns += [Column("Median (ms)"), Column("95 % (ms)"), Column("Longest (ms)"), Column("% of whole")]
+    rows = []
+    for step in remote.steps:
+        ms = step.ms
+        figures = (units.ms(figure, 2) for figure in (ms.median, ms.p95, ms.max))
+        rows.append(Row([step.name, step.side, *figures, f"{100 * step.share:.1f} %"]))
+    return Table(columns, rows)
+
+
+def _about(remote: Remote) -> list[str]:
+    about = [
+        f"{units.count(remote.trips, 'round trip')}, from pickling an observation to its actions in the queue"
+        + (", without the first." if remote.trips > 1 else ".")
+    ]
+    if not remote.stamped:
+        about.append(
+            "The server did not run in Strobe (`strobe rollout -- policy_server …`), so its part is "
+            "measured from outside."
+        )
+    if remote.clocks is not None:
+        about.append(_clocks(remote.clocks))
+    return about
+
+
+def _clocks(clocks: Clocks) -> str:
+    if clocks.shared:
+        return "Server and client share one machine's clock."
+    return (
+        f"The server's clock is {units.signed(clocks.offset_ms, 3)} ms off the client's, within "
+        f"{clocks.uncertainty_ms:.3f} ms: from the exchange with the shortest way there and back, which need not be "
+        "equally long."
+    )
+
+
+def _observations(remote: Remote) -> Table:
+    rows = [Row(["sent" if remote.side == "client" else "received", f"{remote.observations:,}"])]
+    if remote.observation_bytes is not None:
+        rows.append(Row(["size (median)", units.size(round(remote.observation_bytes.median))]))
+    if remote.chunk_bytes is not None:
+        rows.append(Row(["size of a chunk (median)", units.size(round(remote.chunk_bytes.median))]))
+    rows.append(Row(["had to be used, since the queue was empty", f"{remote.must_go:,}"]))
+    if (decisions := remote.decisions) is not None:
+        rows += [
+            Row(["accepted by the server", f"{decisions.kept:,}"]),
+            Row(["accepted in place of an older one", f"{decisions.replaced:,}"]),
+            Row(["dropped: already predicted", f"{decisions.predicted:,}"]),
+            Row(["dropped: similar to the last observation used", f"{decisions.similar:,}"]),
+        ]
+    if remote.empty:
+        rows.append(Row(["answers without a chunk", f"{remote.empty:,}"]))
+    if remote.failures:
+        rows.append(Row(["requests that failed", f"{sum(failure.count for failure in remote.failures):,}"]))
+    if (encoding := remote.encoding) is not None:
+        rows += [
+            Row(["images, pickled", f"{units.size(encoding.raw_bytes)}, {encoding.raw_ms:.2f} ms"]),
+            Row(["images as JPEG of quality 95", f"{units.size(encoding.jpeg_bytes)}, {encoding.jpeg_ms:.2f} ms"]),
+        ]
+    return Table([Column("Observations", numeric=False), Column("", numeric=True)], rows)
+
+
+def _encoding(encoding: Encoding) -> str:
+    images, size = units.count(encoding.images, "image"), units.size(encoding.jpeg_bytes)
+    text = (
+        f"As JPEG of quality 95 its {images} would be {size} instead of {units.size(encoding.raw_bytes)}, "
+        f"at {encoding.jpeg_ms:.1f} ms to encode and decode instead of {encoding.raw_ms:.1f}"
+    )
+    if encoding.saves_ms is None:
+        return f"{text}."
+    verb = "save" if encoding.saves_ms >= 0 else "cost"
+    return f"{text}: on this link that would {verb} about {abs(encoding.saves_ms):.1f} ms of a round trip."

@@ -1,0 +1,173 @@
+"""The remote part of a run: round trips, the server's decisions on observations, and its receiving."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+
+from strobe.core.results.data import Quantiles
+from strobe.core.timeline.timeline import Section
+from strobe.rollout.loops.course import RECEIVING, RunRecord
+from strobe.rollout.loops.events import ChunkReceived, ObservationUploaded
+from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.remote_stamps import KEPT, PREDICTED, REPLACED, SIMILAR
+from strobe.rollout.measure import remote as measure
+from strobe.rollout.measure.remote import Leg, Trip
+from strobe.rollout.measure.rollout import quantiles
+from strobe.rollout.results.remote import Clocks, Decisions, Failure, Remote
+
+TRIP, RECEIVED = "round trip", "observation received"
+SEND = "send to the server"
+LINES = 3
+
+
+def remote_of(header: Header, record: RunRecord) -> Remote | None:
+    """Return the remote part of a run; None if its policy is not remote."""
+    if header.engine == "remote":
+        return _client(header, record)
+    return _server(header, record) if header.engine == "server" else None
+
+
+def trips_of(record: RunRecord) -> list[Trip]:
+    """Return the round trips that a client saw, on its clock; with the server's own steps where that was watched."""
+    clocks = _clocks(record)
+    offset = 0 if clocks is None else round(clocks.offset_ms * 1e6)
+    uploads = {upload.key: upload for upload in record.uploads}
+    # An observation without an upload was sent before recording began, or in another run of the server.
+    return [_trip(uploads[chunk.key], chunk, offset) for chunk in record.trips if chunk.key in uploads]
+
+
+def _trip(upload: ObservationUploaded, chunk: ChunkReceived, offset: int) -> Trip:
+    """Return a round trip; ``offset``: nanoseconds by which the server's clock is ahead."""
+    legs = [Leg("pickle observation", "client", upload.start, True)]
+    if upload.stamps and chunk.stamps:
+        _, received, unpacked, *_ = (stamp - offset for stamp in upload.stamps)
+        _, taken, prepared, preprocessed, predicted, postprocessed, packed, answered = (
+            stamp - offset for stamp in chunk.stamps
+        )
+        legs += [
+            Leg(SEND, "network", received),
+            Leg("unpickle observation", "server", unpacked, True),
+            Leg("wait in the server's queue", "server", taken),
+            Leg("prepare inputs", "server", prepared),
+            Leg("preprocessing", "server", preprocessed),
+            Leg("policy", "server", predicted),
+            Leg("postprocessing", "server", postprocessed),
+            Leg("pickle actions", "server", packed, True),
+            Leg("sleep of the server", "server", answered),
+            Leg("send to the client", "network", chunk.end),
+        ]
+    else:
+        legs += [Leg(SEND, "network", upload.end), Leg("server and the way back", "server and network", chunk.end)]
+    legs.append(Leg("unpickle actions", "client", chunk.unpickled, True))
+    return Trip(upload.pickled, [*legs, Leg("merge into the queue", "client", chunk.merged)])
+
+
+def _clocks(record: RunRecord) -> Clocks | None:
+    exchanges = _exchanges(record)
+    return measure.clocks(exchanges, shared=record.clock_shared) if exchanges else None
+
+
+def _exchanges(record: RunRecord) -> list[measure.Exchange]:
+    sent = [
+        (upload.start, upload.stamps[0], upload.stamps[3], upload.end) for upload in record.uploads if upload.stamps
+    ]
+    return sent + [(chunk.start, chunk.stamps[0], chunk.stamps[7], chunk.end) for chunk in record.trips if chunk.stamps]
+
+
+def _client(header: Header, record: RunRecord) -> Remote:
+    uploads, trips = record.uploads, trips_of(record)
+    counted = trips[1:] or trips  # the first call warms up
+    steps = measure.steps(counted)
+    decisions = [upload.stamps[4] for upload in uploads if upload.stamps]
+    sizes = _sizes([upload.size for upload in uploads])
+    remote = Remote(
+        side="client",
+        stamped=any(leg.side == "server" for trip in trips for leg in trip.legs),
+        clocks=_clocks(record),
+        observations=len(uploads),
+        must_go=sum(upload.must_go for upload in uploads),
+        observation_bytes=sizes,
+        chunk_bytes=_sizes([chunk.size for chunk in record.trips]),
+        decisions=_decisions(decisions) if decisions else None,
+        trips=len(trips),
+        empty=len(record.empty),
+        failures=_failures(record),
+        trip=quantiles([trip.ms for trip in counted]) if counted else None,
+        steps=steps,
+        packing=sum(step.share for step in steps if step.packs) if steps else None,
+        sending=sum(step.share for step in steps if step.side == "network") if steps else None,
+        asked_late=_late_requests(record),
+        threshold=header.share,
+        chunk=header.chunk,
+    )
+    if (tried := record.encoding) is not None:
+        sending = next((step.ms.median for step in steps if step.name == SEND), None)
+        sent = None if sizes is None else sizes.median
+        offset = measure.offset(_exchanges(record))
+        shortest = 0.0 if offset is None else offset[1] / 1e6
+        raw, jpeg = (tried.raw, tried.raw_ns), (tried.jpeg, tried.jpeg_ns)
+        remote.encoding = measure.encoding(tried.images, raw, jpeg, sent, sending, shortest)
+    return remote
+
+
+def _late_requests(record: RunRecord) -> int:
+    """Count round trips after the first that waited for an empty queue, all observations before dropped as similar."""
+    merged = sorted(chunk.merged for chunk in record.trips)
+    before: dict[int, set[int]] = {}  # chunks that had come → decisions on the observations since
+    late: set[int] = set()
+    for upload in record.uploads:
+        after = bisect_right(merged, upload.pickled)
+        if upload.must_go and after and before.get(after) == {SIMILAR}:
+            late.add(after)
+        if upload.stamps:
+            before.setdefault(after, set()).add(upload.stamps[4])
+    return len(late)
+
+
+def _server(header: Header, record: RunRecord) -> Remote:
+    return Remote(
+        side="server",
+        observations=len(record.received),
+        must_go=sum(observation.must_go for observation in record.received),
+        observation_bytes=_sizes([observation.size for observation in record.received]),
+        chunk_bytes=_sizes([chunk.size for chunk in record.served]),
+        decisions=_decisions([observation.decision for observation in record.received]),
+        failures=_failures(record),
+        chunk=header.chunk,
+        latency_ms=None if header.latency is None else 1e3 * header.latency,
+    )
+
+
+def _failures(record: RunRecord) -> list[Failure]:
+    counted = Counter((failed.request, failed.error, failed.place, failed.source) for failed in record.failures)
+    return [
+        Failure(request=request, error=error, place=place, source=source, count=count)
+        for (request, error, place, source), count in counted.most_common()
+    ]
+
+
+def _decisions(numbers: Sequence[int]) -> Decisions:
+    count = Counter(numbers)
+    return Decisions(kept=count[KEPT], replaced=count[REPLACED], predicted=count[PREDICTED], similar=count[SIMILAR])
+
+
+def _sizes(values: Sequence[int]) -> Quantiles | None:
+    return quantiles([float(value) for value in values]) if values else None
+
+
+def sections_of_trips(trips: Sequence[Trip], most: int) -> list[Section]:
+    """Return the latest ``most`` round trips with their steps, in tree order; on several lines, since they overlap."""
+    sections = []
+    for number, trip in enumerate(trips[-most:]):
+        line = f"{TRIP} {1 + number % LINES}"
+        sections.append(Section(TRIP, (TRIP,), trip.start_ns, trip.end_ns, line))
+        sections += [Section(leg.name, (TRIP, leg.name), start, end, line) for leg, start, end in trip.spans()]
+    return sections
+
+
+def sections_of_receiving(record: RunRecord, most: int) -> list[Section]:
+    """Return the latest ``most`` observations that a server received, with all it did to them, in tree order."""
+    wholes = [(observation.start, observation.end) for observation in record.received]
+    return record.within(RECEIVED, wholes[-most:], RECEIVING)

@@ -1,0 +1,237 @@
+"""Run a real loop of LeRobot and watch whether its loop, its inference and its queue keep up."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import shutil
+import signal
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.core.results.recipe import NOT_USED
+from strobe.core.timeline.timeline import Section
+from strobe.lerobot.flags.lerobot_flags import patched_arguments
+from strobe.rollout.answer import answer_of
+from strobe.rollout.loops.bench_calls import CallWatch
+from strobe.rollout.loops.course import RunRecord
+from strobe.rollout.loops.event_log import Log, read
+from strobe.rollout.loops.header import Header
+from strobe.rollout.loops.instrument import LoopWatch
+from strobe.rollout.loops.observations import Keeper
+from strobe.rollout.loops.reader import read_record
+from strobe.rollout.loops.registry import ROLLOUT, Loop, loop_of
+from strobe.rollout.remote import sections_of_receiving, sections_of_trips, trips_of
+from strobe.rollout.results.rollout import RolloutResult
+
+TRACED = 300  # ticks that go into the trace
+
+
+@dataclass
+class WatchedRollout:
+    """The result, without findings, and the sections of its last ticks.
+
+    Attributes:
+        course: all that was recorded.
+        calls: calls the policy again, on the bench; None if the run did not end by itself.
+    """
+
+    result: RolloutResult
+    sections: list[Section] = field(default_factory=list)
+    record: RunRecord = field(default_factory=RunRecord)
+    calls: CallWatch | None = None
+
+
+def watch(
+    arguments: Sequence[str],
+    events: Path,
+    depth: int = 1,
+    record_s: float = 1800.0,
+    observations: Path | None = None,
+    command: str = ROLLOUT,
+) -> WatchedRollout:
+    """Run ``command`` with ``arguments`` in this process, and watch it.
+
+    A run that fails, or that a signal ends, keeps what was recorded: LeRobot has put the robot to rest by then.
+
+    Args:
+        events: the file that events are written to while the robot runs. It is left there, for the caller to delete
+            once the answer is saved.
+        depth: levels of the policy's parts.
+        record_s: seconds that are recorded; the run goes on without Strobe after them.
+        observations: a new folder for each tick's observation, left there too; None: they are not recorded.
+        command: ``lerobot-rollout``, or another of `strobe.rollout.loops.registry.NAMES`.
+
+    Raises:
+        UserError: the run ended before its second tick, with what ended it.
+        KeyboardInterrupt: it was interrupted before its second tick.
+    """
+    log = Log(events)
+    loop = loop_of(command)
+    keeper = Keeper(observations) if observations is not None else None
+    watching = loop.watch(log, depth, record_s, keeper.append if keeper is not None else None)
+    with _unused_recipes() as unused:
+        error = _run(loop, arguments, command, watching, keeper)
+    header, rows = log.read()
+    record = RunRecord() if header is None else read_record(header, rows)
+    interrupted = watching.signals > 0 or isinstance(error, KeyboardInterrupt)
+    failed = error is not None and not (interrupted and watching.endless)
+    reason = _reason(error, command) if error is not None and failed else watching.failed
+    if header is None or not _can_be_shown(header, record):
+        log.remove()
+        if observations is not None:
+            shutil.rmtree(observations, ignore_errors=True)
+        if interrupted and not (watching.endless and watching.notes):
+            raise KeyboardInterrupt
+        raise UserError(reason or _unwatched(watching, record)) from None
+    watched = _answered(header, record)
+    result = watched.result
+    if interrupted and not watching.endless:
+        result.status = "interrupted"
+    elif reason:
+        result.status = "failed"
+    else:
+        watched.calls = watching.calls
+    result.rollout.error = reason
+    if watching.failed and result.rollout.inference is not None:
+        result.rollout.inference.errors = watching.failed
+    result.notes += watching.notes
+    result.caveats += [f"{words}; the policy ran as it is" for words in dict.fromkeys(unused)]
+    if keeper is not None:
+        result.notes.append(_note_on_observations(keeper, len(record.loop_turns)))
+    if watching.stopped:
+        result.notes.append(f"the first {record_s:g} s were recorded; the rest ran without Strobe")
+    return watched
+
+
+@contextlib.contextmanager
+def _unused_recipes() -> Iterator[list[str]]:
+    """Collect why recipes are not used, as `strobe.deploy` and its plug-in log it in this process meanwhile."""
+    unused: list[str] = []
+
+    class Unused(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if words := getattr(record, NOT_USED, ""):
+                unused.append(words)
+
+    logger, handler = logging.getLogger("strobe"), Unused()
+    logger.addHandler(handler)
+    try:
+        yield unused
+    finally:
+        logger.removeHandler(handler)
+
+
+def _run(
+    loop: Loop, arguments: Sequence[str], command: str, watching: LoopWatch, keeper: Keeper | None
+) -> BaseException | None:
+    """Run the loop to its end, with ``watching`` on it; return the exception that ended it."""
+    ended: BaseException | None = None
+    if keeper is not None:
+        keeper.start()
+    with _signals_restored(), patched_arguments(arguments, command):
+        try:
+            with watching:
+                loop.main()
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            ended = error
+            # The frames hold the robot, which switches its torque off when nobody holds it any more.
+            traceback.clear_frames(error.__traceback__)
+            error.__traceback__ = None
+        gc.collect()
+        watching.log.stop()
+        if keeper is not None:
+            keeper.stop()
+    return ended
+
+
+def recovered(events: Path) -> WatchedRollout:
+    """Return the answer from the events that a killed run left.
+
+    Raises:
+        UserError: it is another file, or holds too few events.
+    """
+    header, rows = read(events)
+    record = read_record(header, rows)
+    if not _can_be_shown(header, record):
+        raise UserError(f"{events} holds fewer than two ticks: nothing to show")
+    watched = _answered(header, record)
+    watched.result.status = "failed"
+    watched.result.rollout.error = "the process was ended; this is what it had written"
+    return watched
+
+
+def _can_be_shown(header: Header, record: RunRecord) -> bool:
+    """Whether there are two turns of the loop; of a server, one chunk or one request that failed."""
+    return bool(record.calls or record.failures) if header.engine == "server" else len(record.loop_turns) > 1
+
+
+def _answered(header: Header, record: RunRecord) -> WatchedRollout:
+    sections = record.sections(TRACED)
+    if header.engine == "remote":
+        begin = sections[0].start_ns if sections else 0
+        sections += sections_of_trips([trip for trip in trips_of(record) if trip.start_ns >= begin], TRACED)
+    elif header.engine == "server":
+        sections = [*record.of_calls(TRACED), *sections_of_receiving(record, TRACED)]
+    return WatchedRollout(answer_of(header, record), sections, record)
+
+
+def _note_on_observations(keeper: Keeper, ticks: int) -> str:
+    missing = max(0, ticks - keeper.kept)
+    why = keeper.failed or "writing them took longer than the loop's ticks"
+    note = f"observations of {keeper.kept:,} ticks were kept"
+    return f"{note}, those of {missing:,} were not: {why}" if missing else note
+
+
+def _unwatched(watching: LoopWatch, record: RunRecord) -> str:
+    if watching.notes:
+        return watching.notes[0]
+    why = "nothing to show"
+    if record.calls:  # made by the loop itself, which looks at its --duration before each tick
+        call = record.calls[0]
+        why = f"the policy's first call took {(call.end_ns - call.start_ns) / 1e9:.1f} s; give it a longer --duration"
+    return f"the run ended before its second tick: {why}"
+
+
+def _reason(error: BaseException, command: str) -> str:
+    """Return the reason why the run ended early, in a line."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return "interrupted"
+    first = error  # of those that came on top of one another: what ended the loop, before the robot was put to rest
+    while first.__context__ is not None and first.__cause__ is None and not first.__suppress_context__:
+        first = first.__context__
+    after = "" if first is error else f", after {_in_a_line(first)}"
+    return f"{command} failed: {_in_a_line(error)}{after}"
+
+
+def _in_a_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = lines[0] if lines else "it says nothing more"
+    if message.endswith(":"):  # what follows is the point: the ids of motors that are missing
+        message = " ".join(lines)
+    kind = type(error)
+    name = kind.__name__ if kind.__name__ != "error" else f"{kind.__module__}.error"
+    return f"{name}: {message}"[:300]
+
+
+@contextlib.contextmanager
+def _signals_restored() -> Iterator[None]:
+    """Put this process's answers to signals back afterwards: LeRobot's set a flag that nobody looks at any more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    before = {number: signal.getsignal(number) for name in names if (number := getattr(signal, name, None))}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Policy servers: LeRobot's, openpi's, GR00T's."""

@@ -1,0 +1,187 @@
+"""`strobe breakdown --policy.server=ws://HOST:PORT`: where does the time of a call to a policy server go?
+
+Strobe speaks three protocols: ws:// is openpi's websocket, tcp:// is GR00T's ZeroMQ, grpc:// is LeRobot's. It sends
+observations and waits for chunks, one at a time. Each round trip has four parts: encode, network, server and decode.
+The network is the rest of the wait, without the server's own time. openpi's server sends that time along, and so
+does LeRobot's under `strobe rollout -- policy_server`; of others, network and server are one part. The first call is
+not among the figures, since a server may compile at it.
+
+An observation has the names that the server expects. Without the flags below it is synthetic: with LIBERO's names for
+openpi, with the server's own names for GR00T, of the shapes in the policy's config for LeRobot. With a data set and no
+--rename_map its cameras and its state get these names too. --rename_map gives others:
+'{"observation.images.top": "observation/image"}'. A dot in a new name begins a map: images.cam_high, video.top.
+
+LeRobot's server loads the policy that its client names: --policy.path is the folder or the Hub id on the server.
+
+Examples:
+  strobe breakdown --policy.server=ws://192.168.1.20:8000 --control_hz=50
+  strobe breakdown --policy.server=ws://localhost:8000 --dataset.root=DATASET --prompt='fold the towel'
+  strobe breakdown --policy.server=ws://localhost:8000 --policy.observation=observation.json --timeout=2
+  strobe breakdown --policy.server=tcp://192.168.1.20:5555 --dataset.root=DATASET
+  strobe breakdown --policy.server=grpc://HOST:8080 --policy.type=act --policy.path=FOLDER --dataset.root=DATASET
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from strobe.core.cli.bounds import above, at_least
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.help import help_text
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import pairs, parse
+from strobe.core.cli.runner import Studied
+from strobe.core.errors import UserError
+from strobe.lerobot.flags.run_flags import size_of
+
+if TYPE_CHECKING:
+    from strobe.servers.protocols.lerobot_messages import ServedPolicy
+    from strobe.servers.protocols.observations import ObservationOptions
+
+FLAG = "--policy.server"
+LEAVE = "leave one out"
+_OWN = ("--policy.server", "--policy.observation")
+_LEROBOT = ("--policy.path", "--policy.type", "--policy.device", "--policy.actions_per_chunk")  # its server's
+
+
+@dataclass
+class ServerPolicyFlags:
+    """The server, and a file of what it is sent."""
+
+    server: str = ""
+    observation: Path | None = None
+    path: str = ""
+    type: str = ""
+    device: str = "cpu"
+    actions_per_chunk: int = field(default=50, metadata=at_least(1))
+
+
+@dataclass
+class DatasetFolderFlags:
+    """A LeRobotDataset on this machine."""
+
+    root: Path | None = None
+
+
+@dataclass
+class ServerCallFlags(OutputFlags):
+    """The server, its observations, and how often it is called."""
+
+    # The server, and the observation to send: --policy.server=ws://HOST:PORT, --policy.observation=FILE. A .npz holds
+    # arrays by name. A .json holds values, or {"shape": [224, 224, 3], "dtype": "uint8"} for random numbers. The policy
+    # that LeRobot's server is to load: --policy.path, as on the server's machine, with --policy.type=act,
+    # --policy.device=cuda and --policy.actions_per_chunk=50.
+    policy: ServerPolicyFlags = field(default_factory=ServerPolicyFlags)
+    # Frames of a LeRobotDataset as observations: --dataset.root=FOLDER. Images go out as (height, width, 3) uint8.
+    dataset: DatasetFolderFlags = field(default_factory=DatasetFolderFlags)
+    # Names in the data set → names that the server expects.
+    rename_map: dict[str, str] = field(default_factory=dict)
+    # The task in words, in place of the data set's.
+    prompt: str | None = None
+    # Height and width of synthetic images (default: 224x224).
+    image_size: str | None = None
+    # How often Strobe calls the server after the first call. By default as often as fits into --seconds.
+    iterations: int | None = field(default=None, metadata=at_least(1))
+    # Time to spend on calls, in seconds.
+    seconds: float = field(default=20.0, metadata=above(0, finite=True))
+    # Seconds that one call may take, the first one included. A server that compiles may need more.
+    timeout: float = field(default=60.0, metadata=above(0, finite=True))
+    # Seed of synthetic observations.
+    seed: int = field(default=0, metadata=at_least(0))
+
+
+@dataclass
+class ServerConfig(ServerCallFlags):
+    """Flags of `strobe breakdown --policy.server`."""
+
+    # The robot's control rate in Hz. The answer then says how old the actions of a chunk are when they are executed.
+    control_hz: float | None = field(default=None, metadata=above(0, finite=True))
+
+
+def names_server(argv: Sequence[str]) -> bool:
+    """Return whether the arguments of a command name a policy server."""
+    return any(argument.partition("=")[0] in (FLAG, "--policy.observation") for argument in argv)
+
+
+def help_of_server() -> str:
+    """Return the help on breakdowns of a policy server."""
+    return help_text(__doc__ or "", ServerConfig, ("output_dir", "thresholds"))
+
+
+def read(argv: Sequence[str]) -> tuple[ServerConfig]:
+    """Return the flags, checked. Raises UserError."""
+    return (parsed(ServerConfig, argv),)
+
+
+def parsed[C: ServerCallFlags](kind: type[C], argv: Sequence[str]) -> C:
+    """Return the flags of ``kind``, checked. Raises UserError."""
+    from strobe.servers.protocols.connect import check_url, require_packages
+
+    given = [name for name, _ in pairs(argv) if name.startswith(("--policy.", "--model."))]
+    if unknown := [name for name in given if name not in _OWN + _LEROBOT]:
+        raise UserError(f"{unknown[0]} is of a policy on this machine, and {FLAG} has its policy elsewhere: {LEAVE}")
+    config = parse(kind, argv)
+    if not config.policy.server:
+        raise UserError(f"name the policy server: {FLAG}=ws://HOST:PORT")
+    if check_url(config.policy.server) == "grpc":
+        if not config.policy.path:
+            raise UserError("LeRobot's server loads the policy that its client names: give --policy.path")
+    elif others := [name for name in given if name in _LEROBOT]:
+        raise UserError(f"{others[0]} is for LeRobot's server, and this one chose its policy when it began: {LEAVE}")
+    if config.dataset.root is not None and config.policy.observation is not None:
+        raise UserError("observations come from --dataset.root or from --policy.observation, not both")
+    given = config.dataset.root or config.policy.observation
+    if config.image_size is not None:
+        size_of(config.image_size)
+        if given is not None:
+            raise UserError("--image_size is for synthetic images; a data set or a file has its own")
+    if config.rename_map and config.dataset.root is None:
+        raise UserError("--rename_map renames the features of a data set: give --dataset.root")
+    require_packages(config.policy.server)
+    return config
+
+
+def observation_options(config: ServerCallFlags) -> ObservationOptions:
+    """Return where the flags have observations come from."""
+    from strobe.servers.protocols.observations import ObservationOptions
+
+    return ObservationOptions(
+        dataset=config.dataset.root,
+        file=config.policy.observation,
+        rename=config.rename_map,
+        image_size=size_of(config.image_size) if config.image_size else None,
+        prompt=config.prompt,
+        seed=config.seed,
+    )
+
+
+def served(config: ServerCallFlags, path: str) -> ServedPolicy | None:
+    """Return the policy that LeRobot's server is to load at ``path``; None for another server."""
+    from strobe.servers.protocols.lerobot_messages import ServedPolicy
+
+    policy = config.policy
+    return ServedPolicy(path, policy.type, policy.device, policy.actions_per_chunk) if path else None
+
+
+def study(config: ServerConfig, live: Live) -> Studied:
+    """Call the server. Raises UserError; KeyboardInterrupt before the first answer."""
+    from strobe.servers.protocols.observations import read as read_observations
+    from strobe.servers.run import ServerOptions, server
+
+    live.stage("reading observations")
+    source = read_observations(observation_options(config))
+    options = ServerOptions(
+        config.policy.server,
+        config.iterations,
+        config.seconds,
+        config.timeout,
+        config.control_hz,
+        served(config, config.policy.path),
+    )
+    answer = server(options, source, live)
+    if answer.status == "interrupted" and answer.first_ms is None:
+        raise KeyboardInterrupt
+    return Studied(answer, vars(config), config.output_dir, config.thresholds)

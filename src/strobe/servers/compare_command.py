@@ -1,0 +1,118 @@
+"""`strobe compare --policy.server=A --against.server=B`: is one policy server faster, and does it answer the same?
+
+Strobe calls both in alternation (A B, B A, …) with the same observations, and judges the second one by the paired ratio
+of the round trips. It compares the actions too. --against.path=FOLDER in place of a second server is a policy of
+LeRobot's on this machine, with its processors: what does the way to the server cost? Each call has another noise unless
+the policy has none, so the distance of the actions includes that.
+
+Two servers of different protocols, or a server and a policy on this machine, get the same frames of --dataset.root.
+The other flags are those of `strobe breakdown --policy.server`.
+
+Examples:
+  strobe compare --policy.server=ws://gpu1:8000 --against.server=ws://gpu2:8000 --dataset.root=DATASET
+  strobe compare --policy.server=grpc://gpu1:8080 --policy.path=FOLDER --against.path=FOLDER --dataset.root=DATASET
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from strobe.core.cli.bounds import above
+from strobe.core.cli.help import help_text
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.runner import Studied
+from strobe.core.errors import UserError
+from strobe.servers import command as server
+
+AGAINST = "--against."
+
+
+@dataclass
+class AgainstFlags:
+    """The other side."""
+
+    server: str = ""
+    path: str = ""
+
+
+@dataclass
+class CompareServersConfig(server.ServerCallFlags):
+    """Flags of `strobe compare --policy.server`."""
+
+    # The other side: --against.server=ws://HOST:PORT, or --against.path=FOLDER for a policy on this machine. With
+    # --against.server=grpc://HOST:PORT, --against.path is the policy that it loads, in place of --policy.path.
+    against: AgainstFlags = field(default_factory=AgainstFlags)
+    # Equivalence margin: "as fast" means that the interval lies within ± this share.
+    as_fast_within: float = field(default=0.02, metadata=above(0))
+
+
+def names_servers(argv: Sequence[str]) -> bool:
+    """Return whether the arguments of `strobe compare` name a policy server."""
+    return server.names_server(argv) or any(argument.startswith(AGAINST) for argument in argv)
+
+
+def help_of_servers() -> str:
+    """Return the help on comparisons of policy servers."""
+    return help_text(__doc__ or "", CompareServersConfig, ("output_dir", "thresholds"))
+
+
+def read(argv: Sequence[str]) -> tuple[CompareServersConfig]:
+    """Return the flags, checked. Raises UserError."""
+    from strobe.servers.protocols.connect import check_url, require_packages
+
+    config = server.parsed(CompareServersConfig, argv)
+    if not (config.against.server or config.against.path):
+        raise UserError("name the other side: --against.server=ws://HOST:PORT, or --against.path=FOLDER")
+    if config.against.server:
+        scheme = check_url(config.against.server, "--against.server")
+        require_packages(config.against.server)
+        if scheme == "grpc" and not (config.against.path or config.policy.path):
+            raise UserError("LeRobot's server loads the policy that its client names: give --against.path")
+    elif config.dataset.root is None:
+        raise UserError("a policy on this machine takes frames of a data set: give --dataset.root")
+    return (config,)
+
+
+def study(config: CompareServersConfig, live: Live) -> Studied:
+    """Call both sides. Raises UserError; KeyboardInterrupt before the first round."""
+    with importing(announced=True):
+        from strobe.core.measure.sampling import SamplingBudget
+        from strobe.servers.compare import compare_servers
+        from strobe.servers.protocols.connect import connect
+        from strobe.servers.protocols.observations import read as read_observations
+        from strobe.servers.protocols.side import LocalSide, ServerSide, same_frames
+
+    live.stage("reading observations")
+    source = read_observations(server.observation_options(config))
+    url, other = config.policy.server, config.against.server or f"{config.against.path}, on this machine"
+    if url == other:
+        other = f"{other} (2)"
+    with ExitStack() as connections:
+
+        def side(url: str, path: str) -> ServerSide:
+            live.stage(f"connecting to {url}")
+            wire = connections.enter_context(connect(url, config.timeout, server.served(config, path)))
+            return ServerSide(wire, source)
+
+        first = side(url, config.policy.path)
+        if config.against.server:
+            second = side(config.against.server, config.against.path or config.policy.path)
+            same_frames(source, [first.wire.protocol, second.wire.protocol])
+        else:
+            second = LocalSide(_loaded(config, live), source.frames)
+        budget = SamplingBudget(iterations=config.iterations, seconds=config.seconds)
+        sides = {url: first, other: second}
+        result = compare_servers(sides, first.observations, budget, config.as_fast_within, live)
+    return Studied(result, vars(config), config.output_dir, config.thresholds)
+
+
+def _loaded(config: CompareServersConfig, live: Live):  # its type would import torch
+    from strobe.lerobot.policies.loading import load_subject
+    from strobe.lerobot.policies.options import InputOptions, PolicyOptions
+
+    live.stage(f"loading {config.against.path}")
+    of_lerobot = config.policy.server.startswith("grpc://")
+    rename = config.rename_map if of_lerobot else {}  # the names of other servers are not the policy's
+    return load_subject(PolicyOptions(path=config.against.path), InputOptions(rename=rename), seed=config.seed)

@@ -1,0 +1,93 @@
+"""From round trips to a policy server to their parts, and to the age of actions. Times are milliseconds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from strobe.core.measure.statistics import summarise
+from strobe.core.results.data import Quantiles
+from strobe.rollout.measure.rollout import quantiles
+from strobe.servers.results.server import ActionAge, ServerPart, Timed
+
+ENCODE, NETWORK, SERVER, DECODE = "encode", "network", "server", "decode"
+BOTH = "network and server"
+
+
+@dataclass(frozen=True)
+class Trip:
+    """One round trip.
+
+    Args:
+        away: from sending to the end of receiving.
+        server: the server's own time, which lies within it; None if it tells none.
+    """
+
+    encode: float
+    away: float
+    decode: float
+    server: float | None = None
+
+    @property
+    def whole(self) -> float:
+        """The sum of its parts."""
+        return self.encode + self.away + self.decode
+
+    @property
+    def overstated(self) -> bool:
+        """Whether the server tells more time than the client waited for it."""
+        return self.server is not None and self.server > self.away
+
+
+def timed(values: Sequence[float]) -> Timed:
+    """Return the figures of ``values``, in the order in which they were taken. Raises ValueError for none."""
+    return Timed(summary=summarise(values), p99=float(np.percentile(values, 99)))
+
+
+def parts(trips: Sequence[Trip]) -> list[ServerPart]:
+    """Return the parts of ``trips``, in their order in time; none without trips.
+
+    Network and server are one part unless the server told a time for every trip, and none that is impossible.
+    """
+    whole = sum(trip.whole for trip in trips)
+    told = [trip.server for trip in trips if trip.server is not None and not trip.overstated]
+    rows: list[tuple[str, str, list[float]]] = [(ENCODE, "client", [trip.encode for trip in trips])]
+    if len(told) == len(trips):
+        rows.append((NETWORK, "network", [trip.away - own for trip, own in zip(trips, told, strict=True)]))
+        rows.append((SERVER, "server", told))
+    else:
+        rows.append((BOTH, "network and server", [trip.away for trip in trips]))
+    rows.append((DECODE, "client", [trip.decode for trip in trips]))
+    return [
+        ServerPart(
+            name=name,
+            side=side,  # type: ignore[arg-type]  # one of its literals
+            share=sum(values) / whole if whole > 0 else 0.0,
+            **timed(values).model_dump(),
+        )
+        for name, side, values in rows
+        if values
+    ]
+
+
+def action_age(trips: Sequence[float], actions: int, control_hz: float) -> ActionAge:
+    """Return how old the actions of a chunk are, where a robot executes all of them from the answer on.
+
+    Args:
+        trips: round trips; at least one.
+        actions: of a chunk.
+    """
+    first = quantiles(trips)
+    later = (actions - 1) * 1e3 / control_hz
+    moved = {name: value + later for name, value in first.model_dump().items() if name != "n"}
+    return ActionAge(
+        control_hz=control_hz,
+        actions=actions,
+        chunk_ms=actions * 1e3 / control_hz,
+        first=first,
+        last=Quantiles(n=first.n, **moved),
+        ticks=math.ceil(first.p99 * control_hz / 1e3),
+    )

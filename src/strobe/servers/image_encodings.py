@@ -1,0 +1,130 @@
+"""An observation's images in other forms to send: as JPEG, or resized. Their bytes and time are measured here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from strobe.servers.results.server import EncodingKind, ImageEncoding, ImageSent
+
+QUALITY = 95  # JPEG's quality
+SIDE = 224  # side of the images that openpi's models read
+SMALLEST = 16  # pixels of a side from which an array is an image
+TRIES = 5
+
+type _Form = Callable[[np.ndarray], Any]
+
+
+def images(observation: Mapping[str, Any], prefix: str = "") -> list[ImageSent]:
+    """Return the images of ``observation``: arrays whose last three dimensions are those of an image."""
+    found = []
+    for name, value in observation.items():
+        if isinstance(value, Mapping):
+            found += images(value, f"{prefix}{name}.")
+        elif is_image(value):
+            shape, dtype = list(value.shape), str(value.dtype)
+            found.append(ImageSent(name=f"{prefix}{name}", shape=shape, dtype=dtype, sent_bytes=value.nbytes))
+    return found
+
+
+def is_image(value: Any) -> bool:
+    """Return whether a value is images: (…, height, width, colours) or (…, colours, height, width)."""
+    if not isinstance(value, np.ndarray) or value.ndim < 3 or value.dtype.kind not in "uf":
+        return False
+    shape = value.shape[-3:]
+    sides = shape[:2] if shape[2] in (1, 3) else shape[1:] if shape[0] in (1, 3) else (0, 0)
+    return min(sides) >= SMALLEST
+
+
+def encodings(
+    observation: Mapping[str, object], encode: Callable[[Any], bytes], *, recorded: bool = True
+) -> list[ImageEncoding]:
+    """Return each form of the images of ``observation``, beginning with the present one; none without images.
+
+    Resizing is among them where an image is larger than `SIDE`. It keeps the shape of the image and fills the rest.
+
+    Args:
+        encode: makes the bytes of a message.
+        recorded: whether the images are those of cameras. JPEG of noise says nothing, and is then left out.
+    """
+    sent = images(observation)
+    if not sent:
+        return []
+    forms: dict[EncodingKind, _Form] = {"JPEG": jpeg} if recorded else {}
+    if any(max(pixels.shape) > SIDE for value in _each_image(observation) for pixels in _pixels(value)):
+        forms["resized"] = _resized
+        if recorded:
+            forms["resized, then JPEG"] = lambda pixels: jpeg(_resized(pixels))
+    rows = [ImageEncoding(kind="as sent", payload_bytes=len(encode(observation)), ms=0.0)]
+    for kind, form in forms.items():
+        changed, took_ns = repeated(partial(_changed, observation, form), TRIES)
+        rows.append(ImageEncoding(kind=kind, payload_bytes=len(encode(changed)), ms=took_ns / 1e6))
+    return rows
+
+
+def _each_image(observation: Mapping[str, Any]) -> list[np.ndarray]:
+    nested = [value for value in observation.values() if isinstance(value, Mapping)]
+    return [each for each in observation.values() if is_image(each)] + [
+        each for inner in nested for each in _each_image(inner)
+    ]
+
+
+def _changed(observation: Mapping[str, Any], form: _Form) -> Mapping[str, object]:
+    return {
+        name: _changed(value, form) if isinstance(value, Mapping) else _each(form, value) if is_image(value) else value
+        for name, value in observation.items()
+    }
+
+
+def _each(form: _Form, images: np.ndarray) -> object:
+    """Return ``form`` of an image, or of each of several."""
+    made = [form(pixels) for pixels in _pixels(images)]
+    return made[0] if len(made) == 1 else made
+
+
+def _pixels(images: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield (height, width, colours) in bytes of each image; numbers with a fraction are taken to lie in 0 to 1."""
+    for image in images.reshape(-1, *images.shape[-3:]):
+        pixels = image if image.shape[2] in (1, 3) else np.moveaxis(image, 0, 2)
+        if pixels.dtype.kind == "f":
+            pixels = np.nan_to_num(pixels).clip(0, 1) * 255
+        yield np.ascontiguousarray(pixels.clip(0, 255).astype(np.uint8))
+
+
+def jpeg(pixels: np.ndarray) -> bytes:
+    """Return the JPEG of an image of (height, width, colours), red first, in uint8."""
+    import cv2
+
+    if pixels.shape[2] == 3:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR)
+    done, coded = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, QUALITY])
+    return coded.tobytes() if done else pixels.tobytes()
+
+
+def repeated[T](work: Callable[[], T], times: int) -> tuple[T, int]:
+    """Return what ``work`` returns, and the median nanoseconds of so many calls, one or more."""
+    took: list[int] = []
+    while True:
+        begun = time.perf_counter_ns()
+        made = work()
+        took.append(time.perf_counter_ns() - begun)
+        if len(took) >= times:
+            return made, sorted(took)[len(took) // 2]
+
+
+def _resized(pixels: np.ndarray) -> np.ndarray:
+    import cv2
+
+    height, width, colours = pixels.shape
+    scale = SIDE / max(height, width)
+    if scale >= 1:
+        return pixels
+    small = cv2.resize(pixels, (max(1, int(width * scale)), max(1, int(height * scale))), interpolation=cv2.INTER_AREA)
+    filled = np.zeros((SIDE, SIDE, colours), np.uint8)
+    top, left = (SIDE - small.shape[0]) // 2, (SIDE - small.shape[1]) // 2
+    filled[top : top + small.shape[0], left : left + small.shape[1]] = small.reshape(*small.shape[:2], colours)
+    return filled

@@ -1,0 +1,1 @@
+"""Three protocols of policy servers behind one interface."""

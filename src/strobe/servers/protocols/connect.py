@@ -1,0 +1,72 @@
+"""From an address to a connection: ws:// is openpi's server, tcp:// is GR00T's, grpc:// is LeRobot's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.servers.protocols.lerobot_messages import ServedPolicy
+
+if TYPE_CHECKING:
+    from strobe.servers.protocols.wire import Wire
+
+EXAMPLE = "write ws://HOST:8000 (openpi), tcp://HOST:5555 (GR00T) or grpc://HOST:8080 (LeRobot)"
+_SCHEMES = ("ws", "wss", "tcp", "grpc")
+
+
+def check_url(url: str, flag: str = "--policy.server") -> str:
+    """Return the scheme of ``url``. Raises UserError for an address that is no SCHEME://HOST:PORT of a known scheme."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UserError(f"{flag}={url}: {in_a_line(error, 120)}; {EXAMPLE}") from None
+    if parts.scheme not in _SCHEMES:
+        raise UserError(f"{flag}={url}: Strobe knows no such protocol; {EXAMPLE}")
+    if not parts.hostname or port == 0 or (port is None and parts.scheme in ("tcp", "grpc")):
+        raise UserError(f"{flag}={url}: it names no {'host' if not parts.hostname else 'port'}; {EXAMPLE}")
+    if parts.username or parts.password:
+        raise UserError(f"{flag} takes no user or password: they would be saved with the run")
+    return parts.scheme
+
+
+def require_packages(url: str) -> None:
+    """Raise UserError where a package that the protocol of ``url`` needs is not installed."""
+    match check_url(url):
+        case "tcp":
+            from strobe.servers.protocols import groot_messages as messages
+        case "grpc":
+            from strobe.rollout.loops.remote_stamps import require_grpc
+
+            return require_grpc()
+        case _:
+            from strobe.servers.protocols import openpi_messages as messages
+    messages.require_packages()
+
+
+def connect(url: str, timeout_s: float, policy: ServedPolicy | None = None) -> Wire:
+    """Return a connection to the policy server at ``url``.
+
+    Args:
+        timeout_s: that one call may take.
+        policy: what LeRobot's server is to load; the others take none.
+
+    Raises:
+        UserError: a wrong address, a package that is missing, or nothing at the address that speaks the protocol.
+    """
+    scheme = check_url(url)
+    require_packages(url)
+    if scheme == "tcp":
+        from strobe.servers.protocols.groot import GrootWire
+
+        return GrootWire(url, timeout_s)
+    if scheme == "grpc":
+        from strobe.servers.protocols.lerobot import LerobotWire
+
+        if policy is None or not policy.path:
+            raise UserError("LeRobot's server loads the policy that its client names: give --policy.path")
+        return LerobotWire(url, timeout_s, policy)
+    from strobe.servers.protocols.openpi import OpenpiWire
+
+    return OpenpiWire(url, timeout_s)

@@ -1,0 +1,212 @@
+"""A client of openpi's policy server, which times its round trips and says how a call failed.
+
+On connecting, the server sends its metadata. Each message of the client is an observation, and the server answers with
+a map that holds ``actions``. A server whose policy raises sends the traceback as text, and closes the connection.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, override
+
+import numpy as np
+
+from strobe.core.errors import UserError, in_a_line
+from strobe.core.json_text import JsonObject
+from strobe.servers.protocols.observations import STATE as OF_DATASET
+from strobe.servers.protocols.observations import STATE_DIM, TASK, Observations, Source
+from strobe.servers.protocols.openpi_messages import decode, encode
+from strobe.servers.protocols.wire import CONNECT_S, MESSAGE_BYTES, CallFailedError, Exchange, Wire, why
+from strobe.servers.results.server import FaultKind
+
+CLOSE_S = 0.5  # a server that is busy or gone does not answer the closing
+SIZE = (224, 224)  # size of images
+# The names of LIBERO's config in openpi.
+IMAGES, STATE, PROMPT = ("observation/image", "observation/wrist_image"), "observation/state", "prompt"
+
+
+class OpenpiWire(Wire):
+    """A connection to openpi's policy server.
+
+    Attributes:
+        metadata: what the server sent on connecting.
+
+    Raises:
+        UserError: nothing at the address speaks the protocol.
+    """
+
+    protocol = "openpi"
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        self._url, self._timeout_s = url, timeout_s
+        self._socket = self._connected()
+        self.metadata = self._first_message()
+
+    @override
+    def close(self) -> None:
+        self._socket.close()
+
+    @override
+    def observations(self, source: Source) -> Observations:
+        if source.frames:
+            named = source.renamed(_default_names)
+            for observation, frame in zip(named, source.frames, strict=True):
+                if source.options.prompt is not None or PROMPT not in observation:
+                    observation[PROMPT] = source.task(frame)
+            return Observations(named, source.description, recorded=True)
+        if source.given is not None:
+            prompt = {} if source.options.prompt is None else {PROMPT: source.options.prompt}
+            return Observations([{**source.given, **prompt}], source.description, source.recorded)
+        generator, (height, width) = source.generator, source.options.image_size or SIZE
+        made: JsonObject = {name: generator.integers(0, 256, (height, width, 3), dtype=np.uint8) for name in IMAGES}
+        made[STATE] = generator.standard_normal(STATE_DIM).astype(np.float32)
+        made[PROMPT] = source.options.prompt or TASK
+        words = f"a synthetic observation with LIBERO's names, images of {height}×{width}"
+        return Observations([made], words, recorded=False)
+
+    @override
+    def encode(self, observation: Mapping[str, object]) -> bytes:
+        return encode(observation)
+
+    def _connected(self) -> Any:
+        from websockets import exceptions
+        from websockets.sync.client import connect
+
+        wait_s = min(CONNECT_S, self._timeout_s)
+        try:
+            # Without keepalive pings: openpi's server answers none while its policy runs, and would be dropped.
+            return connect(
+                self._url,
+                compression=None,
+                max_size=MESSAGE_BYTES,
+                ping_interval=None,
+                open_timeout=wait_s,
+                close_timeout=CLOSE_S,
+            )
+        except TimeoutError:
+            raise UserError(f"{self._url}: no websocket handshake within {wait_s:g} s") from None
+        except exceptions.InvalidStatus as error:
+            raise UserError(
+                f"{self._url} answers HTTP {error.response.status_code} and opens no websocket: "
+                "check host, port and path"
+            ) from None
+        except (exceptions.WebSocketException, EOFError, ValueError) as error:
+            raise UserError(f"{self._url} opens no websocket: {in_a_line(error, 120)}") from None
+        except OSError as error:
+            raise UserError(f"cannot connect to {self._url}: {why(error)}") from None
+
+    def _first_message(self) -> JsonObject:
+        from websockets.exceptions import ConnectionClosed
+
+        wait_s = min(CONNECT_S, self._timeout_s)
+        try:
+            message = self._socket.recv(timeout=wait_s)
+            metadata = decode(message) if isinstance(message, bytes) else None
+        except TimeoutError:
+            reason = f"no metadata within {wait_s:g} s"
+        except ConnectionClosed as error:
+            reason = f"the connection closed ({in_a_line(error, 120)})"
+        except ValueError as error:
+            reason = f"what it sent is no msgpack ({in_a_line(error, 120)})"
+        else:
+            if isinstance(metadata, dict):
+                return metadata
+            reason = "what it sent first is no map"
+        self._socket.close()
+        raise UserError(f"{self._url} does not speak openpi's protocol: {reason}")
+
+    @override
+    def ping_ms(self) -> float | None:
+        """Return milliseconds of a ping that carries no data; None without an answer in a second."""
+        from websockets.exceptions import ConnectionClosed
+
+        begun = time.perf_counter_ns()
+        try:
+            answered = self._socket.ping().wait(1.0)
+        except ConnectionClosed:
+            return None
+        return (time.perf_counter_ns() - begun) / 1e6 if answered else None
+
+    @override
+    def call(self, observation: Mapping[str, Any]) -> Exchange:
+        """Send ``observation`` and wait for the answer. Raises CallFailedError."""
+        from websockets.exceptions import ConnectionClosed
+
+        begun = time.perf_counter_ns()
+
+        def failed(kind: FaultKind, error: str, detail: str = "") -> CallFailedError:
+            return CallFailedError(kind, error, detail, (time.perf_counter_ns() - begun) / 1e6)
+
+        data = self.encode(observation)
+        encoded = time.perf_counter_ns()
+        try:
+            self._socket.send(data)
+            message = self._socket.recv(timeout=self._timeout_s)
+        except TimeoutError:
+            raise self._late(failed) from None
+        except ConnectionClosed as error:
+            raise failed("closed", f"{type(error).__name__}: {in_a_line(error)}") from None
+        except OSError as error:
+            raise failed("closed", f"{type(error).__name__}: {why(error)}") from None
+        received = time.perf_counter_ns()
+        if isinstance(message, str):
+            raise failed("error", _last_line(message), message)
+        try:
+            answer = decode(message)
+        except ValueError as error:
+            raise failed("undecodable", in_a_line(error)) from None
+        decoded = time.perf_counter_ns()
+        if not isinstance(answer, Mapping):
+            raise failed("undecodable", f"TypeError: the answer is a {type(answer).__name__}, not a map")
+        took = (encoded - begun, received - encoded, decoded - received)
+        actions = answer.get("actions")
+        if not isinstance(actions, np.ndarray):
+            actions = None
+        own = (_infer_ms(answer, "server_timing"), _infer_ms(answer, "policy_timing"))
+        return Exchange(*took, len(data), len(message), actions, _held(answer), *own)
+
+    def _late(self, failed: Any) -> CallFailedError:
+        """Return how a call that ran out of time failed: wait once more as long for its answer."""
+        from websockets.exceptions import ConnectionClosed
+
+        limit = f"TimeoutError: no answer within {self._timeout_s:g} s"
+        try:
+            message = self._socket.recv(timeout=self._timeout_s)
+        except TimeoutError:
+            return failed("silent", f"{limit}, and none in as much time again")
+        except ConnectionClosed as error:
+            return failed("closed", f"{type(error).__name__}: {in_a_line(error)}")
+        if isinstance(message, str):
+            return failed("error", _last_line(message), message)
+        return failed("slow", limit)
+
+
+def _default_names(cameras: Sequence[str]) -> dict[str, str]:
+    if len(cameras) > len(IMAGES):
+        raise UserError(
+            f"the dataset has {len(cameras)} cameras ({', '.join(cameras)}), and LIBERO's names are for "
+            f"{len(IMAGES)}: give openpi's names with --rename_map"
+        )
+    return {**dict(zip(cameras, IMAGES, strict=False)), OF_DATASET: STATE}
+
+
+def _held(answer: Mapping[object, object]) -> str:
+    """Return what an answer holds in place of an array of actions."""
+    return f"KeyError: 'actions'; the answer has the keys {', '.join(sorted(map(str, answer))[:8]) or 'nothing'}"
+
+
+def _infer_ms(answer: Mapping[object, object], group: str) -> float | None:
+    """Return ``infer_ms`` of a group of times; None if it is no time."""
+    timing = answer.get(group)
+    value = timing.get("infer_ms") if isinstance(timing, Mapping) else None
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+    return float(value) if sound else None  # type: ignore[arg-type]
+
+
+def _last_line(text: str) -> str:
+    """Return the last line of a traceback that is not indented: the exception's name and its message."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    flush = [line for line in lines if not line[0].isspace()]
+    return (flush or lines or ["an empty text"])[-1].strip()

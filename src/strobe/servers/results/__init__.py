@@ -1,0 +1,1 @@
+"""Calls of a policy server as data."""

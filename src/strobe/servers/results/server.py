@@ -1,0 +1,126 @@
+"""Round trips to a policy server: their parts, their payload, what went wrong. Plain data."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.data import Data, Finite, Quantiles, Summary
+
+ProtocolName = Literal["openpi", "GR00T", "LeRobot"]
+FaultKind = Literal[
+    "slow", "silent", "closed", "error", "empty", "undecodable", "no actions", "other shape", "not finite"
+]
+EncodingKind = Literal["as sent", "JPEG", "resized", "resized, then JPEG"]
+
+
+class Timed(Data):
+    """Milliseconds of something in each measured call."""
+
+    summary: Summary
+    p99: Finite
+
+
+class ServerPart(Timed):
+    """One part of a round trip; the parts add up to it."""
+
+    name: str
+    side: Literal["client", "network", "server", "network and server"]
+    share: Finite = Field(description="share of all round trips: sum of this part ÷ sum of the whole")
+
+
+class ImageSent(Data):
+    """An image of the observation, as it is sent."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    sent_bytes: int
+
+
+class ImageEncoding(Data):
+    """The images of one observation in another form: what the client would send, and what making it takes."""
+
+    kind: EncodingKind
+    payload_bytes: int = Field(description="bytes of the whole observation with its images encoded this way")
+    ms: Finite = Field(description="median time on this client to encode all images this way; 0 as sent")
+
+
+class ActionAge(Data):
+    """How old the actions of a chunk are when a robot executes them: from the observation on, in milliseconds."""
+
+    control_hz: Finite
+    actions: int = Field(description="actions in a chunk")
+    chunk_ms: Finite = Field(description="duration of a chunk at the control rate")
+    first: Quantiles = Field(description="age of the first action: one round trip")
+    last: Quantiles = Field(description="age of the last action, if the robot executes the whole chunk")
+    ticks: int = Field(description="control ticks in a round trip, by its 99th percentile")
+
+
+class ServerFault(Data):
+    """Calls that failed in the same way."""
+
+    kind: FaultKind
+    error: str = Field(description="name and message of the exception, from the server if it sent them")
+    detail: str = Field(default="", description="end of the server's traceback, or the bytes received")
+    call: int = Field(description="number of the first such call, from 1")
+    count: int = 1
+    waited_ms: Finite = Field(description="duration of the first of them")
+
+    @property
+    def name(self) -> str:
+        """The exception's name, without its message."""
+        return self.error.partition(":")[0]
+
+
+class DroppedObservations(Data):
+    """Observations that a server's filter was sent after one that it answered."""
+
+    sent: int
+    dropped: int = Field(description="observations without an answer, as too similar to the one before")
+    nearest: Finite = Field(description="smallest distance between two states sent, in the robot's own units")
+    farthest_dropped: Finite | None = Field(default=None, description="largest distance of those dropped; None without")
+
+
+class ServerAnswer(Answer):
+    """Where the time of a call to a policy server goes."""
+
+    called: ClassVar[str] = "breakdown of a policy server"
+
+    study: Literal["server"] = "server"
+    url: str
+    protocol: ProtocolName = "openpi"
+    metadata: dict[str, str] = Field(default_factory=dict, description="what the server sent on connecting, as text")
+    inputs: str = Field(description="where the observations come from, in words")
+    images: list[ImageSent] = Field(default_factory=list)
+    timeout_s: Finite
+    calls: int = Field(default=0, description="number of calls begun, the first one included")
+    first_ms: Finite | None = Field(default=None, description="time of the first call, excluded from all other figures")
+    warmup: int = Field(default=0, description="further warm-up calls, excluded from all other figures")
+    values: list[Finite] = Field(default_factory=list, description="round trips in milliseconds, in order")
+    trip: Timed | None = Field(default=None, description="round trips after the first call; None if there is none")
+    parts: list[ServerPart] = Field(default_factory=list)
+    policy: Timed | None = Field(default=None, description="policy's own time in the server, if the server sends it")
+    ping: Timed | None = Field(default=None, description="an empty round trip; None if not answered")
+    sent_bytes: Quantiles | None = None
+    received_bytes: Quantiles | None = None
+    chunk: list[int] = Field(default_factory=list, description="shape of the first answer's actions")
+    encodings: list[ImageEncoding] = Field(default_factory=list, description="image encodings; empty without images")
+    age: ActionAge | None = Field(default=None, description="age of the actions; None without a control rate")
+    faults: list[ServerFault] = Field(default_factory=list, description="faults, in the order of their first call")
+    dropped: DroppedObservations | None = Field(
+        default=None, description="dropped observations; None if the server has no filter for them, or if not tested"
+    )
+    overstated: int = Field(default=0, description="calls whose server reports more time than the client waited")
+    not_judged: list[str] = Field(default_factory=list, description="what was not judged, and why")
+
+    @property
+    def about(self) -> str:
+        """The server's address, for the run's folder."""
+        return self.url.partition("://")[2]
+
+    def part(self, name: str) -> ServerPart | None:
+        """Return the part called ``name``; None if there is none."""
+        return next((part for part in self.parts if part.name == name), None)

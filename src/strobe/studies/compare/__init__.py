@@ -1,1 +1,0 @@
-"""Variants of one subject in alternation, judged in pairs."""

@@ -1,1 +1,0 @@
-"""The search for the loader's settings."""

@@ -1,1 +1,0 @@
-"""The ladder: what makes a policy as fast as needed."""

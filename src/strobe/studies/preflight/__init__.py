@@ -1,1 +1,0 @@
-"""Preflight: can this checkpoint work with this data and this robot?"""

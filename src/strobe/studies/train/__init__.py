@@ -1,1 +1,0 @@
-"""A real lerobot-train, watched from inside."""

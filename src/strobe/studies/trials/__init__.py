@@ -1,1 +1,0 @@
-"""Trials: which of two settings is better on the robot?"""

@@ -1,1 +1,0 @@
-"""Tune: the settings that make the task succeed, and soonest."""

@@ -1,5 +1,0 @@
-"""Old name of `strobe.policies.subject`."""
-
-from strobe.policies.subject import Subject
-
-__all__ = ["Subject"]

@@ -1,0 +1,1 @@
+"""`strobe sweep`: one study over a grid of settings."""

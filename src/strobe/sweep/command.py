@@ -1,0 +1,374 @@
+r"""strobe sweep: one study over a grid of settings, one table.
+
+Every combination of the grid's values is a cell. A cell runs in a process of its own: clean memory, its own CUDA
+context, a time limit, a memory limit. A cell that runs out of memory, crashes or hangs is a row with its reason, and
+the sweep goes on. Cells run one at a time, since two would disturb each other. They run in shuffled blocks, which
+spread a drift of the machine over all of them.
+
+A cell is saved when it ends. If the sweep is interrupted or killed, give the same command again: it continues. With a
+changed grid it uses the cells that fit.
+
+Examples:
+  strobe sweep breakdown --policy.type=act --phases='[training forward]' \
+      --grid batch_size=8,16,32,64 --grid image_size=240x320,480x640 --best 'throughput where memory_gib<8'
+  strobe sweep breakdown --policy.type=act --grid policy.vision_backbone=resnet18,resnet50 --grid cameras=1,2
+  strobe sweep compare --policy.type=smolvla --grid rtc.execution_horizon=10,20 --grid policy.num_steps=5,10
+  strobe sweep breakdown --policy.type=pi05 --grid policy.num_inference_steps=1,2,5,10 --repeats=2 --dry-run
+  strobe sweep compare --policy.factory=FILE.py:make --variant 'half: precision=bf16' --grid threads=1,2
+  strobe sweep --file=grid.yaml
+  strobe sweep breakdown --policy.type=act --grid batch_size=8,16 --launcher=ray --ray.address=auto
+
+A file has the same settings: 'study', 'flags' (name: value), 'grid' (name: [values]), 'cells' (further combinations)
+and 'sweep' (name: value, the flags below). Flags that are not listed here are the study's own: `strobe STUDY --help`.
+
+--best METRIC [where NAME<VALUE and …]: time_ms, p95_ms, throughput, ms_per_sample, memory_gib, activations_gib, cosine;
+conditions may also name an axis or 'measurement'. Which cells are slower than the best takes --repeats=3: a single run
+of each cell does not show what runs differ by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+from rich.table import Table
+
+from strobe.core.cli.bounds import above, at_least, one_of
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs, parse, spelt
+from strobe.core.cli.runner import Command, Studied, say_other_work
+from strobe.core.errors import NotKeptError, UserError, in_words, nearest
+from strobe.core.measure.memory import available_bytes
+from strobe.lerobot.flags.run_flags import RayFlags, check_launcher
+from strobe.sweep import grid
+from strobe.sweep.grid import Cell, device_of, subject_of, without_device
+from strobe.sweep.live import CellsLive
+
+if TYPE_CHECKING:
+    from strobe.sweep.execute import Job, Outcome
+    from strobe.sweep.results import Sweep
+
+STUDIES = ("breakdown", "compare")  # command modules that have `read` and `study`
+START_S = 15.0  # a cell's start, where none has shown it yet: imports, building the policy
+
+
+@dataclass
+class SweepConfig:
+    """Flags of `strobe sweep`."""
+
+    # NAME=VALUE,VALUE: a flag of the study and its values; may be repeated, all combinations are run.
+    grid: list[str] = field(default_factory=list)
+    # Read the grid from a YAML file.
+    file: Path | None = None
+    # How often each cell runs, each time in a process of its own.
+    repeats: int = field(default=1, metadata=at_least(1))
+    # Name the best cell, e.g. 'throughput where memory_gib<8'; may be repeated.
+    best: list[str] = field(default_factory=list)
+    # List the cells and the time that they will take. Run nothing.
+    dry_run: bool = False
+    # Seconds that a cell may take.
+    timeout: float = field(default=1800.0, metadata=above(0))
+    # Resident memory that a cell may take, in GiB (default: 90 % of what is free when the sweep starts).
+    memory_gib: float | None = field(default=None, metadata=above(0))
+    # Run cells again that failed, crashed or were stopped by a limit.
+    retry: bool = False
+    # Run all cells again.
+    fresh: bool = False
+    # Go on without the cells whose configuration is refused. They stay in the table.
+    skip_invalid: bool = False
+    # The sweep's folder (default: runs/sweep_STUDY_POLICY).
+    sweep_dir: Path | None = None
+    # Seed that shuffles the order of the cells.
+    order_seed: int = 0
+    # Where cells run: local, or ray.
+    launcher: str = field(default="local", metadata=one_of("local", "ray"))
+    # The Ray cluster: --ray.address=auto or HOST:PORT (default: a cluster that is found here, else this machine only).
+    ray: RayFlags = field(default_factory=RayFlags)
+
+
+_OWN = {*SweepConfig.__dataclass_fields__, "ray.address"} - {"ray"}
+
+
+def study_cells(study: str, config: SweepConfig, cells: list[Cell], live: Live) -> Studied | int:
+    """Run the cells in the sweep's folder, or list them (--dry-run).
+
+    Raises:
+        UserError: cells are refused, or another sweep is running in the folder.
+    """
+    wishes = _wishes(config, cells)
+    reading = live.each("reading the cells", cells, "cells")
+    invalid, flags = checked(study, reading, elsewhere=config.launcher == "ray", thorough=config.skip_invalid)
+    if invalid and not config.skip_invalid:
+        listed = "\n".join(f"  {cell.label}: {invalid[cell.key]}" for cell in cells if cell.key in invalid)
+        raise UserError(
+            f"{len(invalid)} of {len(cells)} cells are refused (--skip-invalid goes on without them):\n{listed}"
+        )
+    root = config.sweep_dir or Path("runs") / name_of(study, cells)
+    if config.dry_run:
+        dry_run(config, cells, invalid, root, flags)
+        return 0
+    from strobe.sweep.table import answer
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(root))
+        beside = say_other_work(live) if config.launcher == "local" else []
+        ended, unsaved = launch(study, config, cells, invalid, root)
+        sweep = answer(study, cells, config.repeats, invalid, root, wishes, unsaved)
+        sweep.status = "complete" if ended else "interrupted"
+        sweep.notes += beside
+        options = {"sweep": config, "flags": list(cells[0].argv[: -len(cells[0].settings)])}
+        after = partial(_say_what_remains, sweep, unsaved)
+        return Studied(sweep, options, None, None, folder=root, after=after, held=stack.pop_all())
+
+
+def _say_what_remains(sweep: Sweep, unsaved: dict[tuple[str, int], Outcome], root: Path | None) -> Iterator[str]:
+    """Yield how to go on with an interrupted sweep. Raises NotKeptError if runs could not be saved."""
+    if unsaved:
+        count, why = sum(len(cell.runs) for cell in sweep.cells), next(iter(unsaved.values())).reason
+        raise NotKeptError(
+            f"{len(unsaved)} of {count} runs are not in {root} ({why}): make room, then give the same command again"
+        )
+    if sweep.status == "interrupted":
+        remaining = sum(run.status == "not run" for cell in sweep.cells for run in cell.runs)
+        yield f"stopped with {remaining} runs to go; continue with the same command:\n  {shlex.join(sweep.command)}"
+
+
+def read(argv: Sequence[str]) -> tuple[str, SweepConfig, list[Cell]]:
+    """Read the study's name, the sweep's flags, and the cells. Raises UserError."""
+    named, rest = (argv[0], argv[1:]) if not argv[0].startswith("--") else (None, argv)
+    own, of_study = _split(rest)
+    document: dict[str, Any] = {"study": None, "flags": [], "grid": {}, "cells": [], "sweep": []}
+    files = [value for name, value in own if name == "--file"]
+    if files:
+        document = grid.read_file(Path(files[-1] or ""))
+        of_file, unknown = _split(document["sweep"])
+        if unknown:
+            name = unknown[0].split("=", 1)[0].removeprefix("--")
+            raise UserError(f"--file={files[-1]}: 'sweep' has no '{name}': {nearest(name, _OWN)}")
+        own = [*of_file, *own]
+    repeated = {flag: [value or "" for name, value in own if name == flag] for flag in ("--grid", "--best")}
+    config = parse(SweepConfig, [spelt(name, value) for name, value in own if name not in repeated])
+    config.grid, config.best = repeated["--grid"], repeated["--best"]
+    check_launcher(config.launcher, config.ray)
+    study = named or document["study"]
+    if study is None:
+        raise UserError(f"name the study: strobe sweep {' or '.join(STUDIES)} …, or 'study' in the file")
+    if study not in STUDIES:
+        raise UserError(f"no study '{study}' to sweep: {nearest(study, STUDIES)}")
+    axes = dict(document["grid"])
+    for text in config.grid:
+        name, values = grid.parse_axis(text)
+        if name in axes and name not in document["grid"]:
+            raise UserError(f"--grid {name} is given twice: put all its values into one")
+        axes[name] = values
+    given = {flag.split("=", 1)[0] for flag in of_study}
+    flags = [flag for flag in document["flags"] if flag.split("=", 1)[0] not in given] + of_study
+    if "--output_dir" in given:
+        raise UserError("--output_dir is for single runs; a sweep's folder is --sweep_dir")
+    return study, config, grid.cells(study, flags, axes, document["cells"])
+
+
+def checked(
+    study: str, cells: Iterable[Cell], *, elsewhere: bool = False, thorough: bool = True
+) -> tuple[dict[str, str], dict[str, object]]:
+    """Read the flags of all cells without running anything.
+
+    Args:
+        elsewhere: whether they run on other machines, which may have devices that this one lacks.
+        thorough: whether to look for values that only LeRobot's configs refuse even if some cells are refused already;
+            importing LeRobot takes seconds.
+
+    Returns:
+        Cell key → why its flags are refused; cell key → the study's config, of those that can be read.
+    """
+    from strobe.lerobot.flags.lazy_flags import realise, requests
+    from strobe.lerobot.flags.subject_flags import check_values
+
+    command = importlib.import_module(f"strobe.core.cli.{study}")
+    reasons: dict[str, str] = {}
+    subjects, configs = {}, {}
+    for cell in cells:
+        try:
+            subjects[cell.key], configs[cell.key] = command.read(
+                without_device(cell.argv) if elsewhere else list(cell.argv)
+            )
+        except UserError as error:
+            reasons[cell.key] = str(error)
+    if reasons and not thorough:
+        return reasons, configs
+    judged: dict[str, str] = {}  # many cells ask the same of LeRobot, which takes its time to answer
+    with importing():
+        for key, config in configs.items():
+            wanted = repr((subjects[key], requests(config)))
+            if wanted not in judged:
+                try:
+                    check_values(subjects[key])
+                    realise(config)
+                    judged[wanted] = ""
+                except UserError as error:
+                    judged[wanted] = str(error)
+            if judged[wanted]:
+                reasons[key] = judged[wanted]
+    return reasons, configs
+
+
+def launch(
+    study: str, config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path
+) -> tuple[bool, dict[tuple[str, int], Outcome]]:
+    """Run the cells that have not ended yet.
+
+    Returns:
+        False if Ctrl-C stopped it; and the outcomes of runs that could not be saved, by cell key and repeat.
+    """
+    from strobe.core.processes.command import CommandLimits
+    from strobe.sweep.execute import Job, outcome_of
+    from strobe.sweep.table import ended, folder_of
+
+    gib = config.memory_gib
+    allowed = int(gib * 2**30) if gib is not None else int(0.9 * available_bytes())
+    limits = CommandLimits(config.timeout, allowed)
+    jobs, known = [], []
+    unsaved: dict[tuple[str, int], Outcome] = {}
+    for cell, repeat in grid.in_blocks([c for c in cells if c.key not in invalid], config.repeats, config.order_seed):
+        outcome = None if config.fresh else ended(root, cell, repeat)
+        if outcome is not None and (outcome.status == "done" or not config.retry):
+            known.append(outcome)
+            continue
+        folder = folder_of(root, cell, repeat)
+        on_cpu = device_of(cell.argv) == "cpu"
+        jobs.append(Job(cell.key, repeat, study, cell.argv, cell.label, folder, limits, on_cpu=on_cpu))
+    with CellsLive(len(jobs), len(known)) as live:
+        try:
+            for job, outcome in _launcher(config, jobs, live):
+                live.ended(job, outcome)
+                if outcome_of(job.folder) is None:
+                    unsaved[job.key, job.repeat] = outcome
+        except KeyboardInterrupt:
+            return False, unsaved
+    return True, unsaved
+
+
+def dry_run(
+    config: SweepConfig, cells: Sequence[Cell], invalid: dict[str, str], root: Path, flags: Mapping[str, object]
+) -> None:
+    """Print the runs in their order, and how long they will take.
+
+    Args:
+        flags: cell key → the study's config.
+    """
+    from strobe.sweep.table import ended
+
+    expected, basis = _expected(config, cells, root, flags)
+    table = Table(box=None, pad_edge=False, show_edge=False)
+    for title in ("", "cell", "repeat", "state", "time"):
+        table.add_column(title, justify="right" if title in ("", "repeat", "time") else "left")
+    total, unknown, waiting = 0.0, False, 0
+    for place, (cell, repeat) in enumerate(grid.in_blocks(cells, config.repeats, config.order_seed), 1):
+        outcome = None if config.fresh else ended(root, cell, repeat)
+        if cell.key in invalid:
+            state, seconds = f"refused: {invalid[cell.key]}", 0.0
+        elif outcome is not None and (outcome.status == "done" or not config.retry):
+            state, seconds = f"ended before: {outcome.status}", 0.0
+        else:
+            state, seconds = "to run", expected.get(cell.key)
+            waiting += 1
+        unknown |= seconds is None
+        total += seconds or 0.0
+        shown = "?" if seconds is None else f"{seconds:,.0f} s" if seconds else ""
+        table.add_row(str(place), cell.label, str(repeat), state, shown)
+    console = Console()
+    console.print(table, width=max(console.width, 120))
+    took = f"about {total / 60:.1f} min, {basis}"
+    if unknown:
+        took = "in an unknown time: no cell has run, and --iterations sets no limit of time (--seconds does)"
+    print(f"\n{len(cells)} cells × {config.repeats}: {waiting} runs to go{f', {took}' if waiting else ''}")
+    print(f"folder   {root}")
+
+
+def _launcher(config: SweepConfig, jobs: Sequence[Job], live: CellsLive) -> Iterator[tuple[Job, Outcome]]:
+    if config.launcher == "ray":
+        from strobe.sweep.cluster import run_on_ray
+
+        return run_on_ray(jobs, live, config.ray.address)
+    from strobe.sweep.execute import run_here
+
+    return run_here(jobs, live)
+
+
+@contextlib.contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Make the sweep's folder and lock it. Raises UserError if another sweep has it, or it cannot be made."""
+    lock = FileLock(root / ".lock", timeout=0)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise UserError(f"another sweep is running in {root}: wait for it, or name another --sweep_dir") from None
+    except OSError as error:
+        raise UserError(f"cannot use {root}: {in_words(error)}; name another folder with --sweep_dir") from None
+    with lock:
+        yield
+
+
+def _wishes(config: SweepConfig, cells: Sequence[Cell]) -> list[Any]:
+    if not config.best:
+        return []
+    from strobe.sweep.best import parse as parse_best
+
+    axes = [axis.name for axis in grid.axes_of(cells)]
+    return [parse_best(text, axes) for text in config.best]
+
+
+def _split(argv: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+    """Return the sweep's own flags, and the study's as they were spelt."""
+    mine, others = [], []
+    for name, value in pairs(argv):
+        if name.removeprefix("--") in _OWN:
+            mine.append((name, value))
+        else:
+            others.append(spelt(name, value))
+    return mine, others
+
+
+def _expected(
+    config: SweepConfig, cells: Sequence[Cell], root: Path, flags: Mapping[str, Any]
+) -> tuple[dict[str, float | None], str]:
+    """Return the seconds of each cell, and in words where they come from."""
+    from statistics import median
+
+    from strobe.sweep.table import ended
+
+    took: dict[str, float] = {}
+    for cell in cells:
+        for repeat in range(1, config.repeats + 1):
+            outcome = ended(root, cell, repeat)
+            if outcome is not None and outcome.status == "done":
+                took[cell.key] = outcome.duration_s
+    if took:
+        usual = median(took.values())
+        return {cell.key: took.get(cell.key, usual) for cell in cells}, "by the cells that have run"
+    expected: dict[str, float | None] = {}
+    for cell in cells:
+        own = flags.get(cell.key)
+        if own is None or (own.iterations is not None and own.seconds is None):
+            expected[cell.key] = None
+        else:
+            expected[cell.key] = START_S + len(getattr(own, "phases", ["one"])) * (own.seconds or 30.0)
+    return expected, f"by --seconds, and {START_S:.0f} s a cell to start; looks and counting come on top"
+
+
+def name_of(study: str, cells: Sequence[Cell]) -> str:
+    """Return the name of the sweep's folder."""
+    return re.sub(r"[^a-z0-9_.]+", "-", f"sweep_{study}_{subject_of(cells)}".lower())
+
+
+run = Command("sweep", __doc__, SweepConfig, read, study_cells, bar=False, bare=True)

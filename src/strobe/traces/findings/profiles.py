@@ -1,0 +1,179 @@
+"""Rules on what profilers saw: a device that waits, operators too small for what they cost, Python that sets the pace.
+
+A profiler slows what it watches, and how much of that is idle time nobody knows. So a share is what remains if all that
+the profiler can have added to the gaps is taken off, over the time without it: it is at least that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from strobe.core.findings.thresholds import Thresholds
+from strobe.core.findings.view import CUDA_GRAPHS, free, ms, percent, top, whole_ms
+from strobe.core.results.answer import Profiled
+from strobe.core.results.finding import Finding
+from strobe.core.results.measurement import Measurement
+from strobe.traces.results.profiles import Gaps, OperatorProfile, PythonFunction, PythonProfile
+
+IDLE_DEVICE = 0.2  # share of an iteration in which the device runs nothing
+BETWEEN_OPERATORS = 0.2  # share of an iteration on the CPU outside torch's operators
+SMALL_KERNEL_US = 10.0  # median kernel: starting one takes as long
+MANY_KERNELS = 1000  # kernels in an iteration: fewer small ones do not add up
+
+
+def device_idle(result: Profiled, _: Thresholds) -> Iterator[Finding]:
+    """Gaps in the device's timeline."""
+    seen, measurement = _profiled(result, result.operators)
+    if seen is None or seen.device is None or measurement is None:
+        return
+    share = _at_least(seen.device, measurement)
+    if share < IDLE_DEVICE:
+        return
+    causes = ", ".join(f"{c.cause} {ms(c.ms)}" for c in seen.device.causes)
+    yield Finding(
+        rule="device-idle",
+        level="warning",
+        title=f"The device idles for at least {percent(share)} of the {measurement.phase}",
+        seen=f"Under torch.profiler idle for {ms(seen.device.idle_ms)} of {ms(seen.device.span_ms)}, in "
+        f"{seen.device.gaps:,} gaps over {seen.device.threshold_us:g} µs{f' ({causes})' if causes else ''}; without "
+        f"it '{measurement.name}' takes {ms(whole_ms(measurement))}.{_longest(seen.device)}",
+        why="In a gap the device waits for the host to launch work, for data, for a copy, or for a synchronisation.",
+        do=f"If the host had launched nothing yet, try {CUDA_GRAPHS}. If it synchronised or copied, look for .item(), "
+        ".cpu() and prints in the gaps of the trace. If the gap is before the first kernel, prepare the next "
+        "inputs while the device works.",
+        gain=free(measurement, share),
+        evidence={
+            "idle_share": share,
+            "idle_ms": seen.device.idle_ms,
+            "span_ms": seen.device.span_ms,
+            "gaps": seen.device.gaps,
+            "gain_share": share,
+        },
+    )
+
+
+def many_small_operators(result: Profiled, _: Thresholds) -> Iterator[Finding]:
+    """Operators so small that starting them costs as much as they do."""
+    seen, measurement = _profiled(result, result.operators)
+    if seen is None or measurement is None:
+        return
+    if seen.kernel_median_us is not None:
+        if seen.kernel_median_us >= SMALL_KERNEL_US or seen.kernel_calls <= MANY_KERNELS:
+            return
+        many = f"{seen.kernel_calls:,} kernels and copies, of which half take less than {seen.kernel_median_us:.1f} µs"
+        evidence = {"kernels": seen.kernel_calls, "median_us": seen.kernel_median_us}
+        gain = "not known before you try it; the idle time of the device is the most that it can save"
+    elif (share := _between(result, seen.host, measurement)) and seen.host and not _long(seen.host):
+        many = (
+            f"{seen.operator_calls:,} operators, with {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} between them "
+            f"under torch.profiler: at least {percent(share)} of {ms(whole_ms(measurement))} without it"
+        )
+        evidence = {"operators": seen.operator_calls, "between_share": share, "gain_share": share}
+        gain = free(measurement, share)
+    else:
+        return
+    yield Finding(
+        rule="many-small-operators",
+        level="warning",
+        title=f"The {measurement.phase} is many small operators",
+        seen=f"One iteration of '{measurement.name}' runs {many}.",
+        why="Every operator costs time in Python and a launch, even if it computes little.",
+        do=f"Try {CUDA_GRAPHS if seen.kernels else '--compile, which fuses them'}, or larger batches.",
+        gain=gain,
+        evidence=evidence,
+    )
+
+
+def host_delay(result: Profiled, _: Thresholds) -> Iterator[Finding]:
+    """On the CPU: a few long stretches in which the host does something else than torch's operators."""
+    seen, measurement = _profiled(result, result.operators)
+    if seen is None or seen.host is None or measurement is None or not _long(seen.host):
+        return
+    share = _between(result, seen.host, measurement)
+    if not share:
+        return
+    yield Finding(
+        rule="host-delay",
+        level="warning",
+        title=f"At least {percent(share)} of the {measurement.phase} passes outside of torch's operators",
+        seen=f"Under torch.profiler {ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)}, of which "
+        f"{ms(seen.host.long_ms)} in gaps over a millisecond; without it '{measurement.name}' takes "
+        f"{ms(whole_ms(measurement))}.{_longest(seen.host)}",
+        why="No launch takes that long. Python, a library other than torch, a file or a lock holds the host up, and "
+        "all later work waits.",
+        do="--python-profile=cprofile names the function. If its work does not depend on the model's outputs, do it "
+        "in a worker at the same time.",
+        gain=free(measurement, share),
+        evidence={"between_share": share, "long_ms": seen.host.long_ms, "gain_share": share},
+    )
+
+
+def python_time(result: Profiled, _: Thresholds) -> Iterator[Finding]:
+    """Python that takes much of the time itself; on an accelerator, only where the device waits for it."""
+    seen, measurement = _profiled(result, result.python)
+    if seen is None or seen.host is None or measurement is None:
+        return
+    share = _at_least(seen.host, measurement)
+    idle = 1.0 if _on_cpu(result) else _at_least(seen.device, measurement) if seen.device is not None else 0.0
+    if share < BETWEEN_OPERATORS or idle < IDLE_DEVICE:
+        return
+    gain_share = min(share, idle)
+    first = [f for f in seen.functions if f.where != "built in"][:3]
+    named = ", ".join(f"{f.name} ({f.where}) {ms(_own(f))}" for f in first)
+    yield Finding(
+        rule="python-time",
+        level="warning",
+        title=f"At least {percent(share)} of the {measurement.phase} is Python, outside torch's operators",
+        seen=f"{ms(seen.host.idle_ms)} of {ms(seen.host.span_ms)} under torch.profiler; '{measurement.name}' takes "
+        f"{ms(whole_ms(measurement))} without it. Under {seen.tool} the longest in Python: {named or 'none'}.",
+        why="Python runs on one core and sets the pace. Faster arithmetic would change nothing here.",
+        do="Look at these functions. Compute once what depends only on shapes. --compile removes most of the Python.",
+        gain=free(measurement, gain_share),
+        evidence={"python_share": share, "python_ms": seen.host.idle_ms, "gain_share": gain_share},
+    )
+
+
+def _profiled[P: OperatorProfile | PythonProfile](
+    result: Profiled, profile: P | None
+) -> tuple[P | None, Measurement | None]:
+    """Return ``profile`` and the measurement that it was taken of."""
+    name = profile.measurement if profile is not None else None
+    return profile, next((m for m in result.measurements if m.name == name), None)
+
+
+def _at_least(gaps: Gaps, measurement: Measurement) -> float:
+    whole = whole_ms(measurement)
+    added = max(gaps.span_ms - whole, 0.0) * min(max(gaps.exposed, 0.0), 1.0)
+    return min(max(gaps.idle_ms - added, 0.0) / whole, 1.0) if whole > 0 else 0.0
+
+
+def _between(result: Profiled, gaps: Gaps | None, measurement: Measurement) -> float:
+    """Share of the time between torch's operators on the CPU, where it is worth a finding of its own; else 0."""
+    if not _on_cpu(result) or gaps is None or result.python is not None:  # python_time says it, with names
+        return 0.0
+    decode = top(measurement, "decode")  # by a library outside torch, and a part that is named already
+    share = max(_at_least(gaps, measurement) - (decode.share if decode is not None else 0.0), 0.0)
+    return share if share >= BETWEEN_OPERATORS else 0.0
+
+
+def _long(gaps: Gaps) -> bool:
+    return gaps.long_ms > gaps.idle_ms / 2
+
+
+def _longest(gaps: Gaps) -> str:
+    if not gaps.longest:
+        return ""
+    first = gaps.longest[0]
+    places = [f"after {first.after}" if first.after else "", f"before {first.before}" if first.before else ""]
+    return f" The longest gap: {ms(first.ms)} {' and '.join(place for place in places if place)}".rstrip() + "."
+
+
+def _own(function: PythonFunction) -> float:
+    return function.own_ms if function.own_ms is not None else function.cumulative_ms or 0.0
+
+
+def _on_cpu(result: Profiled) -> bool:
+    return result.machine.device.startswith("cpu")
+
+
+RULES = (device_idle, many_small_operators, host_delay, python_time)

@@ -1,0 +1,1 @@
+"""A profiler's events, and what follows from them."""

@@ -1,0 +1,127 @@
+"""Iterations and parts of a program, from its annotations (`record_function`) in a trace."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from strobe.traces.measure.nesting import Nest
+from strobe.traces.measure.occupancy import merged, overlap
+from strobe.traces.measure.profiler_events import HostCall, Rows
+from strobe.traces.results.trace import TraceIterations, TracePart
+
+STEP = re.compile(r"ProfilerStep#\d+")  # torch.profiler's own, of `profiler.step()`
+FEWEST = 3  # repeats from which an annotation may be the iterations
+COVERS = 0.5  # share of the host's time that it then covers
+LEAST = 0.002  # share of the host's or the device's time from which a part is shown
+
+
+def iterations(rows: Rows) -> TraceIterations | None:
+    """Return the profiler's steps, or the annotation that repeats over most of the trace; None without one."""
+    calls = iteration_calls(rows)
+    if not calls:
+        return None
+    busy = merged((work.start, work.end) for work in rows.device)
+    windows = [(call.start, call.end) for call in calls]
+    starts = sorted(work.start for work in rows.device)
+    took = [(call.end - call.start) / 1e6 for call in calls]
+    return TraceIterations(
+        name="ProfilerStep" if STEP.fullmatch(calls[0].name) else calls[0].name,
+        ms=took,
+        median_ms=median(took),
+        busy_ms=[overlap(busy, [window]) / 1e6 for window in windows] if rows.device else [],
+        work=[bisect_left(starts, end) - bisect_left(starts, begin) for begin, end in windows] if rows.device else [],
+    )
+
+
+def iteration_calls(rows: Rows) -> list[HostCall]:
+    """Return the annotations that are the iterations, in the order of time; [] if none can be taken for them.
+
+    A step without any operator is none: the profiler opens one when the last has ended.
+    """
+    starts = sorted(call.start for call in rows.operators)
+    steps = [call for call in rows.annotations if STEP.fullmatch(call.name)]
+    if steps:
+        ran = [call for call in steps if bisect_left(starts, call.start) < bisect_left(starts, call.end)]
+        return sorted(ran, key=lambda call: call.start)
+    host = (*rows.operators, *rows.runtime, *rows.annotations)
+    span = max((call.end for call in host), default=0) - min((call.start for call in host), default=0)
+    named: dict[tuple[str, str], list[HostCall]] = {}
+    for call in sorted(rows.annotations, key=lambda call: call.start):
+        named.setdefault((call.thread, call.name), []).append(call)
+    fitting = [calls for calls in named.values() if len(calls) >= FEWEST and _one_by_one(calls)]
+    best = max(fitting, key=_covered, default=[])
+    return best if span > 0 and _covered(best) >= COVERS * span else []
+
+
+def _covered(calls: Sequence[HostCall]) -> int:
+    return sum(call.end - call.start for call in calls)
+
+
+def _one_by_one(calls: Sequence[HostCall]) -> bool:
+    return all(call.end <= following.start for call, following in pairwise(calls))
+
+
+@dataclass
+class _Part:
+    calls: int = 0
+    host: int = 0
+    device: int = 0
+    work: int = 0
+
+
+def parts(rows: Rows, annotations: Nest) -> list[TracePart]:
+    """Return the annotations by path, in the order of the tree: the longest first within each part.
+
+    Work on the device belongs to the annotations that were open where it was launched. A thread without annotations,
+    such as that of a backward pass, works for those that are open on the thread with the most of them.
+    """
+    of: dict[tuple[str, ...], _Part] = {}
+    for around in annotations.paths():
+        if path := _path(around):
+            part = of.setdefault(path, _Part())
+            part.calls += 1
+            part.host += around[0].end - around[0].start
+    _add_device_work(of, rows, annotations)
+    host = sum(part.host for path, part in of.items() if len(path) == 1)
+    device = sum(work.end - work.start for work in rows.device)
+    shown = {path for path, part in of.items() if part.host >= LEAST * host or part.device >= LEAST * max(device, 1)}
+    return [
+        TracePart(
+            path=list(path),
+            calls=of[path].calls,
+            host_ms=of[path].host / 1e6,
+            device_ms=of[path].device / 1e6,
+            work=of[path].work,
+        )
+        for path in _in_order(shown, of)
+    ]
+
+
+def _add_device_work(of: dict[tuple[str, ...], _Part], rows: Rows, annotations: Nest) -> None:
+    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
+    for work in rows.device:
+        launch = calls.get(work.correlation) if work.correlation is not None else None
+        if launch is None:
+            continue
+        path = _path(annotations.around_launch(launch))
+        for depth in range(1, len(path) + 1):
+            part = of.setdefault(path[:depth], _Part())
+            part.device += work.end - work.start
+            part.work += 1
+
+
+def _path(around: Iterable[HostCall]) -> tuple[str, ...]:
+    """Return the names of annotations from the outermost in, without the profiler's steps."""
+    return tuple(reversed([call.name for call in around if not STEP.fullmatch(call.name)]))
+
+
+def _in_order(shown: Iterable[tuple[str, ...]], of: dict[tuple[str, ...], _Part]) -> list[tuple[str, ...]]:
+    def place(path: tuple[str, ...]) -> list[tuple[int, str]]:
+        return [(-of[path[:depth]].host, path[depth - 1]) for depth in range(1, len(path) + 1)]
+
+    return sorted((path for path in shown if all(path[:depth] in of for depth in range(1, len(path)))), key=place)

@@ -1,0 +1,216 @@
+"""The time of devices in traces: computing, collectives, copies, stretches bound by launches; waits of hosts, ranks."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from strobe.traces.measure.nesting import Nest
+from strobe.traces.measure.occupancy import Merged, length, merged, overlap
+from strobe.traces.measure.operators import LONG_MS, blocking_calls, device_gaps, launches
+from strobe.traces.measure.profiler_events import DeviceWork, HostCall, Rows
+from strobe.traces.results.trace import CopyTime, DeviceTime, LaunchBound, RankWait, RankWaits, SyncTime
+
+SMALL_NS = 10_000  # a kernel shorter than that costs less than its launch
+AT_ONCE_NS = 10_000  # longest time from the end of its launch to a kernel's start; later ones stood in a queue
+CHAIN = 20  # kernels in a row that began at once: fewer are no stretch
+IDLE_BETWEEN = 0.1  # share of a stretch in which the device idled: less than that, the host kept up
+SLICES = 120
+CALLERS = 3
+
+_COLLECTIVE = re.compile(r"(nccl|rccl|msccl|oneccl)", re.IGNORECASE)
+
+
+def is_collective(work: DeviceWork) -> bool:
+    """Return whether a kernel is one of collective communication."""
+    return work.kind == "kernel" and _COLLECTIVE.match(work.name) is not None
+
+
+def device_time(rows: Rows, name: str, annotations: Nest) -> DeviceTime:
+    """Return the time of one device.
+
+    Args:
+        rows: with the work of this device alone, at least one, and with the calls of all threads.
+        name: the device's, '' if it is not known.
+        annotations: of the host, to name stretches by.
+    """
+    begin, end = min(work.start for work in rows.device), max(work.end for work in rows.device)
+    kernels = [work for work in rows.device if work.kind == "kernel"]
+    computing = _union(work for work in kernels if not is_collective(work))
+    communicating = _union(work for work in kernels if is_collective(work))
+    copying, running = _union(work for work in rows.device if work.kind != "kernel"), _union(kernels)
+    return DeviceTime(
+        device=rows.device[0].device,
+        name=name,
+        streams=len({work.stream for work in rows.device}),
+        gaps=device_gaps(rows, begin, end),
+        kernels_ms=length(running) / 1e6,
+        compute_ms=length(computing) / 1e6,
+        communication_ms=length(communicating) / 1e6,
+        exposed_communication_ms=(length(communicating) - overlap(communicating, computing)) / 1e6,
+        copies_ms=length(copying) / 1e6,
+        exposed_copies_ms=(length(copying) - overlap(copying, running)) / 1e6,
+        kernels=len(kernels),
+        small_kernels=sum(work.end - work.start < SMALL_NS for work in kernels),
+        launch_bound=_launch_bound(rows, annotations),
+        busy_shares=_shares(_union(rows.device), begin, end),
+    )
+
+
+def _union(works: Iterable[DeviceWork]) -> Merged:
+    return merged((work.start, work.end) for work in works)
+
+
+def _launch_bound(rows: Rows, annotations: Nest) -> LaunchBound | None:
+    """Return the stretches in which kernel after kernel began at once and the device idled between; None without any.
+
+    Copies and collectives wait for other things than launches, so they are passed over. A pause of a millisecond ends
+    a stretch: no launch takes that long.
+    """
+    everything, found = _union(rows.device), []
+    for chain in _chains(rows):
+        begin, end = chain[0].start if chain else 0, max((work.end for work in chain), default=0)
+        idle = end - begin - overlap(everything, [(begin, end)]) if len(chain) >= CHAIN else 0
+        if idle and idle >= IDLE_BETWEEN * (end - begin):
+            found.append((end - begin, idle, chain))
+    if not found:
+        return None
+    longest, _, first = max(found, key=lambda each: each[0])
+    calls = {call.correlation: call for call in rows.runtime if call.correlation is not None}
+    launch = calls.get(first[0].correlation)
+    around = annotations.around_launch(launch) if launch is not None else ()
+    return LaunchBound(
+        stretches=len(found),
+        kernels=sum(len(chain) for *_, chain in found),
+        ms=sum(took for took, *_ in found) / 1e6,
+        idle_ms=sum(idle for _, idle, _ in found) / 1e6,
+        longest_ms=longest / 1e6,
+        within=around[0].name if around else "",
+    )
+
+
+def _chains(rows: Rows) -> list[list[DeviceWork]]:
+    """Return runs of kernels that each began at once after its launch, which was its own: a graph launches many."""
+    chains: list[list[DeviceWork]] = [[]]
+    launched_by = Counter(work.correlation for work in rows.device)
+    kernels = ((work, at) for work, at in launches(rows) if work.kind == "kernel" and not is_collective(work))
+    for work, launched in sorted(kernels, key=lambda pair: pair[0].start):
+        own = launched_by[work.correlation] == 1
+        at_once = own and launched is not None and work.start - launched <= AT_ONCE_NS
+        if not at_once or (chains[-1] and work.start - chains[-1][-1].end > LONG_MS * 1e6):
+            chains.append([])
+        if at_once:
+            chains[-1].append(work)
+    return chains
+
+
+def _shares(busy: Merged, begin: int, end: int) -> list[float]:
+    """Return the busy share of each of `SLICES` equal slices."""
+    edges = [begin + (end - begin) * place // SLICES for place in range(SLICES + 1)]
+    slices = [(left, right) for left, right in pairwise(edges) if right > left]
+    shares, first = [], 0
+    for left, right in slices:
+        while first < len(busy) and busy[first][1] <= left:
+            first += 1
+        worked, place = 0, first
+        while place < len(busy) and busy[place][0] < right:
+            worked += min(busy[place][1], right) - max(busy[place][0], left)
+            place += 1
+        shares.append(round(worked / (right - left), 4))
+    return shares
+
+
+def copies(rows: Rows) -> list[CopyTime]:
+    """Return the copies and memsets of all devices by their kind, those that took longest first."""
+    held = {call.correlation: call for call, kind in blocking_calls(rows) if kind == "copy"}
+    operators = Nest(rows.operators)
+    kinds: dict[str, list[DeviceWork]] = {}
+    for work in rows.device:
+        if work.kind != "kernel":
+            kinds.setdefault(work.name, []).append(work)
+    found = []
+    for kind, works in kinds.items():
+        calls = [held[work.correlation] for work in works if work.correlation is not None and work.correlation in held]
+        sizes = [work.size for work in works if work.size is not None]
+        found.append(
+            CopyTime(
+                kind=kind,
+                calls=len(works),
+                ms=sum(work.end - work.start for work in works) / 1e6,
+                size=sum(sizes) if len(sizes) == len(works) else None,
+                waited=len(calls),
+                waited_ms=_sum_ms(calls),
+                callers=_callers(calls, operators),
+            )
+        )
+    return sorted(found, key=lambda copy: -copy.ms)
+
+
+def syncs(rows: Rows) -> list[SyncTime]:
+    """Return the calls that wait for the device by name, with the operators around them.
+
+    The profiler waits for the device itself when it stops: calls after the last operator are left out.
+    """
+    last = max((call.end for call in rows.operators), default=0)
+    operators = Nest(rows.operators)
+    names: dict[str, list[HostCall]] = {}
+    for call, kind in blocking_calls(rows):
+        if kind == "wait" and (call.start < last or not rows.operators):
+            names.setdefault(call.name, []).append(call)
+    found = [
+        SyncTime(name=name, calls=len(calls), ms=_sum_ms(calls), callers=_callers(calls, operators))
+        for name, calls in names.items()
+    ]
+    return sorted(found, key=lambda sync: -sync.ms)
+
+
+def _sum_ms(calls: Sequence[HostCall]) -> float:
+    return sum(call.end - call.start for call in calls) / 1e6
+
+
+def _callers(calls: Iterable[HostCall], operators: Nest) -> list[str]:
+    """Return the outermost operators around the calls."""
+    around = (operators.around(call.thread, call.start) for call in calls)
+    return [name for name, _ in Counter(found[-1].name for found in around if found).most_common(CALLERS)]
+
+
+def rank_waits(ranks: Mapping[str, Rows]) -> RankWaits | str:
+    """Return what each rank waited for the others in collectives, or why these traces cannot show it.
+
+    The kernel of a collective runs from when its own rank arrives until all have arrived and the data is exchanged. So
+    the rank whose kernel is the shortest came last, and the others waited for it. That needs no common clock.
+
+    Args:
+        ranks: name → rows.
+    """
+    if len(ranks) < 2:
+        return "there is one rank"
+    orders = {name: _collectives(rows) for name, rows in ranks.items()}
+    without = [name for name, works in orders.items() if not works]
+    if without:
+        return f"{', '.join(without[:4])}{' …' if len(without) > 4 else ''}: no collectives in the trace"
+    sequences = {tuple(work.name for work in works) for works in orders.values()}
+    if len(sequences) > 1:
+        return "the ranks did not run the same collectives in the same order"
+    together = list(zip(*orders.values(), strict=True))
+    shortest = [min(work.end - work.start for work in works) for works in together]
+    waits = []
+    for name, works in orders.items():
+        took = [work.end - work.start for work in works]
+        waits.append(
+            RankWait(
+                name=name,
+                waiting_ms=sum(mine - least for mine, least in zip(took, shortest, strict=True)) / 1e6,
+                last=sum(mine == least for mine, least in zip(took, shortest, strict=True)),
+            )
+        )
+    return RankWaits(collectives=len(together), ranks=waits)
+
+
+def _collectives(rows: Rows) -> Sequence[DeviceWork]:
+    """Return the kernels of collectives, stream by stream: each stream runs its own in order."""
+    works = [work for work in rows.device if is_collective(work)]
+    streams = list(dict.fromkeys(work.stream for work in sorted(works, key=lambda work: work.start)))
+    return sorted(works, key=lambda work: (streams.index(work.stream), work.start))

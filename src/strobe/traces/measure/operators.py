@@ -1,0 +1,231 @@
+"""Operators, kernels and gaps of one stretch of a program, from the rows of torch.profiler's trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Literal
+
+from strobe.traces.measure.occupancy import Cause, Gap, Occupancy, Stretch, occupancy
+from strobe.traces.measure.profiler_events import DeviceWork, HostCall, Rows, rows_of
+from strobe.traces.results.profiles import GapCause, Gaps, LongGap, OperatorProfile, OperatorTime
+
+MARK = "strobe: one iteration"  # the annotation around the iteration that is profiled
+SHOWN = 20  # operators and kernels in the result; the trace has all
+GAP_US = 10.0  # shorter gaps are what any launch costs
+LONG_MS = 1.0  # gaps longer than this are too long for the cost of a launch
+LONGEST = 5  # how many of the long gaps are listed, with the calls around each
+
+_SYNCHRONISES, _COPIES = "synchronize", "memcpy"  # in the names of runtime calls, of CUDA and of HIP
+
+DEVICE_CAUSES: Mapping[Cause, str] = {
+    "start": "before the first kernel",
+    "end": "after the last kernel",
+    "queued": "launched, but not begun",
+    "wait": "the host synchronised",
+    "copy": "the host copied",
+    "idle": "nothing was launched yet",
+}
+_HOST_CAUSES: Mapping[Cause, str] = {
+    "start": "before the first operator",
+    "end": "after the last operator",
+    "idle": "between operators",
+}
+
+
+def operator_profile(events: Iterable[object], measurement: str) -> OperatorProfile:
+    """Return operators, kernels and gaps inside the annotation `MARK`.
+
+    Raises:
+        ValueError: no such annotation among the events.
+    """
+    rows = rows_of(events)
+    marks = [annotation for annotation in rows.annotations if annotation.name == MARK]
+    if not marks:
+        raise ValueError(f"no '{MARK}' among the profiler's events")
+    begin, end = marks[-1].start, marks[-1].end
+    inside = rows.inside(begin, end)
+    profile = profile_of(inside, measurement, begin, end)
+    if inside.device:
+        profile.device = device_gaps(inside, begin, end)
+    elif rows.device:  # seen on a virtual machine with an H100: the times of all kernels were 0
+        profile.device_not_judged = (
+            f"{len(rows.device):,} kernels and copies ran, but torch.profiler's times for them are outside the "
+            "iteration on this machine: nothing is said of kernels and of the device's gaps"
+        )
+    return profile
+
+
+def profile_of(rows: Rows, measurement: str, begin: int, end: int) -> OperatorProfile:
+    """Return the operators and kernels of ``rows``, and the gaps between operators from ``begin`` to ``end``.
+
+    What the device waited for is left to `device_gaps`. Times are in nanoseconds.
+    """
+    calls = [*_calls(rows.operators)]
+    top = sum(call.top for call in calls)
+    runs = [_Call(work.name, work.start, work.end) for work in rows.device]
+    on_host = occupancy([Stretch(call.start, call.end) for call in (*rows.operators, *rows.runtime)], begin, end)
+    return OperatorProfile(
+        measurement=measurement,
+        iteration_ms=(end - begin) / 1e6,
+        operators=_totals(calls, end - begin, nested=True),
+        operator_calls=len(calls),
+        operator_median_us=median(call.own for call in calls) / 1e3 if calls else None,
+        kernels=_totals(runs, end - begin, nested=False),
+        kernel_calls=len(runs),
+        kernel_median_us=median(run.own for run in runs) / 1e3 if runs else None,
+        # The profiler adds its cost to every operator; only that of the outermost lies outside all of them.
+        host=_gaps(on_host, _HOST_CAUSES, calls, exposed=top / len(calls) if calls else 1.0),
+    )
+
+
+def device_gaps(rows: Rows, begin: int, end: int) -> Gaps:
+    """Return busy and idle time of a device from ``begin`` to ``end`` (nanoseconds), with the cause of each gap.
+
+    Args:
+        rows: with the work of this device alone, and with the calls of all threads.
+    """
+    stretches = [Stretch(work.start, work.end) for work in rows.device]
+    stretches += [Stretch(at, work.start, "queued") for work, at in launches(rows) if at is not None]
+    stretches += [Stretch(call.start, call.end, kind) for call, kind in blocking_calls(rows)]
+    runs = [_Call(work.name, work.start, work.end) for work in rows.device]
+    return _gaps(occupancy(stretches, begin, end), DEVICE_CAUSES, runs, host=rows)
+
+
+def launches(rows: Rows) -> Iterable[tuple[DeviceWork, int | None]]:
+    """Yield each work on the device with the end of the call that launched it; None if that is not known."""
+    ends = {call.correlation: call.end for call in rows.runtime if call.correlation is not None}
+    for work in rows.device:
+        yield work, ends.get(work.correlation) if work.correlation is not None else None
+
+
+def blocking_calls(rows: Rows) -> Iterable[tuple[HostCall, Literal["wait", "copy"]]]:
+    """Yield the calls in which the host waits for the device, and the copies that it waits for.
+
+    A copy is waited for where its call ends no earlier than the copy. Where the copy is not in the trace, the call's
+    name decides: it does not say "async".
+    """
+    copies = {work.correlation: work.end for work in rows.device if work.correlation is not None}
+    for call in rows.runtime:
+        name = call.name.lower()
+        if _SYNCHRONISES in name:
+            yield call, "wait"
+        elif _COPIES in name:
+            done = copies.get(call.correlation) if call.correlation is not None else None
+            if call.end >= done if done is not None else "async" not in name:
+                yield call, "copy"
+
+
+@dataclass
+class _Call:
+    name: str
+    start: int
+    end: int
+    shapes: str = ""
+    inner: int = field(default=0, init=False)
+    top: bool = field(default=True, init=False)
+
+    @property
+    def own(self) -> int:
+        return max(self.end - self.start - self.inner, 0)
+
+
+def _calls(operators: Iterable[HostCall]) -> Iterable[_Call]:
+    """Yield operators with the time of those nested in them; nesting is containment in time, thread by thread."""
+    threads: dict[str, list[_Call]] = {}
+    for event in operators:
+        call = _Call(event.name, event.start, event.end, shapes=event.shapes)
+        threads.setdefault(event.thread, []).append(call)
+    for calls in threads.values():
+        open_calls: list[_Call] = []
+        for call in sorted(calls, key=lambda c: (c.start, -c.end)):
+            while open_calls and open_calls[-1].end <= call.start:
+                open_calls.pop()
+            if open_calls:
+                call.top = False
+                open_calls[-1].inner += min(call.end, open_calls[-1].end) - call.start
+            open_calls.append(call)
+            yield call
+
+
+def _totals(calls: Iterable[_Call], span: int, *, nested: bool) -> list[OperatorTime]:
+    groups: dict[str, list[_Call]] = {}
+    for call in calls:
+        groups.setdefault(call.name, []).append(call)
+    own = {name: sum(call.own for call in group) for name, group in groups.items()}
+    return [
+        OperatorTime(
+            name=name,
+            calls=len(groups[name]),
+            own_ms=own[name] / 1e6,
+            total_ms=sum(call.end - call.start for call in groups[name]) / 1e6 if nested else None,
+            share=own[name] / span if span > 0 else 0.0,
+            shapes=_longest(groups[name]),
+        )
+        for name in sorted(own, key=lambda name: -own[name])[:SHOWN]
+    ]
+
+
+def _longest(calls: Iterable[_Call]) -> str:
+    by_shape: dict[str, int] = {}
+    for call in calls:
+        by_shape[call.shapes] = by_shape.get(call.shapes, 0) + call.own
+    return max(by_shape, key=lambda shapes: by_shape[shapes])
+
+
+def _gaps(
+    seen: Occupancy,
+    words: Mapping[Cause, str],
+    calls: Iterable[_Call],
+    exposed: float = 1.0,
+    host: Rows | None = None,
+) -> Gaps:
+    """Sum up the gaps in ``seen``, with each cause in ``words``.
+
+    The longest gaps are named by the calls that end and begin there, the outermost where several do, and by what the
+    ``host`` did meanwhile.
+    """
+    counted = [gap for gap in seen.gaps if gap.end - gap.start > GAP_US * 1e3]
+    long = sorted((g for g in counted if g.end - g.start > LONG_MS * 1e6), key=lambda g: g.start - g.end)
+    ordered_calls = sorted(calls, key=lambda call: call.end - call.start)
+    ended = {call.end: call.name for call in ordered_calls}
+    began = {call.start: call.name for call in ordered_calls}
+    causes: dict[Cause, list[int]] = {}
+    for gap in counted:
+        causes.setdefault(gap.cause, []).append(gap.end - gap.start)
+    ordered = sorted(causes.items(), key=lambda item: -sum(item[1]))
+    return Gaps(
+        span_ms=seen.span / 1e6,
+        busy_ms=seen.busy / 1e6,
+        idle_ms=seen.idle / 1e6,
+        threshold_us=GAP_US,
+        gaps=len(counted),
+        gaps_ms=sum(gap.end - gap.start for gap in counted) / 1e6,
+        causes=[
+            GapCause(cause=words[cause], kind=cause, gaps=len(took), ms=sum(took) / 1e6) for cause, took in ordered
+        ],
+        long_ms=sum(gap.end - gap.start for gap in long) / 1e6,
+        longest=[
+            LongGap(
+                ms=(g.end - g.start) / 1e6,
+                after=ended.get(g.start, ""),
+                before=began.get(g.end, ""),
+                host=_during(g, host) if host is not None else "",
+            )
+            for g in long[:LONGEST]
+        ],
+        exposed=exposed,
+    )
+
+
+def _during(gap: Gap, host: Rows) -> str:
+    """Return the innermost call or annotation of the host over at least half of the gap; '' if there is none."""
+    half = (gap.end - gap.start) / 2
+    found = [
+        call
+        for calls in (host.annotations, host.operators, host.runtime)
+        for call in calls
+        if min(call.end, gap.end) - max(call.start, gap.start) >= half and call.name != MARK
+    ]
+    return min(found, key=lambda call: call.end - call.start).name if found else ""

@@ -1,0 +1,106 @@
+"""One more iteration, watched: by torch.profiler for operators, kernels and gaps, or by CUDA's allocator."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
+
+import torch
+from torch.profiler import profile, record_function
+
+from strobe.core.errors import UserError
+from strobe.core.json_text import JsonObject
+from strobe.core.studies.shared.measuring import Options
+from strobe.core.studies.shared.progress import Reporter, Silent, Steps
+from strobe.core.subjects.subject import Phase, Subject
+from strobe.core.timeline import Section, Timeline
+from strobe.core.timeline.probe import Attached, Hook
+from strobe.core.timeline.trace import exported, mark_clocks
+from strobe.core.treatments.treatment import Variant
+from strobe.traces.measure.operators import MARK, operator_profile
+from strobe.traces.results.profiles import OperatorProfile
+
+TRIES = 5  # most tries, while they fit in the time below
+TRY_S = 1.0
+
+
+@dataclass
+class ProfiledIteration:
+    """Sections and operators of one warm iteration, tied together by a mark at the start."""
+
+    profile: OperatorProfile
+    sections: list[Section]
+    events: list[JsonObject]  # torch.profiler's, on its own clock
+    document: bytes  # the same, as torch.profiler writes it
+
+
+def operators_of(
+    subject: Subject,
+    phase: Phase,
+    variant: Variant,
+    measurement: str,
+    options: Options,
+    reporter: Reporter | None = None,
+) -> ProfiledIteration:
+    """Run ``variant`` once more, warm, under torch.profiler with our probes on.
+
+    Of short iterations it takes the fastest of a few: a moment without the core makes gaps that are not there.
+    torch.profiler slows what it watches by up to several microseconds an operator: this run is for looking, not for
+    numbers.
+    """
+    undo = variant.apply(subject)
+    try:
+        call = subject.call(phase, options.batch_size)
+        hooks = subject.hooks(phase, options.depth) if options.probed else []
+        start = time.perf_counter()
+        call(0)
+        tries = max(1, min(TRIES, int(TRY_S / (time.perf_counter() - start))))
+        steps, watched = Steps(reporter or Silent(), "calls"), []
+        steps(1, 1 + tries)
+        for number in range(tries):
+            watched.append(_watch(subject, call, hooks))
+            steps(2 + number, 1 + tries)
+        profiler, timeline, _ = min(watched, key=itemgetter(2))
+    finally:
+        undo()
+    document = exported(profiler)
+    events = json.loads(document)["traceEvents"]
+    return ProfiledIteration(operator_profile(events, measurement), timeline.sections(), events, document)
+
+
+def _watch(subject: Subject, call: Callable[[int], object], hooks: Sequence[Hook]) -> tuple[profile, Timeline, float]:
+    timeline = Timeline(subject.device)
+    # acc_events changes nothing for one cycle, and keeps torch from warning that there could be several.
+    with profile(record_shapes=True, acc_events=True) as profiler, Attached(hooks), timeline:
+        mark_clocks()
+        start = time.perf_counter()
+        with record_function(MARK):
+            call(0)
+        took = time.perf_counter() - start
+    return profiler, timeline, took
+
+
+def require_allocator(subject: Subject) -> None:
+    """Raise UserError where `memory_snapshot` cannot be taken."""
+    if subject.device.type != "cuda":
+        raise UserError(f"--memory_snapshot shows CUDA's allocator, and {subject.info.name} runs on {subject.device}")
+
+
+def memory_snapshot(subject: Subject, phase: Phase, variant: Variant, options: Options) -> bytes:
+    """Return every allocation of one warm iteration with its stack, as pytorch.org/memory_viz reads it."""
+    undo = variant.apply(subject)
+    try:
+        call = subject.call(phase, options.batch_size)
+        call(0)
+        torch.cuda.memory._record_memory_history(max_entries=200_000)
+        try:
+            call(0)
+            return pickle.dumps(torch.cuda.memory._snapshot())
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+    finally:
+        undo()

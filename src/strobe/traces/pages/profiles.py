@@ -1,0 +1,119 @@
+"""Tables of one more iteration under profilers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report.document import Column, Row, Section, Table
+from strobe.core.results import units
+from strobe.traces.results.profiles import Gaps, LongGap, OperatorProfile, OperatorTime, PythonProfile, short_kernel
+
+TOOLS = {"cprofile": "cProfile", "pyinstrument": "pyinstrument", "line": "line_profiler"}
+LONGEST = 48  # characters of a cell, so that the table fits a terminal
+IN_A_GAP = 30  # characters of a name beside a gap, of which there are three
+
+
+def sections(operators: OperatorProfile | None, python: PythonProfile | None) -> list[Section]:
+    """Return the sections of the requested profilers."""
+    shown = [] if operators is None else _operators(operators)
+    return shown if python is None else [*shown, _python(python)]
+
+
+def _operators(seen: OperatorProfile) -> list[Section]:
+    name, took = seen.measurement, units.ms(seen.iteration_ms, units.digits(seen.iteration_ms))
+    shown = tables(seen, f"One iteration of {name} under torch.profiler, which slows it: {took} ms.")
+    if seen.device is not None:
+        shown.append(Section("device-gaps", "Gaps on the device", gaps(seen.device, "iteration")))
+    if seen.host is not None:
+        shown.append(Section("host-gaps", "Gaps between operators", gaps(seen.host, "iteration")))
+    return shown
+
+
+def tables(seen: OperatorProfile, about: str, of: str = "iteration", key: str = "") -> list[Section]:
+    """Return the tables of operators and of kernels.
+
+    Args:
+        about: what was watched, in a sentence.
+        of: what the shares are of.
+        key: stands at the end of the sections' keys.
+    """
+    decimals = units.digits(seen.iteration_ms)
+    lines = [f"{about} {_count(seen.operator_calls, 'operator', seen.operator_median_us)}."]
+    lines += [f"Not judged: {seen.device_not_judged}."] if seen.device_not_judged else []
+    shown = [Section(f"operators{key}", "Operators", _times("Operator", seen.operators, decimals, of), lines)]
+    if seen.kernels:
+        lines = [f"{_count(seen.kernel_calls, 'kernel or copy', seen.kernel_median_us, 'kernels and copies')}."]
+        shown.append(Section(f"kernels{key}", "Kernels", _times("Kernel", seen.kernels, decimals, of), lines))
+    return shown
+
+
+def _count(calls: int, noun: str, median_us: float | None, plural: str | None = None) -> str:
+    counted = f"{calls:,} {plural}" if plural and calls != 1 else units.count(calls, noun)
+    return counted if median_us is None else f"{counted}, the median takes {units.number(median_us, 3)} µs"
+
+
+def _times(title: str, times: Sequence[OperatorTime], decimals: int, of: str) -> Table:
+    columns = [Column(title, numeric=False), Column("Calls"), Column("Own ms"), Column("Total ms")]
+    columns += [Column(f"% of {of}"), Column("Shapes", numeric=False)]
+    rows = []
+    for operator in times:
+        cells = [
+            _cut(short_kernel(operator.name)),
+            f"{operator.calls:,}",
+            units.ms(operator.own_ms, decimals),
+            units.ms(operator.total_ms, decimals),
+        ]
+        rows.append(Row([*cells, units.percent(operator.share), _cut(operator.shapes) or None]))
+    return Table(columns, rows).without_empty_columns()
+
+
+def gaps(seen: Gaps, of: str) -> Table:
+    """Return busy and idle time with the causes of the gaps; ``of`` names the whole."""
+    decimals = units.digits(seen.span_ms)
+
+    def row(name: str, ms: float, many: int | None, kind: str = "part", depth: int = 0) -> Row:
+        share = units.percent(ms / seen.span_ms) if seen.span_ms > 0 else None
+        cells = [name, units.ms(ms, decimals), share, None if many is None else f"{many:,}"]
+        return Row(cells, kind, depth)  # type: ignore[arg-type]
+
+    over = f"in gaps over {seen.threshold_us:g} µs"
+    rows = [row(of, seen.span_ms, None, "whole"), row("busy", seen.busy_ms, None)]
+    rows += [row("idle", seen.idle_ms, None), row(over, seen.gaps_ms, seen.gaps, depth=1)]
+    rows += [row(cause.cause, cause.ms, cause.gaps, depth=2) for cause in seen.causes]
+    for gap in seen.longest:
+        rows.append(row(f"over 1 ms: {_between(gap)}", gap.ms, 1, depth=2))
+    return Table([Column("Time", numeric=False), Column("ms"), Column(f"% of {of}"), Column("Gaps")], rows)
+
+
+def _between(gap: LongGap) -> str:
+    after, before, host = (_cut(short_kernel(name), IN_A_GAP) for name in (gap.after, gap.before, gap.host))
+    words = (f"after {after}" if after else "", f"before {before}" if before else "", f"in {host}" if host else "")
+    return ", ".join(word for word in words if word)
+
+
+def _python(seen: PythonProfile) -> Section:
+    decimals = units.digits(seen.iteration_ms)
+    took = units.ms(seen.iteration_ms, decimals)
+    times = "once" if seen.iterations == 1 else f"{seen.iterations:,} times"
+    about = f"{seen.measurement}, run {times} under {TOOLS[seen.tool]}, which slows it: {took} ms each."
+    if not seen.functions:
+        return Section("python", "Python functions", text=[about, "None of the functions watched ran."])
+    columns = [Column("Function", numeric=False), Column("Calls"), Column("Own ms"), Column("Cumulative ms")]
+    columns += [Column("Where", numeric=False), Column("Line", numeric=False)]
+    rows = []
+    for function in seen.functions:
+        cells = [_cut(function.name), units.calls(function.calls), units.ms(function.own_ms, decimals)]
+        cells += [
+            units.ms(function.cumulative_ms, decimals),
+            _cut(function.where, start=True),
+            _cut(function.source) or None,
+        ]
+        rows.append(Row(cells))
+    return Section("python", "Python functions", Table(columns, rows).without_empty_columns(), [about])
+
+
+def _cut(text: str, most: int = LONGEST, *, start: bool = False) -> str:
+    """Return ``text`` without its end, or its start, if it has more than so many characters."""
+    if len(text) <= most:
+        return text
+    return f"…{text[1 - most :]}" if start else f"{text[: most - 1]}…"

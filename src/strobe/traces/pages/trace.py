@@ -1,0 +1,271 @@
+"""Traces → document: what the device did and waited for, who waits for whom, then each rank's iterations and parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strobe.core.report import charts, frame
+from strobe.core.report.charts import Plot
+from strobe.core.report.document import Column, Document, Row, Section, Table
+from strobe.core.report.frame import Plots
+from strobe.core.results import units
+from strobe.traces.pages import profiles
+from strobe.traces.results.profiles import short_kernel
+from strobe.traces.results.trace import DeviceTime, RankWaits, TraceAnswer, TracedRank, TracePart
+
+RANKS = 8  # ranks that have a section each; the data has all
+CALLERS = 2
+_BECAUSE = {
+    "queued": "work was launched, but had not begun",
+    "wait": "the host synchronised",
+    "copy": "the host copied",
+    "idle": "nothing was launched yet",
+}
+
+
+def outline(answer: TraceAnswer, depth: int | None = None) -> Document:
+    """Return the document of traces; ``depth`` limits the levels of the parts."""
+    sections = []
+    if any(rank.devices for rank in answer.ranks):
+        sections.append(Section("devices", "Devices", _devices(answer.ranks)))
+    if answer.waits is not None:
+        about = (
+            f"{units.count(answer.waits.collectives, 'collective')} of all ranks, side by side: the rank whose kernel "
+            "is the shortest came last, and the others waited for it."
+        )
+        sections.append(Section("waits", "Who waits", _waits(answer), [about]))
+    for index, rank in enumerate(answer.ranks[:RANKS]):
+        of = f" ({rank.name})" if len(answer.ranks) > 1 else ""
+        sections += _of_rank(rank, f"-{index}", of, depth, detail=index > 0)
+    facts = [("Strobe", answer.strobe_version), ("Traces", ", ".join(rank.file for rank in answer.ranks[:RANKS]))]
+    more = len(answer.ranks) - RANKS
+    notes = [*answer.notes, *(f"not judged: {line}" for line in answer.not_judged)]
+    notes += [f"{units.count(more, 'more rank')} in the data, not shown one by one"] if more > 0 else []
+    return frame.document(answer, _answers(answer), sections, kind="report of a trace", notes=notes, facts=facts)
+
+
+def plots(answer: TraceAnswer, _depth: int | None = None) -> Plots:
+    """Return what each device's time is made of and how busy it is over time; without a device, the operators."""
+    named = [(_name(rank, device), device) for rank in answer.ranks for device in rank.devices]
+    if named:
+        return {"devices": [_made_of(named), _over_time(named[:RANKS])]}
+    drawn = {f"operators-{index}": _operators(rank) for index, rank in enumerate(answer.ranks[:RANKS])}
+    return {key: [plot] for key, plot in drawn.items() if plot is not None}
+
+
+def _answers(answer: TraceAnswer) -> list[str]:
+    """Return what each device did, the time of an iteration, and who waits."""
+    sentences = [_most_waiting(answer.waits)] if answer.waits is not None and answer.waits.ranks else []
+    sentences += [_of_device(rank, device) for rank in answer.ranks[:RANKS] for device in rank.devices]
+    for rank in answer.ranks[:RANKS]:
+        if not rank.devices:
+            sentences.append(_of_host(rank))
+        if rank.iterations is not None and rank.iterations.ms:
+            its, count = rank.iterations, len(rank.iterations.ms)
+            ends = f" ({units.short_ms(min(its.ms))} to {units.short_ms(max(its.ms))})" if count > 1 else ""
+            sentences.append(
+                f"{rank.name}: {units.count(count, 'iteration')} of {its.name}, median {units.short_ms(its.median_ms)} "
+                f"ms{ends}."
+            )
+    return sentences or ["The trace has nothing to show."]
+
+
+def _most_waiting(waits: RankWaits) -> str:
+    most = max(waits.ranks, key=lambda rank: rank.waiting_ms)
+    last = max(waits.ranks, key=lambda rank: rank.last)
+    collectives = units.count(waits.collectives, "collective")
+    return (
+        f"{most.name} waits most for other ranks, {units.short_ms(most.waiting_ms)} ms; {last.name} came last in "
+        f"{last.last:,} of {collectives}."
+    )
+
+
+def _of_host(rank: TracedRank) -> str:
+    host, took = rank.operators.host, units.short_ms(rank.operators.iteration_ms)
+    busy = units.percent(host.busy_ms / host.span_ms) if host is not None and host.span_ms > 0 else None
+    share = f", {busy} of it in torch's operators" if busy and rank.operators.operator_calls else ""
+    return f"{rank.name}: no device in this trace. The host's {took} ms are shown{share}."
+
+
+def _of_device(rank: TracedRank, device: DeviceTime) -> str:
+    gaps = device.gaps
+    idle = units.percent(gaps.idle_ms / gaps.span_ms) if gaps.span_ms > 0 else "0 %"
+    cause = f", mostly because {_BECAUSE.get(gaps.causes[0].kind or '', gaps.causes[0].cause)}" if gaps.causes else ""
+    return (
+        f"{_name(rank, device)}: busy {units.short_ms(gaps.busy_ms)} of {units.short_ms(gaps.span_ms)} ms, idle {idle}"
+        f"{cause}."
+    )
+
+
+def _name(rank: TracedRank, device: DeviceTime) -> str:
+    several = f", device {device.device}" if len(rank.devices) > 1 else ""
+    return f"{rank.name}{several}{f' ({device.name})' if device.name else ''}"
+
+
+def _devices(ranks: Sequence[TracedRank]) -> Table:
+    columns = [Column("Device", numeric=False), Column("Span ms"), Column("Busy %"), Column("Computing %")]
+    columns += [Column("Collectives %"), Column("Only these %"), Column("Copies %"), Column("Only these %")]
+    columns += [Column("Idle %")]
+    columns += [Column("Launch-bound %"), Column("Kernels"), Column("Streams")]
+    rows = []
+    for rank in ranks:
+        for device in rank.devices:
+            span, bound = device.gaps.span_ms, device.launch_bound
+            shares = [device.gaps.busy_ms, device.compute_ms, device.communication_ms, device.exposed_communication_ms]
+            shares += [device.copies_ms, device.exposed_copies_ms, device.gaps.idle_ms]
+            cells = [_name(rank, device), units.ms(span, units.digits(span))]
+            cells += [units.percent(each / span) if span > 0 else None for each in shares]
+            cells += [units.percent(bound.ms / span) if bound is not None and span > 0 else None]
+            rows.append(Row([*cells, f"{device.kernels:,}", f"{device.streams:,}"]))
+    return Table(columns, rows)
+
+
+def _waits(answer: TraceAnswer) -> Table:
+    assert answer.waits is not None
+    columns = [Column("Rank", numeric=False), Column("Waits ms"), Column("Came last")]
+    decimals = units.digits(max((rank.waiting_ms for rank in answer.waits.ranks), default=0.0))
+    rows = [Row([r.name, units.ms(r.waiting_ms, decimals), f"{r.last:,}"]) for r in answer.waits.ranks]
+    return Table(columns, rows)
+
+
+def _of_rank(rank: TracedRank, key: str, of: str, depth: int | None, *, detail: bool) -> list[Section]:
+    sections: list[Section] = []
+
+    def add(name: str, title: str, table: Table, text: Sequence[str] = ()) -> None:
+        if table.rows:
+            sections.append(Section(f"{name}{key}", f"{title}{of}", table, list(text), detail=detail))
+
+    for device in rank.devices:
+        which = f"device {device.device}" if len(rank.devices) > 1 else "the device"
+        add(f"gaps-{device.device}", f"What {which} waited for", profiles.gaps(device.gaps, "its time"))
+    if rank.iterations is not None:
+        add("iterations", f"Iterations of {rank.iterations.name}", _iterations(rank))
+    add("parts", "Parts (annotations)", _parts(rank.parts, depth))
+    add("copies", "Copies", _copies(rank))
+    add("syncs", "Synchronisations", _syncs(rank))
+    took = units.ms(rank.operators.iteration_ms, units.digits(rank.operators.iteration_ms))
+    for section in profiles.tables(rank.operators, f"{took} ms of the host under torch.profiler.", "trace", key):
+        if section.table is not None and section.table.rows:
+            sections.append(Section(section.key, f"{section.title}{of}", section.table, section.text, detail=detail))
+    if rank.operators.host is not None and rank.operators.operator_calls:
+        add("host-gaps", "Gaps between operators", profiles.gaps(rank.operators.host, "trace"))
+    return sections
+
+
+def _iterations(rank: TracedRank) -> Table:
+    its = rank.iterations
+    assert its is not None
+    decimals = units.digits(max(its.ms, default=0.0))
+    columns = [Column("Iteration"), Column("ms"), Column("Device busy ms"), Column("% busy"), Column("Kernels, copies")]
+    rows = []
+    for place, took in enumerate(its.ms):
+        busy = its.busy_ms[place] if place < len(its.busy_ms) else None
+        share = units.percent(busy / took) if busy is not None and took > 0 else None
+        work = f"{its.work[place]:,}" if place < len(its.work) else None
+        rows.append(Row([f"{place + 1:,}", units.ms(took, decimals), units.ms(busy, decimals), share, work]))
+    return Table(columns, rows).without_empty_columns()
+
+
+def _parts(parts: Sequence[TracePart], depth: int | None) -> Table:
+    decimals = units.digits(max((part.host_ms for part in parts), default=0.0))
+    columns = [Column("Part", numeric=False), Column("Calls"), Column("Host ms"), Column("Device ms")]
+    columns += [Column("Kernels, copies")]
+    rows = [
+        Row(
+            [
+                part.path[-1] if part.path else "",
+                f"{part.calls:,}",
+                units.ms(part.host_ms, decimals),
+                units.ms(part.device_ms, decimals) if part.work else None,
+                f"{part.work:,}" if part.work else None,
+            ],
+            depth=max(len(part.path) - 1, 0),
+        )
+        for part in parts
+        if depth is None or len(part.path) <= depth
+    ]
+    return Table(columns, rows).without_empty_columns()
+
+
+def _copies(rank: TracedRank) -> Table:
+    columns = [Column("Copies", numeric=False), Column("Calls"), Column("ms"), Column("Size"), Column("GB/s")]
+    columns += [Column("Host waited"), Column("Host ms"), Column("From", numeric=False)]
+    rows = []
+    for copy in rank.copies:
+        rate = units.rate(copy.size / copy.ms / 1e6) if copy.size is not None and copy.ms > 0 else None
+        rows.append(
+            Row(
+                [
+                    copy.kind,
+                    f"{copy.calls:,}",
+                    units.ms(copy.ms, 3),
+                    units.size(copy.size),
+                    rate,
+                    f"{copy.waited:,}" if copy.waited else None,
+                    units.ms(copy.waited_ms, 3) if copy.waited else None,
+                    ", ".join(copy.callers[:CALLERS]) or None,
+                ]
+            )
+        )
+    return Table(columns, rows).without_empty_columns() if rows else Table(columns, rows)
+
+
+def _syncs(rank: TracedRank) -> Table:
+    columns = [Column("Call", numeric=False), Column("Calls"), Column("Host ms"), Column("From", numeric=False)]
+    rows = [
+        Row([sync.name, f"{sync.calls:,}", units.ms(sync.ms, 3), ", ".join(sync.callers[:CALLERS]) or None])
+        for sync in rank.syncs
+    ]
+    return Table(columns, rows)
+
+
+def _made_of(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
+    """Return a bar for each device: computing, collectives alone, copies alone, and idle time by its cause."""
+    causes = list(dict.fromkeys(cause.cause for _, device in named for cause in device.gaps.causes))
+    names, kinds = [name for name, _ in named], ["computing", "collectives alone", "copies alone"]
+    values = [[d.compute_ms for _, d in named], [d.exposed_communication_ms for _, d in named]]
+    values += [[d.exposed_copies_ms for _, d in named]]
+    for cause in causes:
+        of = [{each.cause: each.ms for each in device.gaps.causes} for _, device in named]
+        kinds, values = [*kinds, f"idle: {cause}"], [*values, [each.get(cause, 0.0) for each in of]]
+    short = [max(device.gaps.idle_ms - device.gaps.gaps_ms, 0.0) for _, device in named]
+    kinds, values = [*kinds, "idle: shorter gaps"], [*values, short]
+    places, hover = list(range(len(names))), "%{x:.4g} ms<extra>%{fullData.name}</extra>"
+    drawn = [
+        charts.bars(kind, places, of, charts.colour(index), hover)
+        for index, (kind, of) in enumerate(zip(kinds, values, strict=True))
+        if any(of)
+    ]
+    layout = charts.layout(
+        max(220, 60 * len(names) + 130),
+        charts.from_zero("ms"),
+        charts.names_axis(names, **charts.DOWN),
+        barmode="stack",
+        legend=charts.LEGEND_ABOVE,
+    )
+    return Plot("What the device's time is made of", "From its first work to its last.", drawn, layout)
+
+
+def _over_time(named: Sequence[tuple[str, DeviceTime]]) -> Plot:
+    drawn = []
+    for index, (name, device) in enumerate(named):
+        count = max(len(device.busy_shares), 1)
+        at = [device.gaps.span_ms * (place + 0.5) / count for place in range(len(device.busy_shares))]
+        shares = [100 * share for share in device.busy_shares]
+        drawn.append(charts.line(name, at, shares, charts.colour(index), style={"shape": "hvh"}))
+    layout = charts.layout(
+        300, charts.axis("ms since the device's first work"), charts.from_zero("busy (%)"), legend=charts.LEGEND_ABOVE
+    )
+    return Plot("How busy the device is", "Busy share of each slice of its time.", drawn, layout)
+
+
+def _operators(rank: TracedRank) -> Plot | None:
+    if not rank.operators.operators:
+        return None
+    top = rank.operators.operators[:12]
+    names = [short_kernel(operator.name)[: profiles.LONGEST] for operator in top]
+    drawn = [charts.bars("own ms", list(range(len(top))), [o.own_ms for o in top], charts.colour(0))]
+    layout = charts.layout(
+        24 * len(top) + 120, charts.from_zero("own ms"), charts.names_axis(names, **charts.DOWN), showlegend=False
+    )
+    return Plot("Operators", "Own time of the operators that take most, without those that they call.", drawn, layout)

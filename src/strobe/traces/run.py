@@ -1,0 +1,125 @@
+"""Trace: what do the traces of torch.profiler show, of any program on any device?
+
+It needs neither torch nor LeRobot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.traces.measure.annotations import iterations, parts
+from strobe.traces.measure.device_time import copies, device_time, rank_waits, syncs
+from strobe.traces.measure.nesting import Nest
+from strobe.traces.measure.operators import profile_of
+from strobe.traces.measure.profiler_events import Rows, rows_of
+from strobe.traces.results.trace import RankWaits, TraceAnswer, TracedRank
+from strobe.traces.trace_file import TraceFile, read_trace
+from strobe.version import __version__
+
+
+def trace(files: Sequence[Path], progress: Callable[[Path], None] = lambda _: None) -> TraceAnswer:
+    """Return what traces show; several are the ranks of one program.
+
+    Args:
+        progress: is called with each file before it is read.
+
+    Raises:
+        UserError: none of them can be read, or has events that were timed.
+    """
+    read: dict[str, tuple[TraceFile, Rows]] = {}
+    left_out: list[str] = []
+    for path in files:
+        progress(path)
+        try:
+            file, rows = _read(path)
+        except UserError as error:
+            if len(files) == 1:
+                raise
+            left_out.append(f"left out: {error}")
+            continue
+        read[_unique(_name(file), path, read)] = file, rows
+    if not read:
+        raise UserError(f"none of the {len(files)} files is a trace: {left_out[0].removeprefix('left out: ')}")
+    ordered = dict(sorted(read.items(), key=lambda item: (item[1][0].rank is None, item[1][0].rank or 0)))
+    ranks = [_rank(name, file, rows) for name, (file, rows) in ordered.items()]
+    answer = TraceAnswer(strobe_version=__version__, title=_title(ranks), ranks=ranks, notes=left_out)
+    waits = rank_waits({name: rows for name, (_, rows) in ordered.items()})
+    if isinstance(waits, RankWaits):
+        answer.waits = waits
+    elif len(ranks) > 1 or any((rank.ranks or 1) > 1 for rank in ranks):
+        answer.not_judged.append(f"who waits for whom: {waits}")
+    answer.notes += [f"{name}: left out {_reasons(rows)}" for name, (_, rows) in ordered.items() if rows.left_out]
+    answer.not_judged += [line for rank in ranks for line in _not_judged(rank)]
+    return answer
+
+
+def _read(path: Path) -> tuple[TraceFile, Rows]:
+    file = read_trace(path)
+    rows = rows_of(file.events).without_far()
+    if not (rows.operators or rows.runtime or rows.device or rows.annotations):
+        bad = sum(rows.left_out.values())
+        why = f"{bad:,} events cannot be used ({_reasons(rows)})" if bad else f"{len(file.events):,} events, none timed"
+        raise UserError(f"{path} has nothing to analyse: {why}")
+    return TraceFile(path, [], file.rank, file.ranks, file.devices), rows
+
+
+def _reasons(rows: Rows) -> str:
+    return ", ".join(f"{count:,} event{'s' * (count != 1)} {reason}" for reason, count in rows.left_out.most_common())
+
+
+def _name(file: TraceFile) -> str:
+    return file.path.name if file.rank is None else f"rank {file.rank}"
+
+
+def _unique(name: str, path: Path, taken: dict[str, tuple[TraceFile, Rows]]) -> str:
+    """Return ``name``, or one that no other trace has: two files may hold the same rank."""
+    tries = [name, f"{name} ({path.name})", *(f"{name} ({path.name}, {number})" for number in range(2, len(taken) + 3))]
+    return next(each for each in tries if each not in taken)
+
+
+def _title(ranks: Sequence[TracedRank]) -> str:
+    return f"trace {ranks[0].file}" if len(ranks) == 1 else f"traces of {len(ranks)} ranks"
+
+
+def _rank(name: str, file: TraceFile, rows: Rows) -> TracedRank:
+    """Return what one trace shows."""
+    whole = [call for calls in (rows.operators, rows.runtime, rows.annotations) for call in calls] or rows.device
+    begin, end = min(event.start for event in whole), max(event.end for event in whole)
+    annotations = Nest(rows.annotations)
+    by_device: dict[str, list] = {}
+    for work in rows.device:
+        by_device.setdefault(work.device, []).append(work)
+    devices = [
+        device_time(
+            Rows(rows.operators, rows.runtime, works, rows.annotations), file.devices.get(number, ""), annotations
+        )
+        for number, works in sorted(by_device.items())
+    ]
+    return TracedRank(
+        name=name,
+        file=file.path.name,
+        rank=file.rank,
+        ranks=file.ranks,
+        operators=profile_of(rows, name, begin, end),
+        devices=devices,
+        copies=copies(rows),
+        syncs=syncs(rows),
+        iterations=iterations(rows),
+        parts=parts(rows, annotations),
+        left_out=dict(rows.left_out),
+    )
+
+
+def _not_judged(rank: TracedRank) -> list[str]:
+    lines = []
+    if not rank.devices:
+        lines.append(f"the device of {rank.name}: the trace has no work on a device")
+    if rank.iterations is None:
+        lines.append(
+            f"iterations of {rank.name}: it has no ProfilerStep, and no annotation repeats over half of its time"
+        )
+    if not rank.parts:
+        lines.append(f"parts of {rank.name}: it has no annotations (record_function)")
+    return lines

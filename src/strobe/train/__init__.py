@@ -1,0 +1,1 @@
+"""`strobe train` and `strobe batch`: what a training waits for."""

@@ -1,0 +1,252 @@
+"""strobe batch: which is the largest training batch that fits, and from which on is a larger one no faster?
+
+Each size is a full training step (forward, backward, clipping, optimizer) in a process of its own. A size that runs out
+of memory is a row of the table, and the search goes on. Two small batches predict the memory of larger ones (a + b ×
+batch). The search doubles the sizes, tries the predicted size, and bisects the rest. The table shows predicted and
+measured memory, milliseconds per step and samples per second.
+
+The limit is the device's memory. On the CPU it is the free memory (of the machine, the container or the job), or
+--memory_gib. Each size is saved when it ends. If the search is interrupted or killed, give the same command again: it
+continues.
+
+Examples:
+  strobe batch --policy.type=act --dataset.root=DATASET
+  strobe batch --policy.type=diffusion --policy.device=cuda --policy.use_amp=true
+  strobe batch --policy.type=act --memory_gib=8 --largest=256 --seconds=5
+
+The other flags are those of `strobe breakdown`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import pairs, parse, spelt
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+from strobe.core.measure.memory import available_bytes
+from strobe.core.measure.verdicts import level_of, unpaired_verdict
+from strobe.core.processes.command import CommandLimits
+from strobe.core.processes.fork_server import Server
+from strobe.core.results.numerals import significant
+from strobe.core.runs import store
+from strobe.sweep import grid
+from strobe.sweep.command import locked, name_of
+from strobe.sweep.execute import Job, Outcome, execute
+from strobe.sweep.largest import Search, knee
+from strobe.sweep.live import CellsLive
+from strobe.sweep.results import Best, Cell, Sweep
+from strobe.sweep.table import ended, folder_of
+
+STUDY = "breakdown"
+PHASE = "--phases=[training step]"
+SECONDS = "--seconds=10"
+REFUSED = {
+    "--batch_size": "the search chooses it",
+    "--phases": "it always measures a training step",
+    "--output_dir": "the search's folder is --sweep_dir",
+    "--recipe": "recipes are for inference, and it measures a training step",
+    "--skip_counting": "the search needs the memory",
+}
+FLAT = 0.10  # share of throughput: a batch from which on larger ones are shown to gain no more is large enough
+DID_NOT = ("out of memory", "timed out")
+
+
+@dataclass
+class BatchConfig:
+    """Flags of `strobe batch`."""
+
+    # The largest size that the search tries.
+    largest: int = field(default=1024, metadata=at_least(1))
+    # The search stops when the gap between the largest size that fits and the smallest that does not is below this
+    # fraction of the size that fits.
+    within: float = field(default=0.05, metadata=between(0, 1))
+    # Resident memory that a size may take, in GiB (default: 90 % of the free memory when the search starts).
+    memory_gib: float | None = field(default=None, metadata=above(0))
+    # Seconds that a size may take. A size that takes longer counts as one that does not fit.
+    timeout: float = field(default=600.0, metadata=at_least(1))
+    # Try sizes again that did not fit.
+    retry: bool = False
+    # The search's folder (default: runs/sweep_batch_POLICY).
+    sweep_dir: Path | None = None
+
+
+_OWN = tuple(BatchConfig.__dataclass_fields__)
+
+
+def read(argv: Sequence[str]) -> tuple[BatchConfig, list[str]]:
+    """Return the search's flags, and the breakdown's. Raises UserError."""
+    from strobe.commands import breakdown
+    from strobe.lerobot.flags.subject_flags import check_values
+
+    own, rest = [], []
+    for name, value in pairs(argv):
+        (own if name.removeprefix("--") in _OWN else rest).append(spelt(name, value))
+    config = parse(BatchConfig, own)
+    named = {flag.split("=", 1)[0] for flag in rest}
+    for flag, why in REFUSED.items():
+        if flag in named:
+            raise UserError(f"{flag} does not fit here: {why}")
+    flags = [*rest, PHASE, *([] if {"--seconds", "--iterations"} & named else [SECONDS])]
+    checked, _ = breakdown.read(flags)
+    with importing():
+        check_values(checked)
+    return config, flags
+
+
+def study(config: BatchConfig, flags: list[str], live: Live) -> Studied:
+    """Try sizes, in the search's folder. Raises UserError; KeyboardInterrupt if no size has ended by then."""
+    root = config.sweep_dir or Path("runs") / name_of("batch", [_cell(flags, 1)])
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(root))
+        search, predicted, ended = look(config, flags, root)
+        sweep = answer(config, flags, search, predicted, root)
+        sweep.status = "complete" if ended else "interrupted"
+
+        def say_how_to_go_on(_: Path | None) -> Iterator[str]:
+            if not ended:
+                yield f"stopped before the answer; continue with the same command:\n  {shlex.join(sweep.command)}"
+
+        options = {"batch": config, "flags": flags}
+        held = stack.pop_all()
+        return Studied(sweep, options, None, None, folder=root, after=say_how_to_go_on, held=held)
+
+
+def look(config: BatchConfig, flags: Sequence[str], root: Path) -> tuple[Search, dict[int, int], bool]:
+    """Try sizes until the answer is known. Return the search, size → predicted bytes, and whether it was completed.
+
+    Raises UserError where a size failed for another reason than memory or time.
+    """
+    allowed = int(config.memory_gib * 2**30) if config.memory_gib is not None else int(0.9 * available_bytes())
+    limits = CommandLimits(config.timeout, allowed)
+    search = Search(config.largest, config.within, allowed)
+    predicted: dict[int, int] = {}
+    with CellsLive(None, 0) as live, Server() as server:
+        try:
+            while (size := search.next()) is not None:
+                if (bytes_ := search.predict(size)) is not None:
+                    predicted[size] = bytes_
+                cell = _cell(flags, size)
+                folder = folder_of(root, cell, 1)
+                outcome = ended(root, cell, 1)
+                if outcome is None or (config.retry and outcome.status != "done"):
+                    job = Job(cell.key, 1, STUDY, cell.argv, _label(size, predicted), folder, limits)
+                    live.began(job)
+                    outcome = execute(job, lambda line, job=job: live.say(job, line), server=server)
+                    live.ended(job, outcome)
+                _record(search, size, outcome, folder)
+        except KeyboardInterrupt:
+            return search, predicted, False
+    return search, predicted, True
+
+
+def answer(config: BatchConfig, flags: Sequence[str], search: Search, predicted: dict[int, int], root: Path) -> Sweep:
+    """Return the table of the sizes tried, with the answer in sentences."""
+    from strobe.sweep import table as sweeps
+
+    sizes = sorted([*search.fitted, *search.failed])
+    if not sizes:
+        raise KeyboardInterrupt
+    cells = [_cell(flags, size) for size in sizes]
+    sweep = sweeps.answer(STUDY, cells, 1, {}, root)
+    sweep.title = f"{sweep.title.split(':')[0]}: the largest batch of a training step"
+    for cell in sweep.cells:
+        cell.predicted_bytes = predicted.get(_size(cell))
+    results = {size: store.load(folder_of(root, _cell(flags, size), 1)) for size in search.fitted}
+    samples = {size: result.measurements[0].samples.values for size, result in results.items()}
+    sweep.best = [_fits(config, search, sweep), *_flat(sweep, samples)]
+    sweep.findings = [finding for finding in sweep.findings if finding.rule not in ("cells-failed", "throughput-flat")]
+    return sweep
+
+
+def _fits(config: BatchConfig, search: Search, sweep: Sweep) -> Best:
+    if search.largest is None:
+        smallest = min(sweep.cells, key=_size)
+        return Best(asked="largest batch", key=None, sentence=f"No batch fits: {_size(smallest)} {_why(smallest)}.")
+    cell = next(cell for cell in sweep.cells if _size(cell) == search.largest)
+    row = cell.rows[0]
+    memory = f", {row.memory_bytes / 2**30:.2f} GiB at its peak" if row.memory_bytes else ""
+    failed = min((cell for cell in sweep.cells if cell.status in DID_NOT), key=_size, default=None)
+    if failed is not None:
+        beyond = f"{_size(failed)} {_why(failed)}"
+    elif search.largest >= config.largest:
+        beyond = "no larger batch was tried (--largest)"
+    else:
+        beyond = "the search stopped there"
+    sentence = (
+        f"The largest batch that fits is {search.largest}: {significant(row.ms.median, 4)} ms a step, "
+        f"{significant(row.throughput, 4)} samples/s{memory}; {beyond}."
+    )
+    return Best(
+        asked="largest batch", key=cell.key, settings=cell.settings, measurement=row.measurement, sentence=sentence
+    )
+
+
+def _flat(sweep: Sweep, samples: dict[int, list[float]]) -> list[Best]:
+    """Return the size from which on a larger batch is shown to gain less than `FLAT`; nothing if no size fitted.
+
+    Args:
+        samples: size → milliseconds of a step, raw.
+    """
+    ran = {_size(cell): cell for cell in sweep.cells if cell.rows}
+    if not ran:
+        return []
+    top = max(ran, key=lambda size: ran[size].rows[0].throughput)
+    each = {size: [value / size for value in values] for size, values in samples.items()}
+    level = level_of(len(ran))
+    ends = {size: unpaired_verdict(each[top], each[size], level=level).interval for size in ran}
+    # What is not known to gain less may gain more: too few samples for an interval are not the same as no faster.
+    most = {size: end.high - 1 if end.level >= level else math.inf for size, end in ends.items()} | {top: 0.0}
+    start = knee([(size, most[size] <= FLAT) for size in ran])
+    rates = {size: f"{significant(cell.rows[0].throughput, 4)} samples/s" for size, cell in ran.items()}
+    if start is None or start >= top:
+        sentence = f"Throughput is best at a batch of {top}: {rates[top]}."
+    else:
+        gain = max(most[size] for size in ran if start <= size <= top)
+        sentence = (
+            f"From a batch of {start} on, a larger one gains {100 * gain:.2g} % at most (95 %, all sizes together, if "
+            f"runs of one size differ by 2 % at most): {rates[start]} there, at best {rates[top]} at {top}."
+        )
+    cell = ran[start or top]
+    return [Best(asked="throughput", key=cell.key, settings=cell.settings, sentence=sentence)]
+
+
+def _record(search: Search, size: int, outcome: Outcome, folder: Path) -> None:
+    if outcome.status in DID_NOT:
+        search.tried(size, False)
+        return
+    if outcome.status != "done":
+        log = f" (see {folder})" if folder.is_dir() else ""  # one that could not be kept has no folder
+        raise UserError(f"batch_size={size}: {outcome.status}: {outcome.reason}{log}")
+    result = store.load(folder)
+    memory = result.measurements[0].memory if result.measurements else None
+    if memory is not None and memory.peak_device is not None and result.machine.device_memory_bytes:
+        search.limit = result.machine.device_memory_bytes
+    search.tried(size, True, (memory.peak_device or memory.peak_process) if memory is not None else None)
+
+
+def _cell(flags: Sequence[str], size: int) -> grid.Cell:
+    return grid.cells(STUDY, flags, {"batch_size": [str(size)]})[0]
+
+
+def _size(cell: Cell) -> int:
+    return int(cell.settings["batch_size"])
+
+
+def _label(size: int, predicted: dict[int, int]) -> str:
+    memory = f" ({predicted[size] / 2**30:.2f} GiB predicted)" if size in predicted else ""
+    return f"batch_size={size}{memory}"
+
+
+def _why(cell: Cell) -> str:
+    return f"{'ran out of memory' if cell.status == 'out of memory' else cell.status} ({cell.reason})"
+
+
+run = Command("batch", __doc__, BatchConfig, read, study, bar=False, bare=True, heavy="timed")

@@ -1,0 +1,139 @@
+r"""strobe train: what do the steps of a training wait for?
+
+Runs `lerobot-train` as it is, with the arguments after --, and times the parts of each step: waiting for data,
+transfer, preprocessing, forward and backward (by the policy's parts), clipping, optimizer, logging, checkpoint,
+evaluation. Inside the loader's workers it times video decoding, row reads, delta timestamps, image transforms and
+collate. The computation does not change: the losses are those of a run without Strobe.
+
+The answer says whether data, compute, the host or memory limits the training, what better loading could save, why some
+steps stall, and how many hours the planned training will take, by part. If a run fails or is interrupted (Ctrl-C), the
+answer shows the steps so far.
+
+Examples:
+  strobe train -- --policy.type=act --dataset.repo_id=local/mine --dataset.root=DATASET --policy.push_to_hub=false \
+      --steps=100 --save_freq=1000
+  strobe train --planned_steps=200000 --depth=2 -- --policy.path=FOLDER --dataset.repo_id=OWNER/NAME --steps=200 …
+  strobe train --python_profile=cprofile -- …                 also training_profile.prof, and the top functions
+  torchrun --nproc-per-node=2 -m strobe train -- …            every rank records; rank 0 shows them side by side
+  accelerate launch --num_processes=2 -m strobe train -- …
+
+A hundred steps show most of it. With --python_profile the profiler slows every step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from strobe.core.cli.bounds import at_least, one_of
+from strobe.core.cli.flags import OutputFlags
+from strobe.core.cli.live import Live, importing
+from strobe.core.cli.parse import parse, require_lerobot, split_lerobot
+from strobe.core.cli.runner import Command, Studied
+from strobe.lerobot.flags.argument_names import check
+from strobe.lerobot.flags.run_flags import NO_TRAINING_RECIPE
+
+
+@dataclass
+class TrainConfig(OutputFlags):
+    """Flags of `strobe train`."""
+
+    # 1: the policy's parts; 2: their blocks; 3: the inside of blocks.
+    depth: int = field(default=1, metadata=at_least(1))
+    # Steps to record. After them the run goes on without Strobe.
+    record_steps: int = field(default=1000, metadata=at_least(2))
+    # Number of steps of the planned training, for its hours (default: lerobot-train's own default).
+    planned_steps: int = field(default=100_000, metadata=at_least(1))
+    # Synchronise the device around every part. Each part's host time is then true, but nothing overlaps, and the whole
+    # is slower.
+    serialised: bool = False
+    # Run the training under a profiler of Python. The profiler does not see the workers.
+    python_profile: str | None = field(default=None, metadata=one_of("cprofile", "pyinstrument"))
+
+
+def read(argv: Sequence[str]) -> tuple[TrainConfig, list[str]]:
+    """Return the command's flags, and lerobot-train's, checked. Raises UserError."""
+    ours, after = split_lerobot(argv)
+    config = parse(TrainConfig, ours, refused=NO_TRAINING_RECIPE)
+    theirs = require_lerobot(after, "lerobot-train", "train -- --policy.type=act --dataset.root=…")
+    check(theirs, "lerobot-train")
+    with importing():
+        from strobe.train.watch import train_config
+
+    train_config(theirs)  # a wrong flag ends in an error of one line, before anything is built
+    return config, theirs
+
+
+def study(config: TrainConfig, theirs: Sequence[str], live: Live) -> Studied:
+    """Run the training and watch it. What was recorded by a failure or an interrupt is in the answer."""
+    from strobe.train import ranks
+    from strobe.train.run import STEP, WatchOptions, train
+
+    profiler = _Profiler(config.python_profile) if config.python_profile else None
+    options = WatchOptions(config.depth, config.record_steps, config.planned_steps, config.serialised, profiler)
+    meeting = ranks.Meeting.of_environment(config.output_dir)
+    trained = train(theirs, options, report=lambda line: print(f"note: {line}", file=sys.stderr, flush=True))
+    result = trained.result
+    answer = Studied(
+        result,
+        {"train": config, "lerobot-train": list(theirs)},
+        config.output_dir,
+        config.thresholds,
+        [trained.sections],
+        code=2 if trained.mistake else None,
+    )
+    if meeting is not None:
+        met = meeting.hand_over(result.training.ranks[0])
+        if met is None:  # rank 0 shows all of them
+            answer.shown, answer.code = False, None
+            return answer
+        result.training.ranks = met
+        result.notes += meeting.missing(met)
+    if profiler is not None:
+        step = result.measurement(STEP).samples
+        result.python = profiler.profile(STEP, len(step.warmup) + len(step.values), step.summary.mean)
+        result.notes += profiler.notes
+        answer.files = profiler.files
+    sys.stderr.flush()
+    print()
+    return answer
+
+
+class _Profiler:
+    """Run a training under a profiler of Python, and keep its profile even if the training fails."""
+
+    def __init__(self, tool: str) -> None:
+        from strobe.traces.python_profile import require_tool
+
+        require_tool(tool)
+        self.tool: Any = tool
+        self.files: dict[str, bytes] = {}
+        self.notes: list[str] = []
+        self._rows: list[Any] = []
+
+    def __call__(self, run: Callable[[], None]) -> None:
+        from strobe.traces.python_profile import mixed_threads, profiled
+
+        failed: list[BaseException] = []
+
+        def safely() -> None:
+            try:
+                run()
+            except BaseException as error:
+                failed.append(error)
+
+        self._rows, files = profiled(safely, self.tool)
+        self.notes = mixed_threads(self.tool)
+        self.files = {f"training_{name}": content for name, content in files.items()}
+        if failed:
+            raise failed[0]
+
+    def profile(self, measurement: str, iterations: int, iteration_ms: float) -> Any:
+        from strobe.traces.python_profile import of_run
+
+        return of_run(self._rows, self.tool, measurement, iterations, iteration_ms, list(self.files))
+
+
+run = Command("train", __doc__, TrainConfig, read, study, bar=False, heavy="timed")

@@ -1,0 +1,227 @@
+"""Shares, stalls and rate of a training's steps, from their sections, scaled to the training that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+import numpy as np
+
+from strobe.core.measure.components import OTHER, Iteration
+from strobe.core.results.data import Interval
+from strobe.core.timeline.timeline import Section
+from strobe.train.results import LoaderPart, LoaderWorker, Stall
+
+SURE = 0.01  # level of the tests below
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of a training loop's sections, by the role that they play here."""
+
+    wait: str
+    epoch: str
+    compute: tuple[str, ...]
+    interruptions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The training that is planned: its steps, and how often what interrupts them comes (in steps; 0 for never)."""
+
+    steps: int
+    every: Mapping[str, int]
+
+
+def part_ms(steps: Sequence[Iteration], name: str, *, depth: int = 1) -> list[float]:
+    """Milliseconds of the parts called ``name``, ``depth`` levels below each step."""
+    return [sum(part.ms for part in step.parts if part.name == name and len(part.path) == depth + 1) for step in steps]
+
+
+def waits(steps: Sequence[Iteration], names: Names) -> list[float]:
+    """Milliseconds that each step waited for its batch."""
+    starting = part_ms(steps, names.epoch, depth=2)
+    return [a + b for a, b in zip(part_ms(steps, names.wait, depth=2), starting, strict=True)]
+
+
+def shares(steps: Sequence[Iteration], names: Names) -> dict[str, float]:
+    """'data', 'compute', 'interruptions' and 'host' (all else) as shares of ``steps``, which add up to 1."""
+    whole = sum(step.ms for step in steps)
+    if whole <= 0:
+        return {}
+    shares = {
+        "data": sum(waits(steps, names)) / whole,
+        "compute": sum(sum(part_ms(steps, name)) for name in names.compute) / whole,
+        "interruptions": sum(sum(part_ms(steps, name)) for name in names.interruptions) / whole,
+    }
+    shares["host"] = max(0.0, 1 - sum(shares.values()))
+    return shares
+
+
+def rate(step_ms: Sequence[float], samples: int) -> tuple[float, Interval | None]:
+    """Samples per second and its 95 % interval, from the means of up to twenty blocks of consecutive steps.
+
+    Blocks, since neighbouring steps share what the loader had ready (the method of batch means: Conway, "Some tactical
+    problems in digital simulation", Management Science 10, 1963). None with fewer than eight steps.
+    """
+    from scipy import stats
+
+    values = np.asarray(step_ms, dtype=np.float64)
+    mean = float(values.mean())
+    if len(values) < 8:
+        return 1e3 * samples / mean, None
+    blocks = np.array([block.mean() for block in np.array_split(values, min(20, len(values) // 2))])
+    half = float(stats.t.ppf(0.975, len(blocks) - 1) * blocks.std(ddof=1) / np.sqrt(len(blocks)))
+    fastest, slowest = max(mean - half, mean * 1e-3), mean + half
+    return 1e3 * samples / mean, Interval(low=1e3 * samples / slowest, high=1e3 * samples / fastest)
+
+
+def stalls(steps: Sequence[Iteration], names: Names, workers: int, plan: Plan) -> list[Stall]:
+    """Why some steps took longer than others, the costliest cause first; ``steps`` are all, warm-up too."""
+    if not steps:
+        return []
+    whole = sum(step.ms for step in steps)
+    waited = waits(steps, names)
+    usual = median(waited)
+    begins = [any(part.name == names.epoch for part in step.parts) for step in steps]
+    stalls = []
+
+    def add(cause: str, each: list[float], planned: float | None, sentence: str) -> None:
+        share = sum(each) / whole
+        if share >= 0.001:
+            ms = median(each)
+            hours = None if planned is None else ms * planned / 3.6e6
+            stalls.append(
+                Stall(
+                    cause=cause,
+                    steps=len(each),
+                    each_ms=ms,
+                    share=share,
+                    planned_hours=hours,
+                    sentence=sentence.format(ms=f"{ms:,.0f} ms"),
+                )
+            )
+
+    first = max(0.0, waited[0] - usual)
+    add("first batch", [first], None, "the first batch came {ms} late: workers start, import and open files")
+    epochs = [max(0.0, wait - usual) for wait, begin in list(zip(waited, begins, strict=True))[1:] if begin]
+    if epochs:
+        many = plan.steps * len(epochs) / len(steps)
+        add("start of an epoch", epochs, many, "each epoch begins with {ms} of waiting: nothing is prefetched over it")
+    for name in names.interruptions:
+        each = [ms for ms in part_ms(steps, name) if ms > 0]
+        if each:
+            every = plan.every.get(name, 0)
+            planned = plan.steps / every if every else 1.0
+            often = f"every {every:,} steps" if every else "once"
+            add(name, each, planned, f"{name} takes {{ms}}, {often}")
+    quiet = [i for i in range(1, len(steps)) if not begins[i]]
+    if (turn := every_nth(waited, quiet, workers)) is not None:
+        late = [waited[i] - turn.usual for i in quiet if i % workers == turn.remainder]
+        each = [max(0.0, ms) for ms in late]
+        add(
+            f"one step in {workers}",
+            each,
+            plan.steps / workers,
+            f"one step in {workers} waits {{ms}} longer than the others, as many as there are workers: they hand over "
+            "their batches in turn, and together they are too slow",
+        )
+    return sorted(stalls, key=lambda stall: -stall.share)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Which steps wait longest, counted modulo the workers, and what the others wait (milliseconds)."""
+
+    remainder: int
+    usual: float
+
+
+def every_nth(waited: Sequence[float], considered: Sequence[int], workers: int) -> Turn | None:
+    """Whether one step in ``workers`` waits longer than the others; None if these waits do not show it.
+
+    By Kruskal and Wallis's test on the remainders, and only where the longest is at least twice the others' mean.
+    """
+    from scipy import stats
+
+    groups = [[waited[i] for i in considered if i % workers == k] for k in range(workers)] if workers > 1 else []
+    if not groups or min(map(len, groups)) < 4 or len({round(w, 6) for group in groups for w in group}) < 2:
+        return None
+    means = [fmean(group) for group in groups]
+    worst = max(range(workers), key=lambda k: means[k])
+    usual = fmean(value for k, group in enumerate(groups) if k != worst for value in group)
+    if means[worst] < 2 * usual or float(stats.kruskal(*groups).pvalue) >= SURE:
+        return None
+    return Turn(worst, usual)
+
+
+WHOLES = ("batch", "sample")  # sections whose own time is no part's
+
+
+def loader_workers(batches: Sequence[Iteration], names: dict[str, str]) -> list[LoaderWorker]:
+    """One row per process; ``names`` says what a thread of the timeline is called."""
+    by_thread: dict[str, list[Iteration]] = {}
+    for batch in batches:
+        by_thread.setdefault(batch.whole.thread, []).append(batch)
+    workers = []
+    for thread, own in by_thread.items():
+        whole = sum(batch.ms for batch in own)
+        life = (own[-1].whole.end_ns - own[0].whole.start_ns) / 1e6
+        workers.append(
+            LoaderWorker(
+                name=names.get(thread, thread),
+                batches=len(own),
+                batch_ms=median(batch.ms for batch in own),
+                fastest_ms=min(batch.ms for batch in own),
+                busy=min(1.0, whole / life) if life > 0 else 1.0,
+                cpu=_cpu_ms(batch.whole.cpu_ns for batch in own) / whole if whole > 0 else 0.0,
+            )
+        )
+    return sorted(workers, key=lambda worker: worker.name)
+
+
+def loader_parts(batches: Sequence[Iteration]) -> list[LoaderPart]:
+    """The most specific parts of loading, the longest first, and what is in none of them as 'other'.
+
+    A part's time is its own, without that of the parts inside it.
+    """
+    if not batches:
+        return []
+    own: dict[str, float] = {}
+    cpu: dict[str, float | None] = {}
+    for batch in batches:
+        above: list[Section] = []
+        for section in (batch.whole, *batch.parts):  # in tree order
+            while above and len(above) >= len(section.path):
+                above.pop()
+            _add(own, cpu, section, 1)
+            if above:
+                _add(own, cpu, above[-1], -1, of=section)
+            above.append(section)
+    whole = sum(batch.ms for batch in batches)
+    rows = []
+    for name, ms in sorted(own.items(), key=lambda item: (item[0] == OTHER, -item[1])):
+        used = cpu[name]
+        waiting = None if used is None or ms <= 0 else min(1.0, max(0.0, 1 - used / ms))
+        rows.append(LoaderPart(name=name, ms=ms / len(batches), share=ms / whole if whole else 0.0, waiting=waiting))
+    return rows
+
+
+def _add(
+    own: dict[str, float], cpu: dict[str, float | None], to: Section, sign: int, of: Section | None = None
+) -> None:
+    """Count the time of ``of`` for the part ``to``, or, inside it, against it."""
+    name, source = OTHER if to.name in WHOLES else to.name, of or to
+    own[name] = own.get(name, 0.0) + sign * source.ms
+    so_far = cpu.get(name, 0.0)
+    cpu[name] = None if so_far is None or source.cpu_ns is None else so_far + sign * source.cpu_ns / 1e6
+
+
+def mean_ms(batches: Sequence[Iteration]) -> float:
+    """Mean milliseconds to load a batch."""
+    return fmean(batch.ms for batch in batches)
+
+
+def _cpu_ms(values: Iterable[int | None]) -> float:
+    return sum(value or 0 for value in values) / 1e6

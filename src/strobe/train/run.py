@@ -1,0 +1,178 @@
+"""Train: run a real ``lerobot-train`` and watch what its steps wait for."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strobe.core.errors import UserError
+from strobe.core.measure.memory import kernel_use, peak_process, require_shared_memory
+from strobe.core.timeline.timeline import Section
+from strobe.lerobot.datasets import finder
+from strobe.lerobot.flags.lerobot_flags import patched_arguments
+from strobe.lerobot.refusals import of_others, ran_out, refused
+from strobe.train import watch as loop
+from strobe.train.answer import STEP, answer_of
+from strobe.train.results import TrainResult
+from strobe.train.summary import record_of, worker_facts
+
+__all__ = ["STEP", "Trained", "WatchOptions", "train"]
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """How to watch a training.
+
+    Args:
+        depth: levels of the policy's parts.
+        most_steps: steps that are recorded; the run goes on without Strobe after them.
+        planned_steps: of the training that is planned, for its hours.
+        serialised: synchronise the device around every part; see `Timeline`.
+        profiler: calls the function that it is given, which trains, under a profiler of Python.
+    """
+
+    depth: int = 1
+    most_steps: int = 1000
+    planned_steps: int = 100_000
+    serialised: bool = False
+    profiler: Callable[[Callable[[], None]], None] | None = None
+
+
+@dataclass
+class Trained:
+    """The result, without findings, and the sections of its last steps.
+
+    ``mistake``: the dataset ended the run.
+    """
+
+    result: TrainResult
+    sections: list[Section] = field(default_factory=list)
+    mistake: bool = False
+
+
+def train(
+    arguments: Sequence[str],
+    options: WatchOptions,
+    progress: Callable[[int, int], None] | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Trained:
+    """Run ``lerobot-train`` with ``arguments`` in this process, and watch it.
+
+    A run that fails, or that Ctrl-C ends, keeps what was recorded.
+
+    Args:
+        report: given what a glance finds wrong with the dataset, line by line, before the first step.
+
+    Raises:
+        UserError: the run ended before its first step was done, with what ended it; a broken dataset is named.
+        KeyboardInterrupt: it was interrupted before that.
+    """
+    watch = loop.TrainingWatch(options.depth, options.most_steps, options.serialised, progress)
+    watch.used = kernel_use
+    wrong: list[str] = []
+
+    def before_loading(_: object) -> None:
+        _require_memory(watch)
+        wrong.extend(_glance(watch))
+        for fault in wrong:
+            report(f"the dataset at {watch.dataset.root}: {fault}")
+
+    watch.before_loading = before_loading
+    ended: BaseException | None = None
+    others = ""
+    with ExitStack() as stack:
+        held = stack.enter_context(peak_process())
+        stack.enter_context(patched_arguments(arguments))
+        try:
+            with watch:
+                (options.profiler or _plainly)(loop.loop.main)
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            ended, others = error, _fault_of_others(error)  # while its frames still hold what it requested
+            traceback.clear_frames(error.__traceback__)  # they hold the workers, which report when they end
+    gc.collect()
+    if watch.timeline is not None:
+        watch.timeline.stop()
+    broken = _broken_dataset(ended, watch) if ended is not None else ""
+    reason = broken or (_reason(ended, others) if ended is not None else "")
+    if watch.timeline is None or watch.steps < 1:
+        if isinstance(ended, KeyboardInterrupt):
+            raise ended
+        raise UserError(reason or "the run ended before its first step was done: nothing to show") from ended
+    sections = watch.timeline.sections()
+    result = answer_of(record_of(watch, sections), options.planned_steps, held.bytes, ended, reason)
+    result.notes += [f"the dataset at {watch.dataset.root}: {fault}" for fault in wrong if fault not in reason]
+    return Trained(result, sections, bool(broken))
+
+
+def _plainly(run: Callable[[], None]) -> None:
+    run()
+
+
+def _require_memory(watch: loop.TrainingWatch) -> None:
+    config = watch.config
+    if not config.dataset.streaming:
+        require_shared_memory(watch.dataset, config.batch_size, config.num_workers, config.prefetch_factor)
+
+
+def _fault_of_others(error: BaseException) -> str:
+    """Return in a line the fault of a missing package, the Hub or the policy's own code; '' for none of them."""
+    if isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
+        return ""
+    return str(refused(error, "")) if isinstance(error, ImportError) else of_others(error)
+
+
+def _glance(watch: loop.TrainingWatch) -> list[str]:
+    config = watch.config
+    if config.dataset.streaming:
+        return []
+    given = config.dataset
+    faults = finder.look(watch.dataset.root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s)
+    return [text for _, text in faults]
+
+
+def _broken_dataset(error: BaseException, watch: loop.TrainingWatch) -> str:
+    """Return in a line what is wrong with the dataset, where ``error`` comes of reading it; else ''."""
+    config = watch.config
+    if config is None or isinstance(error, UserError | KeyboardInterrupt | SystemExit) or ran_out(error):
+        return ""
+    given = config.dataset
+    root = watch.dataset.root if watch.dataset is not None else given.root
+    broken = [*watch.broken, *(worker["broken"] for worker in worker_facts(watch) if "broken" in worker)]
+    if root is None or given.streaming or not (broken or _while_reading(error)):
+        return ""
+    about = int(broken[0]["episode"]) if broken else None
+    fault = finder.stopping(root, given.repo_id, given.episodes, tolerance_s=config.tolerance_s, about=about)
+    if fault or not broken:
+        return fault
+    file = Path(str(broken[0]["file"]))
+    shown = file.relative_to(root) if file.is_relative_to(root) else file
+    # With FFmpeg 5.1 torchcodec does not find the last frames of some files that PyAV reads whole.
+    backend = str(given.video_backend)
+    way = "try --dataset.video_backend=pyav, or " if shown.suffix == ".mp4" and backend != "pyav" else ""
+    decoder = f" by {backend}" if way else ""
+    return (
+        f"the dataset at {root}: episode {about} cannot be read{decoder}: {shown}: {broken[0]['reason']}; Strobe found "
+        f"no fault in its files: {way}leave it out (--dataset.episodes)"
+    )
+
+
+def _while_reading(error: BaseException) -> bool:
+    """Whether ``error`` was raised by LeRobot's dataset or the loader, in this process or in a worker."""
+    names = [str(frame.f_globals.get("__name__", "")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(name.startswith(("lerobot.datasets", "torch.utils.data", "datasets.")) for name in names)
+
+
+def _reason(error: BaseException, others: str) -> str:
+    """Return the reason why the run ended early, in a line; ``others``: the fault of others, where it is."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if others:
+        return f"lerobot-train failed: {others}"[:400]
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"lerobot-train failed: {type(error).__name__}: {lines[-1] if lines else 'it says nothing more'}"[:400]

@@ -1,0 +1,246 @@
+"""Causes of a watched training's waits: its bound, shares, stalls, hours, its loader's batches, and this rank."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from strobe.core.measure.components import Iteration, empty_section_ms, iterations
+from strobe.core.measure.statistics import find_warmup, summarise
+from strobe.core.subjects.subject import ITERATION
+from strobe.core.timeline import Timeline
+from strobe.core.timeline.timeline import Section
+from strobe.dataloader import probes as loader_probes
+from strobe.train import figures as measure
+from strobe.train import watch as loop
+from strobe.train.figures import loader_parts, loader_workers, mean_ms
+from strobe.train.results import Bound, Rank, Training
+from strobe.train.watch import TrainingWatch
+
+NAMES = measure.Names(
+    wait=loop.WAIT,
+    epoch=loop.EPOCH,
+    compute=(loop.FORWARD, loop.BACKWARD, loop.CLIPPING, loop.OPTIMIZER, loop.SCHEDULER, "policy update"),
+    interruptions=(loop.CHECKPOINT, loop.EVALUATION, loop.ROLLOUTS),
+)
+MEMORY_BOUND = 0.25  # share of the steps in the kernel, handing out memory
+BATCHES_SHOWN = 5000  # batches of the loader shown with their sections
+
+
+@dataclass(frozen=True)
+class WatchedTraining:
+    """A watched training: its steps, those after the warm-up, and the batches of its loader."""
+
+    watch: TrainingWatch
+    steps: list[Iteration]
+    steady: list[Iteration]
+    batches: list[Iteration]
+
+    @property
+    def warmup(self) -> int:
+        """How many steps come before the steady ones."""
+        return len(self.steps) - len(self.steady)
+
+
+def record_of(watch: TrainingWatch, sections: Sequence[Section]) -> WatchedTraining:
+    """Return the training that ``watch`` recorded as ``sections``."""
+    steps = iterations(sections, ITERATION)
+    steady = steps[find_warmup([step.ms for step in steps]) :]
+    return WatchedTraining(watch, steps, steady, _batches(watch, sections))
+
+
+def summary_of(recorded: WatchedTraining, planned_steps: int, reason: str) -> Training:
+    """Summarise a watched training.
+
+    Args:
+        planned_steps: of the training that is planned, for its hours.
+        reason: of a run that ended early, in a line; else empty.
+    """
+    watch, steps, steady, batches = recorded.watch, recorded.steps, recorded.steady, recorded.batches
+    config = watch.config
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    plan = _plan(config, planned_steps)
+    shares = measure.shares(steady, NAMES)
+    per_second, interval = measure.rate([step.ms for step in steady], config.batch_size * processes)
+    step_ms = fmean(step.ms for step in steady)
+    kernel_ms, _ = kernel_use_of(recorded)
+    kernel = None if kernel_ms is None else min(1.0, kernel_ms / torch.get_num_threads() / step_ms)
+    on_device = steady[0].whole.device_ms is not None
+    hours = planned_hours(steady, steps, plan)
+    training = Training(
+        batch_size=config.batch_size,
+        processes=processes,
+        workers=config.num_workers,
+        steps=len(steps),
+        run_steps=config.steps,
+        planned_steps=plan.steps,
+        samples_per_s=per_second,
+        samples_interval=interval,
+        planned_hours=sum(hours.values()),
+        hours=hours,
+        bound=_bound(shares, None if on_device else kernel, steady),
+        sentence="",
+        data_share=shares["data"],
+        shares=shares,
+        kernel_share=kernel,
+        idle=_idle(steady) if on_device else {},
+        machine_cpu=watch.machine_cpu,
+        stalls=measure.stalls(steps, NAMES, config.num_workers, plan),
+        loader=loader_workers(batches, worker_names(watch)) if config.num_workers else [],
+        loader_parts=loader_parts(batches),
+        losses=[loss if math.isfinite(loss) else None for loss in watch.losses[: len(steps)]],
+        # On a device a section is marked there too, which takes longer; workers mark theirs on the host alone.
+        overhead=section_price_ms(watch.timeline) * _sections_in(steady) / step_ms,
+        loader_overhead=section_price_ms() * _sections_in(batches) / mean_ms(batches) if batches else None,
+        error=reason,
+    )
+    training.sentence = _sentence(training)
+    training.ranks = [_rank(recorded)]
+    return training
+
+
+def _plan(config: Any, planned_steps: int) -> measure.Plan:
+    every = {
+        loop.CHECKPOINT: config.save_freq if config.save_checkpoint and config.save_freq > 0 else 0,
+        loop.EVALUATION: config.eval_steps,
+        loop.ROLLOUTS: config.env_eval_freq if config.env else 0,
+    }
+    return measure.Plan(planned_steps, every)
+
+
+def _sections_in(runs: Sequence[Iteration]) -> float:
+    """Return the mean number of sections that a step or batch consists of, itself among them."""
+    return fmean(len(run.parts) + 1 for run in runs)
+
+
+def kernel_use_of(recorded: WatchedTraining) -> tuple[float | None, int | None]:
+    """Return mean milliseconds in the kernel and page faults of a steady step; None if they are not known."""
+    used = recorded.watch.uses[recorded.warmup :]
+    if not any(use.faults for use in used):
+        return None, None
+    return fmean(use.ms for use in used), round(fmean(use.faults for use in used))
+
+
+def section_price_ms(like: Timeline | None = None, many: int = 5000) -> float:
+    """Measure the price of one section here, in milliseconds.
+
+    Args:
+        like: sections are marked on the clocks that this one has; None for the host's alone.
+    """
+    recorded = Timeline() if like is None else Timeline(like.device, serialised=like.serialised)
+    return empty_section_ms(recorded, many // 10)
+
+
+def _bound(shares: Mapping[str, float], kernel: float | None, steady: Sequence[Iteration]) -> Bound:
+    largest = max(("data", "compute", "host", "interruptions"), key=lambda kind: shares[kind])
+    if largest != "compute":
+        return largest
+    if kernel is not None and kernel >= MEMORY_BOUND:
+        return "memory"
+    device = [
+        part for step in steady for part in step.parts if part.name in NAMES.compute and part.device_ms is not None
+    ]
+    if device and sum(part.host_ms for part in device) >= 0.95 * sum(part.ms for part in device):
+        return "host"  # the device waits for the host to launch work
+    return "compute"
+
+
+def _sentence(training: Training) -> str:
+    limit, what = {
+        "data": ("data", "of a step waits for data"),
+        "compute": ("compute", "of a step computes"),
+        "host": ("the host", "of a step is work on the host, beside the policy"),
+        "memory": ("memory", "of a step computes, much of it fetching memory from the kernel"),
+        "interruptions": ("interruptions", "of the time goes to checkpoints and evaluations"),
+    }[training.bound]
+    share = training.shares.get("compute" if training.bound == "memory" else training.bound, 0.0)
+    win = f"up to {100 * training.data_share:.0f} % of the time" if training.data_share >= 0.005 else "nothing"
+    return f"The training is limited by {limit}: {100 * share:.0f} % {what}. Faster loading would gain {win}."
+
+
+def planned_hours(steady: Sequence[Iteration], steps: Sequence[Iteration], plan: measure.Plan) -> dict[str, float]:
+    """Return the hours of the planned training by part: steady steps as they are, interruptions as often as planned.
+
+    A short run that ends with a checkpoint must not be taken for a training that writes one every few steps.
+    """
+    names = list(dict.fromkeys(part.name for step in steps for part in step.parts if len(part.path) == 2))
+    hours = {}
+    for name in names:
+        if name in NAMES.interruptions:
+            each = [ms for ms in measure.part_ms(steps, name) if ms > 0]
+            every = plan.every.get(name, 0)
+            many = plan.steps / every if every else 1.0
+            hours[name] = median(each) * many / 3.6e6
+        else:
+            hours[name] = fmean(measure.part_ms(steady, name)) * plan.steps / 3.6e6
+    named = {name: measure.part_ms(steady, name) for name in names}
+    rest = [step.ms - sum(values[i] for values in named.values()) for i, step in enumerate(steady)]
+    hours["other"] = max(0.0, fmean(rest)) * plan.steps / 3.6e6
+    return hours
+
+
+def _idle(steady: Sequence[Iteration]) -> dict[str, float]:
+    """Return by part the share of the time that gives the device no work; gaps inside compute are not seen here."""
+    busy = {*NAMES.compute, loop.PREPROCESSING, loop.FLOATS}
+    whole = sum(step.ms for step in steady)
+    causes: dict[str, float] = {}
+    for step in steady:
+        for part in step.parts:
+            if len(part.path) == 2 and part.name not in busy:
+                causes[part.name] = causes.get(part.name, 0.0) + part.ms / whole
+    return causes
+
+
+def _rank(recorded: WatchedTraining) -> Rank:
+    """Return this process, among those that train together."""
+    steady, exposed = recorded.steady, recorded.watch.communication_ms[recorded.warmup : len(recorded.steps)]
+    backward = exposed or [0.0] * len(steady)
+    waited = [a + b for a, b in zip(measure.part_ms(steady, loop.OTHERS), backward, strict=False)]
+    own = [max(step.ms - wait, 0.0) for step, wait in zip(steady, waited, strict=False)]
+    names = dict.fromkeys(part.name for step in steady for part in step.parts if len(part.path) == 2)
+    return Rank(
+        rank=int(os.environ.get("RANK", "0")),
+        steps=len(steady),
+        step_ms=fmean(step.ms for step in steady),
+        own_ms=fmean(own),
+        own_interval=summarise(own).interval,
+        communication_ms=fmean(waited),
+        exposed_ms=fmean(backward),
+        parts={name: fmean(measure.part_ms(steady, name)) for name in names},
+    )
+
+
+# The loader's batches, from the sections of whichever process loaded them.
+
+
+def worker_facts(watch: TrainingWatch) -> list[dict[str, object]]:
+    """Return facts that the loader's workers handed over about themselves; see `timeline.workers.tell`."""
+    return watch.timeline.worker_facts if watch.timeline is not None else []
+
+
+def worker_names(watch: TrainingWatch) -> dict[str, str]:
+    """Return for the timeline's thread of each worker 'worker' and its number in the loader."""
+    facts = worker_facts(watch)
+    return {f"worker {worker['worker']}": f"worker {worker['index']}" for worker in facts if "index" in worker}
+
+
+def _batches(watch: TrainingWatch, sections: Sequence[Section]) -> list[Iteration]:
+    """Return batches of the training's own loader, without the evaluation's."""
+    facts = worker_facts(watch)
+    others = {f"worker {worker['worker']}" for worker in facts if worker.get("loader") not in (None, "", "training")}
+    ours = [part for part in sections if part.path[0] == loader_probes.BATCH and part.thread not in others]
+    if not ours:  # the training process loads itself: as deep as the step's own parts
+        inside = [part for part in sections if loader_probes.BATCH in part.path and loop.WAIT in part.path]
+        ours = [_from_batch_on(part) for part in inside]
+    return iterations(ours, loader_probes.BATCH)[:BATCHES_SHOWN]
+
+
+def _from_batch_on(part: Section) -> Section:
+    at = part.path.index(loader_probes.BATCH)
+    return Section(part.name, part.path[at:], part.start_ns, part.end_ns, part.thread)

@@ -1,0 +1,223 @@
+"""A training step computed otherwise: in micro-batches, with another form of its optimizer, in mixed precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from strobe.core.errors import UserError, in_a_line, nearest
+from strobe.core.results.traits import TreatmentTraits
+from strobe.core.subjects.subject import Subject
+from strobe.core.timeline.layers import Call
+from strobe.core.treatments.switch import entry
+from strobe.core.treatments.treatment import FOR_TRAINING, Entry, Spec, Treatment, Undo, policy_of
+from strobe.core.treatments.words import FORMS
+from strobe.lerobot.policies.policy_subject import PolicySubject
+
+# Gradient accumulation: the batch in equal micro-batches, one optimizer step for all of them.
+# The memory of activations is a micro-batch's, the gradient that of the whole batch where the loss is a mean over
+# samples. ACT's is a mean over the actions that are not padding, so there it is the same where micro-batches hold
+# equally many.
+
+
+@dataclass
+class Accumulate(Treatment, key="accumulate"):
+    """``micro_batches`` parts of the batch, one after the other; each draws noise of its own."""
+
+    micro_batches: int
+    phases = FOR_TRAINING
+
+    def __post_init__(self) -> None:
+        if isinstance(self.micro_batches, bool) or not isinstance(self.micro_batches, int) or self.micro_batches < 2:
+            raise UserError(f"accumulate={self.micro_batches}: a whole number of micro-batches, at least 2")
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self.micro_batches)
+
+    def apply(self, subject: Subject) -> Undo:
+        training = policy_of(subject).training
+        before, training.micro_batches = training.micro_batches, self.micro_batches
+
+        def undo() -> None:
+            training.micro_batches = before
+
+        return undo
+
+
+def _make_accumulate(spec: Spec) -> Accumulate:
+    value = str(spec["accumulate"])
+    if not value.isdecimal():
+        shown = "?" if spec["accumulate"] is True else value
+        raise UserError(f"accumulate={shown}: a whole number of micro-batches, such as accumulate=4")
+    return Accumulate(int(value))
+
+
+ACCUMULATE = entry("accumulate", _make_accumulate)
+
+
+# The same optimizer, computed otherwise: in one kernel for all weights, in one per operator, or weight by weight.
+
+
+@dataclass
+class OptimizerForm(Treatment):
+    """The policy's optimizer with ``form``; its moments are shared by all variants, only their counters move.
+
+    torch reads the form from the parameter groups at every step, so it is exchanged there. A fused step on CUDA counts
+    on the device, the others on the host.
+    """
+
+    form: str = "fused"
+    _checked: bool = field(default=False, init=False, repr=False)
+    effect = "rounding"
+    phases = frozenset({"training step"})
+
+    def __post_init__(self) -> None:
+        if self.form not in FORMS:
+            raise UserError(f"optimizer={self.form}: {nearest(self.form, FORMS)}")
+        self.key = self.form
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=True)
+
+    def apply(self, subject: Subject) -> Undo:
+        optimizer = policy_of(subject).training.optimizer
+        self._check(optimizer)
+        before = [(group, {key: group[key] for key in ("fused", "foreach")}) for group in optimizer.param_groups]
+        for group, _ in before:
+            group.update(fused=self.form == "fused", foreach=self.form == "foreach")
+        if self.form == "fused":
+            _counters_to_device(optimizer)
+
+        def undo() -> None:
+            for group, own in before:
+                group.update(own)
+            if self.form == "fused" and not any(own["fused"] for _, own in before):
+                _counters_to_host(optimizer)
+
+        return undo
+
+    def _check(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._checked:
+            return
+        kind = type(optimizer)
+        if self.form != "forloop" and any(self.form not in group for group in optimizer.param_groups):
+            raise UserError(f"{kind.__name__} has no {self.form} form")
+        if self.form == "fused":
+            first: Tensor = optimizer.param_groups[0]["params"][0]
+            try:  # torch says at construction whether the device has it
+                make: Any = kind
+                make([torch.nn.Parameter(torch.zeros(1, dtype=first.dtype, device=first.device))], fused=True)
+            except (RuntimeError, TypeError, ValueError) as error:
+                reason = in_a_line(error, 200)
+                raise UserError(f"{kind.__name__} has no fused form on {first.device.type}: {reason}") from None
+        self._checked = True
+
+
+def _counters_to_device(optimizer: torch.optim.Optimizer) -> None:
+    _move(optimizer, lambda parameter: parameter.device)
+
+
+def _counters_to_host(optimizer: torch.optim.Optimizer) -> None:
+    _move(optimizer, lambda _: torch.device("cpu"))
+
+
+def _move(optimizer: torch.optim.Optimizer, where: Call) -> None:
+    """Bring every state's step counter to ``where(parameter)``, all in one copy: a policy has hundreds."""
+    moving: dict[tuple[torch.device, torch.device], list[dict[str, Any]]] = {}
+    for parameter, state in optimizer.state.items():
+        step = state.get("step")
+        if isinstance(step, Tensor) and step.device != where(parameter):
+            moving.setdefault((step.device, where(parameter)), []).append(state)
+    for (_, target), states in moving.items():
+        steps = torch.stack([state["step"] for state in states]).to(target)
+        for state, step in zip(states, steps, strict=True):
+            state["step"] = step.clone()
+
+
+def _entry(form: str) -> Entry:
+    return entry(form, lambda _: OptimizerForm(form))
+
+
+FUSED, FOREACH, FORLOOP = map(_entry, FORMS)
+
+
+# Automatic mixed precision: autocast around the forward pass, as accelerate has it in lerobot-train.
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+AUTO = "auto"
+
+
+@dataclass
+class MixedPrecision(Treatment, key="amp"):
+    """Autocast to ``dtype``: bf16, fp16 (with a loss scaler), or auto for what ``policy.use_amp`` is on the device."""
+
+    dtype: str = AUTO
+    _used: str | None = field(default=None, init=False, repr=False)
+    _flag: str = field(default="", init=False, repr=False)
+    phases = FOR_TRAINING
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*DTYPES, AUTO):
+            raise UserError(f"amp={self.dtype}: {nearest(self.dtype, (*DTYPES, AUTO))}")
+        if self.dtype != AUTO:  # else the device decides, when it is put on
+            self.dtypes = (str(DTYPES[self.dtype]).removeprefix("torch."),)
+
+    def traits(self) -> TreatmentTraits:
+        return TreatmentTraits(key=self.key, value=self._used or self.dtype, lerobot_flag=self._flag)
+
+    def apply(self, subject: Subject) -> Undo:
+        owner = policy_of(subject)
+        if self._used is None:
+            device = owner.device.type
+            own = torch.get_autocast_dtype(device)
+            used = self.dtype if self.dtype != AUTO else next(n for n, dtype in DTYPES.items() if dtype is own)
+            _require_one_format(owner, used)
+            self._used = used
+            self.dtypes = (str(DTYPES[used]).removeprefix("torch."),)
+            self._flag = _flag(owner, DTYPES[used])
+        training = owner.training
+        before, training.autocast = training.autocast, DTYPES[self._used]
+
+        def undo() -> None:
+            training.autocast = before
+
+        return undo
+
+
+def _require_one_format(subject: PolicySubject, used: str) -> None:
+    """Raise UserError where weights are in the other format of 16 bits: autocast joins no tensors of both.
+
+    Source: ``prioritize`` in ATen's ``autocast_mode.h``, which SmolVLA's bfloat16 backbone meets in ``torch.cat``.
+    """
+    held = {parameter.dtype for parameter in subject.module.parameters()}
+    for name, dtype in DTYPES.items():
+        if name != used and dtype in held:
+            where = f"{subject.info.name} has weights in {name}"
+            raise UserError(f"amp={used}: {where}, and autocast joins no tensors of both: amp={name}")
+
+
+def _flag(subject: PolicySubject, dtype: torch.dtype) -> str:
+    """Return the flag or command with which ``lerobot-train`` does the same; '' if none does.
+
+    See `subjects.training.own_autocast`.
+    """
+    config: Any = subject.policy.config
+    device, name = subject.device.type, str(dtype).removeprefix("torch.")
+    if device == "cpu" and dtype is torch.float16:  # accelerate refuses it there
+        return ""
+    if hasattr(config, "dtype"):
+        return f"--policy.dtype={name}" if name == "bfloat16" else ""
+    if dtype is torch.get_autocast_dtype(device):
+        return "--policy.use_amp=true"
+    short = next(short for short, known in DTYPES.items() if known is dtype)
+    return f"accelerate launch --mixed_precision={short} $(which lerobot-train)"
+
+
+def _make_amp(spec: Spec) -> MixedPrecision:
+    return MixedPrecision(AUTO if spec["amp"] is True else str(spec["amp"]))
+
+
+AMP = entry("amp", _make_amp)

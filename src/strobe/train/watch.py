@@ -1,0 +1,388 @@
+"""The anatomy of ``lerobot-train``: its config, and LeRobot's own loop with sections around what a step consists of.
+
+What the loop calls is probed. What stands in its body between two calls (turning images into floats, logging) is the
+time from the one call to the next. Nothing that is computed changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import psutil
+import torch
+from accelerate import Accelerator
+from lerobot.configs import parser
+from lerobot.configs.train import TrainPipelineConfig
+from lerobot.scripts import lerobot_train as loop
+from torch import nn
+from torch.utils.data import dataloader as torch_loader
+
+from strobe.core.devices.accelerators import DeviceMemory, memory_of
+from strobe.core.errors import UserError
+from strobe.core.families.registry import family_of
+from strobe.core.subjects.subject import ITERATION
+from strobe.core.timeline import Probe, Timeline, section
+from strobe.core.timeline.backward import Backward
+from strobe.core.timeline.layers import Call
+from strobe.core.timeline.probe import Attached, Hook, hooks_of
+from strobe.core.timeline.timeline import Mark
+from strobe.dataloader import probes as loader_probes
+from strobe.lerobot.flags.lerobot_flags import joined, parsed, patched_arguments
+from strobe.lerobot.policies import lerobot_policies
+from strobe.lerobot.policies.dataset_frames import locate_dataset
+from strobe.rollout.loops.instrument import Instrument
+
+# What would write or push, and what a measurement puts in its place.
+_WRITES = {
+    "output_dir": None,
+    "save_checkpoint_to_hub": None,
+    "policy.push_to_hub": "false",
+    "reward_model.push_to_hub": "false",
+}
+
+
+def train_config(argv: Sequence[str], *, measuring: bool = False) -> TrainPipelineConfig:
+    """The config that ``lerobot-train`` makes of ``argv``, as valid as it has it before it trains.
+
+    Args:
+        argv: lerobot-train's arguments, without its name: ``--dataset.repo_id=… --policy.type=…``, ``--policy.path``,
+            ``--config_path``, plug-ins' ``--….discover_packages_path``.
+        measuring: nothing will be trained, so flags that write or push are set aside: ``output_dir`` may exist, and
+            ``policy.repo_id`` is not asked for.
+
+    Raises:
+        UserError: an unknown flag (with the nearest known one), a value of the wrong kind or that LeRobot refuses, no
+            policy, no dataset or one that is not there, a device that this machine has not.
+    """
+    lerobot_policies.known_types()  # policies and plug-ins register themselves when they are imported
+    arguments = joined(argv)
+    _require_subject(arguments)
+    if measuring:
+        arguments = _without_writing(arguments)
+    with patched_arguments(arguments):
+        config = parsed(arguments, TrainPipelineConfig, TrainPipelineConfig.validate)
+    for name, value, least in (("batch_size", config.batch_size, 1), ("num_workers", config.num_workers, 0)):
+        if value < least:
+            raise UserError(f"--{name}={value}: must be at least {least}")
+    if not config.dataset.streaming:
+        locate_dataset(config.dataset.root, config.dataset.repo_id)
+    return config
+
+
+def _require_subject(arguments: Sequence[str]) -> None:
+    """Raises UserError, before LeRobot's longer words, for what is missing and for a policy or device not there."""
+    given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
+    if "help" in given:
+        raise UserError("`lerobot-train --help` lists its flags; Strobe's own flags come before the --")
+    if "config_path" in given:
+        return
+    overrides = parser.get_cli_overrides("policy", arguments) or []
+    brings_plugin = parser.parse_plugin_args(parser.PLUGIN_DISCOVERY_SUFFIX, arguments)
+    if "policy.path" in given:
+        lerobot_policies.config_from_path(given["policy.path"], overrides)
+    elif "policy.type" in given:
+        if not brings_plugin:  # it may bring the type, and is loaded by LeRobot's parser
+            lerobot_policies.config_from_type(given["policy.type"], overrides)
+    elif not any(name.startswith("reward_model.") for name in given):
+        raise UserError(
+            "name the policy: --policy.type=act (or another) for a new one, or --policy.path=FOLDER_OR_HUB_ID"
+        )
+    if "dataset.repo_id" not in given:
+        example = "local/mine, whatever its name" if "dataset.root" in given else "OWNER/NAME"
+        raise UserError(f"name the dataset: lerobot-train needs --dataset.repo_id={example}")
+
+
+def _without_writing(arguments: Sequence[str]) -> list[str]:
+    others = [argument for argument in arguments if argument.removeprefix("--").split("=", 1)[0] not in _WRITES]
+    subject = "reward_model" if any(argument.startswith("--reward_model.") for argument in others) else "policy"
+    return [*others, *(f"--{name}={value}" for name, value in _WRITES.items() if value and name.startswith(subject))]
+
+
+DATA, WAIT, EPOCH, TRANSFER = "data", "wait for the loader", "start of an epoch", "to the device"
+FLOATS, PREPROCESSING = "images to floats", "preprocessing"
+FORWARD, BACKWARD, CLIPPING = "forward", "backward", "gradient clipping"
+OPTIMIZER, SCHEDULER = "optimizer", "scheduler"
+OTHERS = "wait for other ranks"
+LOGGING, EVALUATION, ROLLOUTS, CHECKPOINT = "logging", "evaluation", "environment evaluation", "checkpoint"
+
+_PROBES = (
+    Probe.function("torch.utils.data.dataloader:DataLoader.__iter__", EPOCH),
+    Probe.function("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__", WAIT),
+    Probe.function("accelerate.data_loader:send_to_device", TRANSFER),
+    Probe.function("lerobot.processor.pipeline:DataProcessorPipeline.__call__", PREPROCESSING),
+    Probe.function("torch.nn.utils:clip_grad_norm_", CLIPPING),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.step", OPTIMIZER),
+    Probe.function("accelerate.optimizer:AcceleratedOptimizer.zero_grad", OPTIMIZER),
+    Probe.function("accelerate.scheduler:AcceleratedScheduler.step", SCHEDULER),
+    # Before each forward pass the ranks agree on the policy's buffers; in a training alone it never runs.
+    Probe.function("torch.nn.parallel.distributed:DistributedDataParallel._pre_forward", OTHERS, optional=True),
+)
+
+
+@dataclass
+class TrainingWatch(Instrument):
+    """Watches one run of ``lerobot-train`` in this process, inside ``with TrainingWatch(…) as watch:``.
+
+    Args:
+        depth: levels of the policy's parts, forward and backward.
+        most_steps: after so many steps the probes come off and the run goes on by itself.
+        serialised: see `Timeline`.
+        progress: called with the number of steps done, and of all.
+        used: returns the process's use of a resource so far; the difference over each step is kept in ``uses``.
+        before_loading: given the DataLoader before its workers start; what it raises ends the run.
+
+    Attributes:
+        peak_device: the most memory in use on the device in the steps recorded, in bytes; None if it is unknown.
+    """
+
+    depth: int = 1
+    most_steps: int = 1000
+    serialised: bool = False
+    progress: Callable[[int, int], None] | None = None
+    used: Callable[[], object] = time.process_time_ns
+    before_loading: Callable[[Any], None] | None = None
+    config: Any = field(default=None, init=False)
+    policy: nn.Module | None = field(default=None, init=False)
+    dataset: Any = field(default=None, init=False)
+    device: torch.device = field(default=torch.device("cpu"), init=False)
+    timeline: Timeline | None = field(default=None, init=False)
+    losses: list[float] = field(default_factory=list, init=False)
+    uses: list[Any] = field(default_factory=list, init=False)
+    communication_ms: list[float] = field(default_factory=list, init=False)
+    broken: list[dict[str, object]] = field(default_factory=list, init=False)
+    peak_device: int | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._parts: list[Hook] = []
+        self._step: Mark | None = None
+        self._training_loader: object = None
+        self._cores: object = None  # their times when recording began
+        self.machine_cpu: float | None = None  # busy share of all cores over the steps recorded
+        self._used: Any = None
+        self._between: tuple[str, Mark] | None = None
+        self._memory: DeviceMemory | None = None
+
+    def __enter__(self) -> Self:
+        self._wrap(loop, "make_train_eval_datasets", self._datasets)
+        self._wrap(loop, "make_optimizer_and_scheduler", self._made)
+        self._wrap(loop, "cycle", self._cycle)
+        self._wrap(loop, "tqdm", self._bar)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._step = self._between = None  # a step that did not end is not one
+        super().__exit__(*exception)
+        self._training_loader = None  # it holds the workers, which report when they end
+
+    @property
+    def parts(self) -> set[str]:
+        """Names of the policy's parts that are timed."""
+        return {hook.name for hook in self._parts}
+
+    @property
+    def steps(self) -> int:
+        """Steps recorded."""
+        return len(self.uses)
+
+    # What the loop calls before its first step.
+
+    def _datasets(self, inner: Call, config: Any) -> object:
+        self.config = config
+        datasets = inner(config)
+        self.dataset = datasets[0]
+        return datasets
+
+    def _made(self, inner: Call, config: object, policy: nn.Module) -> object:
+        made = inner(config, policy)
+        self.policy = policy
+        self.device = next(policy.parameters()).device
+        self._attach(policy)
+        return made
+
+    def _attach(self, policy: nn.Module) -> None:
+        timeline = Timeline(self.device, serialised=self.serialised)
+        unwrap: Any = getattr(policy, "get_base_model", lambda: policy)  # PEFT's wrapper
+        base = unwrap()
+        family = family_of(base, self.config.trainable_config.type)
+        self._parts = family.hooks(base, training=True, depth=self.depth)
+        self._backward_parts = Backward(timeline)
+        self.put_on()
+        self._cores = psutil.cpu_times()
+        self._memory = memory_of(self.device)
+        if self._memory is not None:
+            self._memory.reset_peak()
+        self.timeline = timeline.start()
+
+    def put_on(self) -> None:
+        """Attach every probe to the loop and the policy."""
+        policy, stack = self.policy, self._probes
+        own = [Hook(policy, "forward", FORWARD)]
+        if hasattr(policy, "update"):
+            own.append(Hook(policy, "update", "policy update"))
+        stack.enter_context(Attached([*hooks_of(_PROBES, None), *self._parts, *own]))
+        stack.enter_context(self._backward_parts.attach(self._parts))
+        stack.callback(loader_probes.use_worker_main())
+        if self.config.num_workers == 0:
+            stack.callback(loader_probes.attach_loader(lambda broken: self.broken.append(broken)))
+        self._wrap(Accelerator, "backward", self._backward, stack)
+        self._wrap(torch_loader._MultiProcessingDataLoaderIter, "__init__", self._workers, stack)
+        self._wrap(loop, "update_policy", self._update, stack)
+        self._wrap(loop, "save_checkpoint", functools.partial(self._interruption, CHECKPOINT), stack)
+        self._wrap(loop, "eval_policy_all", functools.partial(self._interruption, ROLLOUTS), stack)
+        pipeline = [probe for probe in _PROBES if probe.name == PREPROCESSING]
+        stack.enter_context(Attached(hooks_of(pipeline, None), lambda inner, _, __: self._entering(inner, {FLOATS})))
+        stack.enter_context(Attached([Hook(policy, "train", "train")], lambda inner, _, __: self._turning(inner)))
+
+    def take_off(self) -> None:
+        """Take every probe off again."""
+        self._probes.close()
+
+    # What it calls in every step.
+
+    def _cycle(self, inner: Call, dataloader: Any) -> Iterator[object]:
+        self._training_loader = dataloader
+        if self.before_loading is not None:
+            self.before_loading(dataloader)
+        batches = inner(dataloader)
+        while True:
+            self._next_step()
+            with section(DATA):
+                batch = next(batches)
+            self._open(FLOATS)
+            yield batch
+
+    def _workers(self, inner: Call, iterator: object, dataloader: object) -> None:
+        # Workers are started in here, and take over the environment.
+        ours = getattr(self._training_loader, "base_dataloader", self._training_loader)
+        os.environ[loader_probes.LOADER] = "training" if dataloader is ours else "evaluation"
+        inner(iterator, dataloader)
+
+    def _update(self, inner: Call, tracker: Any, policy: object, *args: object, **kwargs: object) -> object:
+        self._close({FLOATS})
+        self._look_at_memory()
+        output = inner(tracker, policy, *args, **kwargs)
+        if self._step is not None:
+            self.losses.append(tracker.metrics["loss"].val)
+            self._communicated(policy)
+        self._open(LOGGING)
+        return output
+
+    def _backward(self, inner: Call, accelerator: object, *args: object, **kwargs: object) -> None:
+        start = self._mark()
+        with section(BACKWARD):
+            inner(accelerator, *args, **kwargs)
+            if start is not None and (end := self._mark()) is not None:
+                self._backward_parts.sections(start, end)
+
+    def _interruption(self, name: str, inner: Call, *args: object, **kwargs: object) -> object:
+        self._close({LOGGING})
+        with section(name):
+            result = inner(*args, **kwargs)
+        self._open(LOGGING)
+        return result
+
+    def _communicated(self, policy: Any) -> None:
+        # DistributedDataParallel times its own all-reduce.
+        if isinstance(policy, nn.parallel.DistributedDataParallel):
+            if not self.communication_ms:
+                policy._set_ddp_runtime_logging_sample_rate(1)
+            times: dict[str, Any] = dict(policy._get_ddp_logging_data())
+            hidden = times.get("backward_compute_comm_overlap_time", 0)  # behind the rest of the backward pass
+            self.communication_ms.append(max(0.0, float(times.get("backward_comm_time", 0)) - float(hidden)) / 1e6)
+
+    def _look_at_memory(self) -> None:
+        # LeRobot's update_policy resets the peak in every step, to log its own.
+        peak = self._memory.peak() if self._memory is not None and self._step is not None else None
+        if peak is not None:
+            self.peak_device = max(self.peak_device or 0, peak)
+
+    # The step's ends, and what lies between two calls.
+
+    def _next_step(self) -> None:
+        self._end_step()
+        if self.timeline is None:
+            return
+        if self.steps >= self.most_steps:
+            self.let_go()
+            return
+        self._step, self._used = self._mark(), self.used()
+
+    def _end_step(self) -> None:
+        if self._step is None or self.timeline is None:
+            return
+        self._close(None)
+        self.timeline.between(ITERATION, self._step, self.timeline.mark())
+        self._look_at_memory()
+        self.uses.append(self.used() - self._used)
+        self.machine_cpu = _busy(self._cores, psutil.cpu_times())
+        self._step = None
+        if self.progress is not None:
+            self.progress(self.steps, self.config.steps)
+
+    def _bar(self, inner: Call, *args: Any, **kwargs: Any) -> object:
+        bar = inner(*args, **kwargs)
+        close = bar.close
+
+        def closing() -> None:  # the first thing after the last step
+            self._end_step()
+            close()
+
+        bar.close = closing
+        return bar
+
+    def let_go(self) -> None:
+        """Take every probe off, and record no more."""
+        if self.timeline is not None:
+            self.timeline.pause()
+        super().let_go()
+
+    def _mark(self) -> Mark | None:
+        return self.timeline.mark() if self.timeline is not None else None
+
+    def _open(self, name: str) -> None:
+        if self._step is not None and (mark := self._mark()) is not None:
+            self._between = (name, mark)
+
+    def _close(self, names: set[str] | None) -> None:
+        """End what lies between two calls, if it is one of ``names``."""
+        if self._between is None or self.timeline is None or (names is not None and self._between[0] not in names):
+            return
+        name, start = self._between
+        self.timeline.between(name, start, self.timeline.mark())
+        self._between = None
+
+    def _entering(self, inner: Call, leave: set[str]) -> Call:
+        @functools.wraps(inner)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._close(leave)
+            return inner(*args, **kwargs)
+
+        return call
+
+    def _turning(self, inner: Call) -> Call:
+        """Evaluation stands in the loop's body; it begins and ends with a change of the policy's mode."""
+
+        @functools.wraps(inner)
+        def call(mode: bool = True) -> Any:
+            result = inner(mode)
+            leave, enter = (EVALUATION, LOGGING) if mode else (LOGGING, EVALUATION)
+            if self._between is not None and self._between[0] == leave:
+                self._close({leave})
+                self._open(enter)
+            return result
+
+        return call
+
+
+def _busy(before: object, after: Any) -> float | None:
+    spent = {
+        name: getattr(after, name) - getattr(before, name) for name in after._fields if not name.startswith("guest")
+    }
+    whole = sum(spent.values())
+    return 1 - (spent["idle"] + spent.get("iowait", 0.0)) / whole if whole > 0 else None

@@ -1,0 +1,1 @@
+"""`strobe trials`: two settings on the robot, in blinded pairs of trials."""

@@ -1,0 +1,194 @@
+r"""strobe trials: two settings on the robot, in blinded pairs of trials: the plan, then its judgement.
+
+The plan is a folder. An operator runs its trials, who does not know which setting is which:
+
+  trials.csv   one row for each trial, in pairs, in an order that was drawn. The operator fills in whether it succeeded
+               (yes or no), the seconds, and the start that both trials of a pair share.
+  a.sh, b.sh   start lerobot-rollout with the setting that is called A or B, by a drawn coin. What it prints goes to a
+               file. With --watch they start `strobe rollout`, which saves each trial as a run.
+  key.json     which code is which setting. The operator does not open it before the end.
+  plan.json    what is stated beforehand: the order of the codes, the margin, the limit of a trial.
+  README.txt   how to run the trials.
+
+The settings are the default and the winner of a tuning (--of), or two that you spell with --setting, the default first.
+The arguments after -- are lerobot-rollout's own, the same for both. If there are none, give them to the scripts:
+sh a.sh --robot.type=….
+
+--judge reads the table, opens the key and judges as `strobe evaluate` judges episodes: success better, worse, or not
+worse by more than the margin; time to task if the plan states the limit of a trial and the successes have their
+seconds. You may look after each pair: a verdict holds at every number of pairs. With --blind the key stays closed. The
+answer says whether it is decided, and not for which setting. The table may come from a spreadsheet: with semicolons,
+decimal commas, and ja or true for yes. A row without a success was not run.
+
+Where fieldtrial 0.3 is installed, the plan's folder is also a study of it: `fieldtrial lock FOLDER` and
+`fieldtrial serve FOLDER` put the trials on a phone, in an order of its own. --judge=FOLDER/study.yaml reads them back.
+
+Examples:
+  strobe trials --of=runs/TUNE --limit_s=60 --output=trials -- --robot.type=so101_follower --robot.port=/dev/ttyACM0
+  strobe trials --setting 'default: --policy.n_action_steps=50' --setting 'tuned: --policy.n_action_steps=10' \
+    --pairs=30 --output=trials -- --robot.type=so101_follower --robot.port=/dev/ttyACM0 --policy.path=FOLDER
+  strobe trials --judge=trials --blind           is it decided?
+  strobe trials --judge=trials                   opens the key, judges, and saves the answer as a run
+
+Exit code: 0, 2 for wrong input, 130 when it was interrupted.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from strobe.core.cli.bounds import above, at_least, between
+from strobe.core.cli.live import Live
+from strobe.core.cli.parse import parse, split_lerobot, take_repeated
+from strobe.core.cli.runner import Command, Studied
+from strobe.core.errors import UserError
+
+PLANNING = ("of", "latency", "setting", "output", "seed", "watch")  # flags that --judge has no use for
+
+
+@dataclass
+class TrialsConfig:
+    """Flags of `strobe trials`."""
+
+    # The run of `strobe tune` whose default and winner are compared.
+    of: Path | None = None
+    # Of a tuning at several latencies, the one to take: 100, or the run that it was drawn from.
+    latency: str = ""
+    # A setting, as 'NAME: --flag=value --flag=value'. Give it twice, the default first. --recipe=FILE is one of its
+    # flags, for a recipe of Strobe.
+    setting: list[str] = field(default_factory=list)
+    # How many pairs to plan. You may stop earlier.
+    pairs: int = field(default=20, metadata=at_least(1))
+    # Loss of success rate, 0 to 1, that counts as not worse. It is stated in the plan.
+    margin: float = field(default=0.1, metadata=between(0, 1))
+    # Seconds that a trial may last. lerobot-rollout then gets it as its --duration. Needed to judge times.
+    limit_s: float | None = field(default=None, metadata=above(0, finite=True))
+    # The folder to write the plan to.
+    output: Path | None = None
+    # Seed of the codes and the orders. By default a number that nobody knows. Who knows it can work out the key.
+    seed: int | None = None
+    # The scripts start `strobe rollout`, which saves each trial as a run.
+    watch: bool = False
+    # The folder of a plan, its table (.csv), or its fieldtrial study (study.yaml), to judge.
+    judge: Path | None = None
+    # Do not open the key: say only whether it is decided.
+    blind: bool = False
+    # Folder for run folders.
+    output_dir: Path = Path("runs")
+
+
+def read(argv: Sequence[str]) -> tuple[TrialsConfig, list[str]]:
+    """Return the command's flags, and lerobot-rollout's arguments. Raises UserError."""
+    ours, theirs = split_lerobot(argv)
+    texts, rest = take_repeated(ours, "--setting")
+    config = parse(TrialsConfig, rest, extra=["--setting"])
+    config.setting = texts
+    if config.judge is not None:
+        _check_judge(config, rest, theirs)
+        return config, []
+    if config.blind:
+        raise UserError("--blind is for a look at trials that were run: --judge=FOLDER --blind")
+    if config.output is None:
+        raise UserError("name the folder of the plan: --output=FOLDER; or the one to judge: --judge=FOLDER")
+    if bool(config.of) == bool(texts):
+        raise UserError("name the two settings: --of=RUN of strobe tune, or --setting twice, and not both")
+    if config.latency and config.of is None:
+        raise UserError("--latency chooses one of a tuning's latencies: it needs --of=RUN")
+    return config, _shared(config, theirs or [])
+
+
+def _check_judge(config: TrialsConfig, rest: Sequence[str], theirs: Sequence[str] | None) -> None:
+    """Raises UserError for flags of a plan beside --judge."""
+    given = [name for name in PLANNING if getattr(config, name)]
+    stated = [argument.partition("=")[0].lstrip("-").replace("-", "_") for argument in rest]
+    given += [name for name in ("margin", "limit_s", "pairs") if name in stated]
+    if given:
+        raise UserError(f"--judge reads a plan that was written before: leave out --{given[0]}")
+    if theirs is not None:
+        raise UserError("--judge runs nothing: leave out the arguments after --")
+
+
+def _shared(config: TrialsConfig, theirs: Sequence[str]) -> list[str]:
+    """Return lerobot-rollout's arguments, with the limit of a trial as its duration. Raises UserError."""
+    from strobe.lerobot.flags.argument_names import joined
+
+    arguments = joined(theirs, "lerobot-rollout")
+    duration = next((a.partition("=")[2] for a in arguments if a.startswith("--duration=")), None)
+    if config.limit_s is None:
+        return arguments
+    limit = f"{config.limit_s:g}"
+    if duration is not None and duration not in (limit, f"{config.limit_s}"):
+        raise UserError(f"--limit_s={limit} and --duration={duration} disagree: a trial has one limit")
+    return arguments if duration is not None else [*arguments, f"--duration={limit}"]
+
+
+def study(config: TrialsConfig, shared: list[str], live: Live) -> Studied | int:
+    """Write a plan, or judge one. Raises UserError."""
+    if config.judge is not None:
+        from strobe.trials.judge import judged
+
+        answer = judged(config.judge, blind=config.blind)
+        return Studied(answer, {"judge": config.judge, "blind": config.blind}, config.output_dir)
+    return write_plan(config, shared)
+
+
+def write_plan(config: TrialsConfig, shared: list[str]) -> int:
+    """Write the folder of a plan, and print what to do with it. Return the exit code. Raises UserError."""
+    from strobe.trials import fieldtrial_study
+    from strobe.trials.plan import draw, write
+    from strobe.trials.settings import policy_of, settings_of, spelt_settings, tuning_of
+
+    assert config.output is not None  # checked when it was read
+    if config.of is not None:
+        result = tuning_of(config.of)
+        settings = settings_of(result, config.latency)
+        if (policy := policy_of(result)) and not any(each.startswith("--policy.path=") for each in shared):
+            print(f"policy   the tuning's was {policy}: give --policy.path={policy} after the --, if you trust that")
+    else:
+        settings = spelt_settings(config.setting)
+    _check_flags(settings[0].flags, shared)
+    _check_flags(settings[1].flags, shared)
+    seed = secrets.randbelow(2**32) if config.seed is None else config.seed
+    drawn = replace(
+        draw(settings, config.pairs, config.margin, config.limit_s, seed), shared=shared, watched=config.watch
+    )
+    write(drawn, config.output)
+    _say(config, shared, fieldtrial_study.write(drawn, config.output))
+    return 0
+
+
+def _check_flags(flags: Sequence[str], shared: Sequence[str]) -> None:
+    """Check the names of a setting's flags as lerobot-rollout's. Raises UserError.
+
+    What a script gets when it is started is not known yet, so a robot and a policy stand in for it.
+    """
+    from strobe.lerobot.flags.argument_names import check
+
+    given = [*shared, *flags]
+    names = {argument.partition("=")[0] for argument in given}
+    later = {"--robot.type": "so101_follower", "--policy.path": "."}
+    check([*given, *(f"{name}={value}" for name, value in later.items() if name not in names)], "lerobot-rollout")
+    if both := {argument.partition("=")[0] for argument in shared} & {flag.partition("=")[0] for flag in flags}:
+        raise UserError(f"{min(both)} stands in a setting and after the --: give it in one of the two places")
+
+
+def _say(config: TrialsConfig, shared: Sequence[str], study_line: str) -> None:
+    from strobe.core.measure.planning import foresight
+
+    folder = config.output
+    print(f"plan     {folder}: {config.pairs} pairs; read {folder}/README.txt first")
+    print(f"decides  {foresight(config.pairs, config.margin)}")
+    names = {argument.partition("=")[0] for argument in shared}
+    if missing := [name for name in ("--robot.type", "--policy.path") if name not in names]:
+        print(f"missing  {', '.join(missing)}: give them to the scripts, as sh a.sh {missing[0]}=…")
+    if config.limit_s is None:
+        print("missing  --limit_s: without the limit of a trial, times are not judged")
+    print(f"study    {study_line}")
+    print(f"judge    {shlex.join(['strobe', 'trials', f'--judge={folder}'])}")
+
+
+run = Command("trials", __doc__, TrialsConfig, read, study, bar=False, bare=True)

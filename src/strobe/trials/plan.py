@@ -1,0 +1,187 @@
+"""A plan of trials, and its folder.
+
+Which setting is A, and which code comes first in a pair, are coins of their own. So an effect of the order, such as a
+gripper that grows warm, speaks for neither setting, whatever its size. A design that balances the orders would know the
+last coin of a block before it falls.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import random
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from strobe.core.errors import UserError, in_words
+from strobe.core.json_text import parsed
+from strobe.core.results.data import Data, Finite
+from strobe.core.runs import store
+from strobe.core.runs.contents import contents
+from strobe.trials.results import Code
+from strobe.trials.settings import Setting
+from strobe.version import __version__
+
+PLAN, KEY, SHEET, README = "plan.json", "key.json", "trials.csv", "README.txt"
+COLUMNS = ("pair", "trial", "code", "condition", "success", "seconds", "note")
+PROGRAMS = {False: ["lerobot-rollout"], True: ["strobe", "rollout", "--"]}
+
+
+class TrialPlan(Data):
+    """The statements made before the first trial, without those that are blinded."""
+
+    strobe_version: str
+    orders: list[tuple[Code, Code]] = Field(min_length=1, description="order of the two settings in each pair")
+    margin: Finite = Field(gt=0, lt=1)
+    limit_s: Finite | None = Field(default=None, gt=0)
+
+
+class TrialKey(Data):
+    """Which code is which setting."""
+
+    default: Code
+    settings: dict[Code, Setting]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A plan, its key, and what both settings share: lerobot-rollout's other arguments."""
+
+    plan: TrialPlan
+    key: TrialKey
+    shared: Sequence[str]
+    watched: bool = False
+
+
+def draw(settings: tuple[Setting, Setting], pairs: int, margin: float, limit_s: float | None, seed: int) -> Drawn:
+    """Draw the codes and the order of each pair.
+
+    Args:
+        settings: the default first.
+        margin: loss of success rate, 0 to 1, that counts as not worse.
+        limit_s: seconds that a trial may last; None: times are not judged.
+    """
+    coins = random.Random(seed)
+    codes: list[Code] = ["A", "B"]
+    coins.shuffle(codes)
+    orders: list[tuple[Code, Code]] = [("A", "B") if coins.random() < 0.5 else ("B", "A") for _ in range(pairs)]
+    plan = TrialPlan(strobe_version=__version__, orders=orders, margin=margin, limit_s=limit_s)
+    key = TrialKey(default=codes[0], settings=dict(zip(codes, settings, strict=True)), seed=seed)
+    return Drawn(plan, key, ())
+
+
+def write(drawn: Drawn, folder: Path) -> None:
+    """Write the folder of a plan. Raises UserError where it holds one already, or cannot be written."""
+    if (folder / SHEET).exists() or (folder / KEY).exists():
+        raise UserError(f"--output={folder} holds a plan already: name another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot make {folder}: {in_words(error)}") from None
+    store.write_text(folder / PLAN, drawn.plan.model_dump_json(indent=1))
+    store.write_text(folder / KEY, drawn.key.model_dump_json(indent=1))
+    store.write_text(folder / SHEET, sheet_of(drawn.plan))
+    store.write_text(folder / README, _readme(drawn.plan))
+    for code in ("A", "B"):
+        file = script_of(folder, code)
+        store.write_text(file, _script(drawn, code))
+        file.chmod(0o755)
+
+
+def script_of(folder: Path, code: str) -> Path:
+    """Return the file that starts a trial of ``code``."""
+    return folder / f"{code.lower()}.sh"
+
+
+def sheet_of(plan: TrialPlan) -> str:
+    """Return the table that the operator fills in, as CSV."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    trial = 0
+    for pair, order in enumerate(plan.orders, 1):
+        for code in order:
+            trial += 1
+            writer.writerow([pair, trial, code, "", "", "", ""])
+    return text.getvalue()
+
+
+def _script(drawn: Drawn, code: Code) -> str:
+    setting = drawn.key.settings[code]
+    command = shlex.join([*PROGRAMS[drawn.watched], *drawn.shared, *setting.flags])
+    recipes = any(each.recipe for each in drawn.key.settings.values())
+    export = f"export STROBE_RECIPE={shlex.quote(setting.recipe or 'off')}\n" if recipes else ""
+    log = f"{code.lower()}.log"
+    return (
+        "#!/bin/sh\n"
+        f"# A trial of code {code}. Do not read on: the setting stands below.\n"
+        f'log="$(dirname "$0")/{log}"\n'
+        f'echo "A trial of code {code} starts. What the program prints goes to {log}. Ctrl-C ends the trial."\n'
+        "trap : INT\n"  # the shell outlives Ctrl-C, so that the program can bring the arm to rest
+        f"{export}"
+        f'{command} "$@" >>"$log" 2>&1\n'
+        "code=$?\n"
+        f'[ "$code" -eq 0 ] || echo "It ended with exit code $code. If that was not you, somebody who does not run'
+        f' the trials should read {log}."\n'
+        'exit "$code"\n'
+    )
+
+
+def _readme(plan: TrialPlan) -> str:
+    limit = (
+        f"A trial lasts {plan.limit_s:g} seconds. A task that takes longer has failed: write no.\n"
+        if plan.limit_s
+        else "The plan states no limit of a trial, so seconds are not judged. End every trial by the same rule.\n"
+    )
+    return (
+        f"Trials of two settings, A and B: {len(plan.orders)} pairs.\n\n"
+        "Before the first trial\n"
+        "1. Write down when a trial counts as a success. Do not change that rule.\n"
+        "2. Write down the start of each pair: where the object lies, how the arm stands. Cover what the robot will "
+        "meet.\n"
+        f"3. Do not open {KEY}, a.sh, b.sh or the logs. Somebody who does not run the trials may: to see that each "
+        "starts.\n"
+        "4. Calibrate the arm. What the program asks goes to its log, where you do not see it.\n\n"
+        "Each trial\n"
+        f"1. Take the next row of {SHEET}. Bring the scene to the start of its pair, the same for both trials.\n"
+        "2. Code A: sh a.sh. Code B: sh b.sh. Watch the arm, with a hand on the emergency stop.\n"
+        "3. Write yes or no in the column success, and the seconds from the first motion until the task is done. "
+        "Write the start in the column condition.\n"
+        "4. If a trial went wrong for another reason (a cable, a person), run it again from the same start, before "
+        "you go on. Decide that before you know its result.\n"
+        f"{limit}\n"
+        "When to stop\n"
+        "You may look at any time, and stop at any time: the verdict holds at every number of pairs.\n"
+        "  strobe trials --judge=FOLDER --blind    says whether it is decided, and not for which code\n"
+        "  strobe trials --judge=FOLDER            opens the key and judges. After that you are no longer blind.\n"
+    )
+
+
+def load_plan(folder: Path) -> TrialPlan:
+    """Read a folder's plan. Raises UserError."""
+    return _load(folder / PLAN, TrialPlan, "no plan of trials: `strobe trials --output=FOLDER` writes one")
+
+
+def load_key(folder: Path) -> TrialKey:
+    """Read a folder's key. Raises UserError."""
+    key = _load(folder / KEY, TrialKey, "no key")
+    if set(key.settings) != {"A", "B"}:
+        raise UserError(f"{folder / KEY} does not name the settings A and B: it is not as Strobe wrote it")
+    return key
+
+
+def _load(file: Path, kind: Any, missing: str) -> Any:
+    try:
+        return kind.model_validate(parsed(contents(file)))
+    except FileNotFoundError:
+        raise UserError(f"{file.parent} has {missing}") from None
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {in_words(error)}") from None
+    except (ValueError, RecursionError):  # no JSON, or other fields
+        raise UserError(f"{file} is not as Strobe wrote it") from None

@@ -1,0 +1,83 @@
+"""The answer of `strobe trials`: two settings on a robot, in blinded pairs of trials. Plain data."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from strobe.core.results.answer import Answer
+from strobe.core.results.data import Data, Finite
+from strobe.evaluate.results.evaluate import PairedRates, SuccessRate
+from strobe.evaluate.results.time_to_task import PairedTimes, TimeToTask
+
+Code = Literal["A", "B"]
+
+
+class Trial(Data):
+    """One trial that was run, as the operator wrote it down."""
+
+    line: int = Field(description="line of the file; 0 if it comes from a study of fieldtrial")
+    pair: int
+    trial: int = Field(description="place in the plan, over all pairs")
+    code: Code
+    success: bool
+    seconds: Finite | None = Field(description="duration of the trial; None: not recorded")
+    condition: str = Field(default="", description="the starting condition, in the operator's words")
+    note: str = ""
+
+
+class TriedSetting(Data):
+    """One of the two settings, in the pairs of which both trials were run."""
+
+    name: str
+    code: Code
+    flags: list[str] = Field(description="flags of lerobot-rollout that make the setting")
+    recipe: str = Field(default="", description="file name of the recipe; '' if it has none")
+    success: SuccessRate | None = Field(description="success rate; None: no pair is complete")
+    time: TimeToTask | None = Field(description="time until the task is done; None: not judged")
+
+
+class OfOrder(Data):
+    """The pairs in which one setting was run first. Lost and won are those of the second setting."""
+
+    first: str = Field(description="the setting that was run first")
+    pairs: int
+    lost: int = Field(description="pairs in which only the first setting of the plan succeeded")
+    won: int = Field(description="pairs in which only its second setting succeeded")
+
+
+class TrialsResult(Answer):
+    """Two settings on a robot: the second judged against the first, in blinded pairs of trials from the same start."""
+
+    called: ClassVar[str] = "judgement of trials"
+
+    study: Literal["trials"] = "trials"
+    source: str = Field(description="the file with the trials")
+    planned: int = Field(description="number of pairs planned")
+    margin: Finite = Field(description="non-inferiority margin (loss of success rate), stated in the plan")
+    limit_s: Finite | None = Field(description="longest duration of a trial, stated in the plan; None: not stated")
+    blind: str = Field(default="", description="why the settings are anonymous, in words; '': the key was opened")
+    settings: list[TriedSetting] = Field(default_factory=list, description="settings, default first; empty if blind")
+    trials: list[Trial] = Field(default_factory=list, description="trials that were run, by pair")
+    counted: int = Field(default=0, description="number of complete pairs")
+    half_run: list[int] = Field(default_factory=list, description="pairs with only one trial run; not counted")
+    passed_over: list[int] = Field(default_factory=list, description="pairs skipped before a later one")
+    other_order: list[int] = Field(default_factory=list, description="pairs whose codes deviate from the planned order")
+    other_start: list[int] = Field(default_factory=list, description="pairs whose trials have different conditions")
+    rates: PairedRates | None = Field(default=None, description="success, second − first setting; None: not judged")
+    rates_not_judged: str = Field(default="", description="why `rates` is missing, in words")
+    times: PairedTimes | None = Field(default=None, description="comparison of time; None: not judged")
+    times_not_judged: str = Field(default="", description="why `times` is missing, in words")
+    decided: list[Literal["success", "time"]] = Field(
+        default_factory=list, description="what decided that one setting is better, in a blind look too"
+    )
+    places: PairedRates | None = Field(
+        default=None, description="second trials of pairs against first ones, whatever the setting; one look"
+    )
+    orders: list[OfOrder] = Field(default_factory=list, description="results by the setting that was run first")
+
+    @property
+    def about(self) -> str:
+        """Name of its subject, for the run's folder."""
+        return "trials"

@@ -1,0 +1,1 @@
+"""`strobe tune`: the settings that make the task succeed, and soonest."""

@@ -1,0 +1,1 @@
+"""Vision and video backbones as subjects."""

@@ -1,0 +1,177 @@
+"""A vision or video backbone with its clips, and the call that a study runs and times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from strobe.core.errors import UserError
+from strobe.core.families.family import Family
+from strobe.core.families.modules import along_blocks
+from strobe.core.families.registry import registered, types_with
+from strobe.core.results.subject import SubjectInfo
+from strobe.core.results.traits import BackboneTraits, Traits
+from strobe.core.subjects.subject import ITERATION, InputSource, Phase, digest
+from strobe.core.timeline.clock import synchronise
+from strobe.core.timeline.probe import Hook
+from strobe.core.timeline.sections import section
+from strobe.vision.backbones import Model
+from strobe.vision.clips import Clips
+
+Pixels = Tensor | dict[str, Tensor]
+Prepare = Callable[[Tensor], Pixels]
+
+
+@dataclass
+class ModelSubject:
+    """A loaded backbone and its clips.
+
+    Args:
+        predictor: also run the predictor of a backbone that has one (V-JEPA 2), over all tokens; features need the
+            encoder only.
+
+    Attributes:
+        pooled: mean of the latest call's features over their tokens, ``(clips, width)``, for clips of any size.
+    """
+
+    model: Model
+    clips: Clips
+    predictor: bool = False
+
+    def __post_init__(self) -> None:
+        self.family: Family = registered(self.model.info.kind) or along_blocks(self.module)
+        if self.predictor and not self._predictor:
+            having = ", ".join(types_with(lambda family: family.backbone and family.backbone.predictor))
+            raise UserError(f"--model.predictor is for {having}: {self.model.info.kind} has none")
+        self.model.info.anatomy = self.family.name
+        self.model.info.inputs = self.clips.description
+        self._prepare, self._steps = _preprocessing(self.model, self.family)
+        self._tokens: int | None = None
+        self.pooled: Tensor | None = None
+
+    @property
+    def module(self) -> torch.nn.Module:
+        return self.model.module
+
+    @property
+    def info(self) -> SubjectInfo:
+        return self.model.info
+
+    @property
+    def notes(self) -> list[str]:
+        return self.model.notes
+
+    @property
+    def compiled(self) -> Sequence[tuple[str, str]]:
+        return self.family.compiled or (("", "forward"),)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.module.parameters()).device
+
+    @property
+    def input_source(self) -> InputSource:
+        """The kind and digest of its clips."""
+        return InputSource("data", digest([self.clips.batch(0, 1)])) if self.clips.recorded else InputSource("made up")
+
+    def call(self, phase: Phase, batch_size: int = 1) -> Callable[[int], Any]:
+        """Return a function of the iteration's index that computes features of ``batch_size`` clips from their frames.
+
+        Sections: decode (of a video file), preprocessing, model. Raises UserError for a training phase.
+        """
+        if phase != "inference":
+            raise UserError(f"a backbone without a policy has no loss: no {phase}, only inference")
+        clips = self.clips
+
+        def run(index: int) -> Tensor:
+            frames = None if clips.decoding else clips.batch(index, batch_size)
+            with section(ITERATION), torch.no_grad():
+                if frames is None:
+                    with section("decode"):
+                        frames = clips.batch(index, batch_size)
+                with section("preprocessing"):
+                    pixels = self._pixels(frames)
+                with section("model"):
+                    features = self._features(pixels)
+                synchronise(self.device)
+            return self._pool(features, batch_size)
+
+        return run
+
+    def hooks(self, phase: Phase, depth: int) -> list[Hook]:
+        """Return the hooks of the family's probes, and below the first level those of the preprocessing's steps."""
+        return self.family.hooks(self.module, training=False, depth=depth) + (self._steps if depth > 1 else [])
+
+    def traits(self, phase: Phase, batch_size: int) -> Traits:
+        """Return the sizes of what a call works on; ``tokens`` are those that the model returned per clip."""
+        backbone = BackboneTraits(
+            frames_per_clip=self.model.frames,
+            image_size=self.model.img_size,
+            tokens=self._tokens,
+            predictor=True if self.predictor else None,
+        )
+        return Traits(batch_size=batch_size, backbone=backbone)
+
+    @property
+    def _predictor(self) -> str:
+        return self.family.backbone.predictor if self.family.backbone is not None else ""
+
+    def _pixels(self, frames: Tensor) -> dict[str, Tensor]:
+        dtype = next(self.module.parameters()).dtype
+        pixels = self._prepare(frames)
+        if isinstance(pixels, Tensor):
+            pixels = {str(self.module.main_input_name): pixels if self.model.video else pixels.flatten(0, 1)}
+        return {
+            name: value.to(self.device, dtype if value.is_floating_point() else None) for name, value in pixels.items()
+        }
+
+    def _features(self, pixels: dict[str, Tensor]) -> Tensor:
+        options: dict[str, object] = {self._predictor: not self.predictor} if self._predictor else {}
+        try:
+            output = self.module(**pixels, **options)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"'{self.info.kind}' does not run on clips alone: {str(error).splitlines()[0]}") from error
+        if getattr(output, "predictor_output", None) is not None:
+            return output.predictor_output.last_hidden_state
+        # The features of a tower are its merger's output.
+        merged = self.family.backbone is not None and self.family.backbone.tower is not None
+        features = getattr(output, "pooler_output" if merged else "last_hidden_state", None)
+        return output[0] if features is None else features
+
+    def _pool(self, features: Tensor, batch_size: int) -> Tensor:
+        if features.ndim == 2:  # the tokens of all images in a row
+            features = features.unflatten(0, (batch_size, -1))
+        if features.ndim == 4:  # the places of a feature map count as tokens
+            features = features.flatten(2).transpose(1, 2)
+        if features.ndim == 3:
+            self._tokens = features.shape[0] * features.shape[1] // batch_size
+            self.pooled = features.float().mean(1)
+        return features
+
+
+def _preprocessing(model: Model, family: Family) -> tuple[Prepare, list[Hook]]:
+    """Return frames → pixels, and the probes on its steps: the family's processor, else the same steps in torch."""
+    if family.backbone is not None and family.backbone.preprocessing is not None:
+        return family.backbone.preprocessing(model)
+    model.notes.append(
+        "preprocessing is Strobe's own: shorter side resized and centre cropped to the model's size, ImageNet's mean "
+        "and deviation"
+    )
+    return lambda frames: _resized(frames, model.img_size), []
+
+
+def _resized(frames: Tensor, side: int) -> Tensor:
+    batch, length, channels, height, width = frames.shape
+    scale = side / min(height, width)
+    size = (max(round(height * scale), side), max(round(width * scale), side))
+    pixels = interpolate(frames.flatten(0, 1).float(), size, mode="bilinear", antialias=True)
+    row, column = (size[0] - side) // 2, (size[1] - side) // 2
+    pixels = pixels[..., row : row + side, column : column + side] / 255
+    mean = pixels.new_tensor((0.485, 0.456, 0.406)).view(3, 1, 1)
+    deviation = pixels.new_tensor((0.229, 0.224, 0.225)).view(3, 1, 1)
+    return ((pixels - mean) / deviation).view(batch, length, channels, side, side)
